@@ -1,0 +1,178 @@
+"""Checkpoints: every tensor by its own name, written by rank 0 alone, complete or not there at all."""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from hvdgan import __version__
+from hvdgan.errors import RunError
+
+FORMAT_VERSION = 1
+_STATE = "state.safetensors"
+_MANIFEST = "manifest.json"
+_LATEST = "latest"
+
+Tensors = Mapping[str, keras.Variable]
+
+
+def save(folder: Path, step: int, tensors: Tensors, facts: dict[str, Any]) -> Path:
+    """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
+
+    A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another name,
+    brought to the disk, renamed, and only then named in `latest`.
+
+    Args:
+        folder: RUN_DIR/checkpoints.
+        step: steps done so far.
+        tensors: variables by name.
+        facts: what else the manifest holds: stage, data, config.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        RunError: it cannot be written; what was there before is untouched.
+    """
+    target = folder / f"step-{step:08d}"
+    values = {name: np.array(variable.numpy(), order="C") for name, variable in tensors.items()}
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": step,
+        **facts,
+        "versions": versions(),
+        "tensors": {name: _describe(value) for name, value in values.items()},
+    }
+    partial = folder / f".{target.name}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        save_file(values, partial / _STATE)
+        _flush(partial / _STATE)
+        _write(partial / _MANIFEST, json.dumps(manifest, indent=1))
+        _flush(partial)
+        if target.exists():
+            shutil.rmtree(target)  # the same step of the same run, computed again
+        partial.rename(target)
+        _write(folder / f".{_LATEST}.partial", target.name + "\n")
+        (folder / f".{_LATEST}.partial").rename(folder / _LATEST)
+        _flush(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise RunError(f"checkpoint {target} cannot be written: {error}; free space or rights, then resume") from error
+    return target
+
+
+def restore(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors) -> None:
+    """Give the variables the values of a checkpoint.
+
+    Args:
+        checkpoint: its folder.
+        manifest: what read_manifest returned for it.
+        tensors: variables by name, all of which the checkpoint must hold.
+
+    Raises:
+        RunError: a tensor is missing, left over, of another shape or dtype, or not what was written.
+    """
+    try:
+        values = load_file(checkpoint / _STATE)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{checkpoint / _STATE} cannot be read: {error}") from error
+    recorded = manifest["tensors"]
+    if damaged := sorted(name for name in recorded if name not in values or _describe(values[name]) != recorded[name]):
+        raise RunError(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")
+    missing, left_over = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
+    if missing or left_over:
+        parts = [f"it lacks {_list(missing)}"] * bool(missing) + [f"nothing takes its {_list(left_over)}"] * bool(
+            left_over
+        )
+        raise RunError(
+            f"{checkpoint} is of other networks: {'; '.join(parts)}; give the recipe and options it was made with"
+        )
+    for name, variable in tensors.items():
+        if values[name].shape != tuple(variable.shape) or str(values[name].dtype) != variable.dtype:
+            raise RunError(
+                f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
+                f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was made with"
+            )
+    for name, variable in tensors.items():
+        variable.assign(values[name])
+
+
+def newest(folder: Path) -> Path | None:
+    """The checkpoint that RUN_DIR/checkpoints/latest names, or None where nothing has been saved.
+
+    Raises:
+        RunError: `latest` names a folder that is not there, or there are checkpoints and no `latest`.
+    """
+    latest = folder / _LATEST
+    if not latest.exists():
+        if any(folder.glob("step-*")):
+            raise RunError(f"{folder} holds checkpoints and no file {_LATEST}; name one with --resume CHECKPOINT")
+        return None
+    named = folder / Path(latest.read_text().strip()).name
+    if not named.is_dir():
+        raise RunError(f"{latest} names {named.name}, which is not there; name another with --resume CHECKPOINT")
+    return named
+
+
+def read_manifest(checkpoint: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint.
+
+    Raises:
+        RunError: there is none, it is unreadable, or a newer hvdgan wrote it.
+    """
+    path = checkpoint / _MANIFEST
+    try:
+        manifest = json.loads(path.read_text())
+        version = manifest["format_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
+    if version != FORMAT_VERSION:
+        raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
+    return manifest
+
+
+def versions() -> dict[str, str]:
+    """What computed the numbers: the versions of hvdgan and what it stands on."""
+    return {
+        "hvdgan": __version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _describe(value: np.ndarray) -> dict[str, Any]:
+    digest = hashlib.sha256(value.tobytes()).hexdigest()
+    return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    _flush(path)
+
+
+def _flush(path: Path) -> None:
+    """Bring a file or folder to the disk: a rename may otherwise outlive the data it names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

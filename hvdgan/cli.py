@@ -1,0 +1,109 @@
+"""The command line of hvdgan.train: every setting by name, from flags, a saved config.json, and defaults."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.config import Dict
+
+from hvdgan.config import Config, Count, read_json
+from hvdgan.errors import UserError
+from hvdgan.recipe import Recipe, load_recipe
+
+_COMMAND = Parameter(group=Group("Command", sort_key=0))
+_HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
+
+Flags override the values of --config, which override the defaults."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What the command line asks for."""
+
+    config: Config
+    recipe: type[Recipe]
+    options: Any
+    resume: str
+    dry_run: bool
+    expect_size: int | None
+
+
+def parse(arguments: Sequence[str]) -> Command | None:
+    """Read a command line; print the help and return None if that is what it asks for.
+
+    Args:
+        arguments: without the program's name.
+
+    Raises:
+        UserError: a flag or value that cannot be; one line that names both.
+    """
+    config_path = _peek(arguments, "--config")
+    saved = {} if config_path is None else read_json(Path(config_path))
+    name = _peek(arguments, "--recipe") or saved.get("recipe", Config.recipe)
+    recipe = load_recipe(str(name))
+    _check_names(str(name), recipe)
+
+    def command(
+        *,
+        config_file: Annotated[Path | None, Parameter(name="--config"), _COMMAND] = None,
+        resume: Annotated[str, _COMMAND] = "auto",
+        dry_run: Annotated[bool, _COMMAND] = False,
+        expect_size: Annotated[Count | None, _COMMAND] = None,
+        config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
+        options: Annotated[
+            recipe.Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))
+        ] = recipe.Options(),  # type: ignore[name-defined]  # noqa: B008, E501
+    ) -> Command:
+        """Train.
+
+        Parameters
+        ----------
+        config_file:
+            a saved config.json to take settings from; other flags override it
+        resume:
+            auto (go on where the run folder stopped), never (refuse a folder that holds a run), or a checkpoint's folder
+        dry_run:
+            print the settings, networks and stages, and write nothing
+        expect_size:
+            refuse to start with another number of ranks
+        """
+        return Command(config, recipe, options, resume, dry_run, expect_size)
+
+    app = App(
+        name="python -m hvdgan.train",
+        help=_HELP,
+        version_flags=(),
+        help_format="plaintext",
+        default_parameter=Parameter(negative=()),
+        config=Dict({key: value for key, value in saved.items() if value is not None}, source=str(config_path)),
+        result_action="return_value",
+        print_error=False,
+        exit_on_error=False,
+    )
+    app.default(command)
+    try:
+        return app(list(arguments))
+    except CycloptsError as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def _check_names(name: str, recipe: type[Recipe]) -> None:
+    if not dataclasses.is_dataclass(recipe.Options):
+        raise UserError(f"--recipe {name}: Options must be a frozen dataclass with a default for every field")
+    taken = {field.name for field in dataclasses.fields(Config)} | {"config", "resume", "dry_run", "expect_size"}
+    if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
+        raise UserError(
+            f"--recipe {name}: the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it"
+        )
+
+
+def _peek(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of a flag that decides how the others are read."""
+    for position, argument in enumerate(arguments):
+        if argument == flag and position + 1 < len(arguments):
+            return arguments[position + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+    return None

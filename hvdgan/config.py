@@ -1,0 +1,105 @@
+"""The configuration: typed, frozen, and the same words in Python, on the command line and in config.json."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+from hvdgan.errors import UserError
+
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+CountOrNever = Annotated[int, Parameter(validator=Number(gte=0))]
+Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
+Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**31))]
+
+_RUN = Parameter(group=Group("Run", sort_key=1))
+_DATA = Parameter(group=Group("Data", sort_key=2))
+_TRAINING = Parameter(group=Group("Training", sort_key=3))
+_OUTPUT = Parameter(group=Group("Output", sort_key=4))
+_PIPELINE = Parameter(group=Group("Pipeline", sort_key=6))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipelineConfig:
+    """How batches are prepared; nothing here changes what they hold."""
+
+    threads: CountOrNever = 0
+    """threads per rank that read and decode; 0: one per core the rank owns"""
+    prefetch: Count = 2
+    """batches prepared ahead of the step"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that a run is made of, apart from the recipe's own options."""
+
+    recipe: Annotated[str, _RUN] = "dcgan"
+    """a recipe of hvdgan, or your own as package.module:Attribute"""
+    run_dir: Annotated[Path | None, _RUN] = None
+    """folder that receives everything the run writes; default: runs/ and the name of the recipe"""
+    seed: Annotated[Seed, _RUN] = 0
+    """decides the initial weights, the order of the data, the latents"""
+
+    data: Annotated[str, _DATA] = "digits"
+    """digits (8x8 scans, 1,797 images, resized), synthetic, a folder of images, or an .npy/.npz array (N, H, W, C)"""
+    image_size: Annotated[Count, _DATA] = 32
+    """height and width in pixels; images are centre-cropped and resized to it"""
+    channels: Annotated[Literal[1, 3] | None, _DATA] = None
+    """1 (grey) or 3 (RGB); default: 1 for digits, what an array has, 3 for everything else"""
+    max_bad_fraction: Annotated[Fraction, _DATA] = 0.01
+    """stop when more than this fraction of the files cannot be read"""
+
+    global_batch_size: Annotated[Count, _TRAINING] = 64
+    """images per step over all ranks together; the number of ranks must divide it"""
+    max_steps: Annotated[Count | None, _TRAINING] = None
+    """stop after so many steps in all; default: the end of the last stage"""
+    ema_decay: Annotated[Decay, _TRAINING] = 0.995
+    """decay per step of the moving average of the weights that draws the samples; 0: off"""
+
+    log_every: Annotated[Count, _OUTPUT] = 50
+    """steps between two lines of metrics"""
+    sample_every: Annotated[CountOrNever, _OUTPUT] = 500
+    """steps between two sample grids; 0: only at the end"""
+    checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
+    """steps between two checkpoints; 0: only at the end"""
+
+    pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """What a recipe needs to know of the data: image_size in pixels, channels (1 or 3), images in all."""
+
+    image_size: int
+    channels: int
+    num_images: int
+
+
+def to_json(config: Config, options: Any) -> dict[str, Any]:
+    """One flat object: the words of the command line, the recipe's options among them.
+
+    Args:
+        config: the run's configuration.
+        options: the recipe's options, a dataclass instance.
+    """
+    values = {**dataclasses.asdict(config), **dataclasses.asdict(options)}
+    return json.loads(json.dumps(values, default=str))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a saved config.json.
+
+    Raises:
+        UserError: the file is missing, unreadable or not a JSON object.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"--config {path}: cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"--config {path}: expected a JSON object of settings, found {type(values).__name__}")
+    return values

@@ -1,0 +1,251 @@
+"""The ranks of one run and what they say to each other; the only module that imports Horovod.
+
+At size 1 everything here is a no-op, also where Horovod is not installed. Collectives are calls that every rank must make:
+none may stand under `if is_root`.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.errors import RunError, UserError
+from hvdgan.launchers import launched
+
+_DEFAULTS = {
+    # Four ranks that start on two cores can be a minute apart; Gloo's own 30 s would end the run.
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "300",
+    # Without it a stalled collective warns for ever and never ends.
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
+}
+_CPU_DEFAULTS = {
+    # Where ranks own all the cores, the polling of the background thread takes time from the step.
+    "HOROVOD_CYCLE_TIME": "5",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """This process among its peers: rank 0 <= rank < size, local_rank on its host, and the launcher's name."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    launcher: str = "none"
+
+    @property
+    def is_root(self) -> bool:
+        return self.rank == 0
+
+    def slice_of(self, global_batch_size: int) -> tuple[int, int]:
+        """The (first, past the last) place of this rank's samples in the global batch.
+
+        Raises:
+            UserError: size does not divide global_batch_size.
+        """
+        if global_batch_size % self.size:
+            below = global_batch_size // self.size * self.size
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: cannot be split evenly over {self.size} ranks; "
+                f"take {max(below, self.size)} or {below + self.size}"
+            )
+        local = global_batch_size // self.size
+        return self.rank * local, (self.rank + 1) * local
+
+    def reduced_gradients(
+        self, tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]
+    ) -> list[tf.Tensor | None]:
+        """Gradients of the loss with respect to exactly these variables, averaged over the ranks.
+
+        Call it inside a tf.function and under a name scope of stage and update: Horovod matches the ranks' tensors by name.
+
+        Args:
+            tape: the tape that recorded the loss.
+            loss: scalar, the mean over this rank's samples.
+            variables: Keras variables; the tape is asked for the tf.Variable inside each.
+
+        Returns:
+            One dense tensor per variable, or None where the loss does not touch it.
+        """
+        values = [variable.value for variable in variables]
+        if self.size > 1:
+            # One group: with several, or none, three and more ranks sum in another order at every run.
+            tape = _horovod().DistributedGradientTape(tape, groups=1, sparse_as_dense=True)
+        gradients = tape.gradient(loss, values)
+        return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def mean(self, values: np.ndarray, name: str) -> np.ndarray:
+        """The mean over ranks of an array, float32; the same on every rank."""
+        if self.size == 1:
+            return values
+        return _horovod().allreduce(tf.constant(values, tf.float32), name=f"mean/{name}").numpy()
+
+    def average(self, variables: Sequence[keras.Variable], name: str) -> None:
+        """Give every rank the mean over ranks of these floating-point variables, in one reduction."""
+        if self.size == 1 or not variables:
+            return
+        flat = np.concatenate([np.asarray(variable.numpy(), np.float32).ravel() for variable in variables])
+        flat = self.mean(flat, name)
+        ends = np.cumsum([variable.numpy().size for variable in variables])
+        for variable, piece in zip(variables, np.split(flat, ends[:-1]), strict=True):
+            variable.assign(piece.reshape(variable.shape))
+
+    def broadcast(self, variables: Sequence[keras.Variable | tf.Variable]) -> None:
+        """Give every rank the values that rank 0 has."""
+        if self.size > 1 and variables:
+            values = [getattr(variable, "value", variable) for variable in variables]
+            _horovod().broadcast_variables(
+                [v for v in values if isinstance(v, tf.Variable)], root_rank=0, inplace=False
+            )
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """Every rank's value, in the order of the ranks. The value must be expressible in JSON."""
+        if self.size == 1:
+            return [value]
+        encoded = np.frombuffer(json.dumps(value, sort_keys=True).encode(), np.uint8)
+        hvd = _horovod()
+        lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64), name=f"gather/{name}/lengths").numpy()
+        everything = hvd.allgather(tf.constant(encoded), name=f"gather/{name}/bytes").numpy().tobytes()
+        ends = np.cumsum(lengths)
+        return [json.loads(everything[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+    def from_root(self, work: Callable[[], Any], name: str) -> Any:
+        """Let rank 0 do something; every rank gets its result (expressible in JSON) or raises its RunError."""
+        result: dict[str, Any] = {}
+        if self.is_root:
+            try:
+                result = {"value": work()}
+            except RunError as error:
+                result = {"error": str(error), "exit_code": error.exit_code}
+        result = self.gather(result, name)[0]
+        if "error" in result:
+            raise (UserError if result["exit_code"] == UserError.exit_code else RunError)(result["error"])
+        return result["value"]
+
+    def agree(self, facts: dict[str, Any], what: str) -> None:
+        """Compare facts (expressible in JSON) between the ranks.
+
+        Raises:
+            RunError: on every rank alike, naming the first fact that differs and who has which value.
+        """
+        everyone = self.gather(facts, what)
+        for key in sorted({key for each in everyone for key in each}):
+            values = [each.get(key) for each in everyone]
+            for rank, value in enumerate(values):
+                if value != values[0]:
+                    raise RunError(
+                        f"the ranks disagree on {what}: {key} is {_short(values[0])} on rank 0 and {_short(value)} on "
+                        f"rank {rank}; start every rank with the same command on the same files"
+                    )
+
+    def shutdown(self) -> None:
+        """Leave the ring in order; every rank calls it when the work is done."""
+        if self.size > 1:
+            _horovod().shutdown()
+
+
+def start(expect_size: int | None = None) -> Ranks:
+    """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
+
+    Args:
+        expect_size: the number of ranks that must be there; None: the number that the launcher speaks of.
+
+    Raises:
+        UserError: Horovod is missing or was built for another TensorFlow, or the number of ranks is not the expected one.
+    """
+    launcher, started, _ = launched()
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu)
+    _check_size(ranks, started, expect_size)
+    _claim_devices(ranks)
+    return ranks
+
+
+def _join(launcher: str, on_gpu: bool) -> Ranks:
+    for name, value in {**_DEFAULTS, **({} if on_gpu else _CPU_DEFAULTS)}.items():
+        os.environ.setdefault(name, value)
+    hvd = _horovod()
+    hvd.init()
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
+
+
+@functools.cache
+def _horovod() -> Any:
+    try:
+        from horovod.common.exceptions import HorovodVersionMismatchError
+        from horovod.common.util import check_installed_version
+
+        # Before the import proper: a library built for another TensorFlow fails with a missing symbol, or worse, loads.
+        check_installed_version("tensorflow", tf.__version__, exception=ImportError())
+        import horovod.tensorflow as hvd
+    except ImportError as error:
+        if error.__class__.__name__ == "HorovodVersionMismatchError":
+            assert isinstance(error, HorovodVersionMismatchError)
+            raise UserError(
+                f"Horovod was built for TensorFlow {error.installed_version}, and TensorFlow {tf.__version__} is "
+                "installed; build Horovod again (launch/setup.sh)"
+            ) from error
+        launcher, size, _ = launched()
+        raise UserError(
+            f"{launcher} started {size} processes, and Horovod cannot be imported here ({error}); "
+            "install it (launch/setup.sh) or start one process without a launcher"
+        ) from error
+    return hvd
+
+
+def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
+    if expect_size is not None and ranks.size != expect_size:
+        raise UserError(
+            f"--expect-size {expect_size}: there are {ranks.size} ranks (launcher: {ranks.launcher}); "
+            "start as many processes as are expected"
+        )
+    if ranks.size != started:
+        raise UserError(
+            f"{ranks.launcher} started {started} processes, and Horovod sees {ranks.size}: every process would train alone; "
+            "start with horovodrun, or build Horovod with the MPI that the launcher uses (srun: --mpi=pmix)"
+        )
+
+
+def _claim_devices(ranks: Ranks) -> None:
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        mine = gpus[visible_gpu(len(gpus), ranks.local_rank)]
+        tf.config.set_visible_devices(mine, "GPU")
+        tf.config.experimental.set_memory_growth(mine, True)
+    elif ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(cores_of_rank(ranks))
+
+
+def visible_gpu(visible: int, local_rank: int) -> int:
+    """The index of a rank's GPU: the only one where the launcher hides the others, else the local rank's.
+
+    Raises:
+        UserError: more ranks on this host than it has GPUs.
+    """
+    if visible == 1:
+        return 0
+    if local_rank >= visible:
+        raise UserError(
+            f"local rank {local_rank} has no GPU: {visible} are visible on this host; start at most {visible} ranks on it"
+        )
+    return local_rank
+
+
+def cores_of_rank(ranks: Ranks) -> int:
+    """The cores a rank may use: those it is bound to, or its share where the ranks of a host are not bound."""
+    cores = len(os.sched_getaffinity(0))
+    bound = cores < (os.cpu_count() or cores)
+    return cores if bound else max(1, cores // ranks.local_size)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

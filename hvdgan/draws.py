@@ -1,0 +1,49 @@
+"""Random draws as pure functions of (seed, step, scope, key, place in the global batch), never of the rank."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Random:
+    """Draws for this rank's slice of a global batch.
+
+    Every draw is made for the whole global batch and then sliced, so that the numbers a sample gets do not depend on how
+    many ranks there are; they are few (latents, mixing weights) compared with what a step computes.
+
+    Args:
+        seed: of the run.
+        step: scalar int64 tensor, the global step.
+        first: place in the global batch of this rank's first sample.
+        last: place past this rank's last sample.
+        global_batch_size: samples over all ranks.
+        scope: keeps the draws of one update apart from another's.
+    """
+
+    seed: int
+    step: tf.Tensor
+    first: int
+    last: int
+    global_batch_size: int
+    scope: str = ""
+
+    def scoped(self, scope: str) -> "Random":
+        """The same place with draws of its own."""
+        return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
+
+    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        """Standard normal numbers, (B, *shape) float32; one key names the same numbers within a step and scope."""
+        everything = tf.random.stateless_normal((self.global_batch_size, *shape), self._seed(key), alg="philox")
+        return everything[self.first : self.last]
+
+    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        """Numbers in [0, 1), (B, *shape) float32; one key names the same numbers within a step and scope."""
+        everything = tf.random.stateless_uniform((self.global_batch_size, *shape), self._seed(key), alg="philox")
+        return everything[self.first : self.last]
+
+    def _seed(self, key: str) -> tf.Tensor:
+        digest = hashlib.sha256(f"{self.seed}/{self.scope}/{key}".encode()).digest()
+        return tf.stack([tf.constant(int.from_bytes(digest[:8], "little", signed=True), tf.int64), self.step])

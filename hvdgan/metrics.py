@@ -1,0 +1,143 @@
+"""The run's record: metrics.jsonl, TensorBoard events, log.txt, and what the terminal shows."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tqdm import tqdm
+
+
+class Record:
+    """Writes on rank 0 and does nothing on the others, so that every rank can call it.
+
+    Args:
+        run_dir: receives the files.
+        is_root: whether this rank writes.
+        start_step: steps done before; later records of an interrupted run are dropped, since they are computed again.
+        total_steps: where the progress bar ends.
+    """
+
+    def __init__(self, run_dir: Path, *, is_root: bool, start_step: int, total_steps: int) -> None:
+        self._is_root = is_root
+        if not is_root:
+            return
+        run_dir.mkdir(parents=True, exist_ok=True)
+        _drop_after(run_dir / "metrics.jsonl", start_step)
+        self._jsonl = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
+        self._log = (run_dir / "log.txt").open("a", encoding="utf-8")
+        self._events = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
+        self._bar = tqdm(
+            total=total_steps, initial=start_step, unit="step", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            disable=not sys.stderr.isatty(),
+        )  # fmt: skip
+
+    def say(self, text: str) -> None:
+        """A line for people: on the terminal and in log.txt."""
+        if not self._is_root:
+            return
+        self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self._log.flush()
+        if self._bar.disable:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._bar.write(text, file=sys.stderr)
+
+    def advance(self, stage: str) -> None:
+        """One more step is done."""
+        if self._is_root and not self._bar.disable:
+            self._bar.set_description(stage, refresh=False)
+            self._bar.update()
+
+    def write(self, step: int, stage: str, stage_step: int, values: dict[str, float]) -> None:
+        """One record of metrics.
+
+        Args:
+            step: steps done so far.
+            stage: the name of the stage they are in.
+            stage_step: steps of the stage done so far.
+            values: by name; images_per_sec among them.
+        """
+        if not self._is_root:
+            return
+        record = {"step": step, "stage": stage, "stage_step": stage_step, **values}
+        self._jsonl.write(json.dumps(record) + "\n")
+        self._jsonl.flush()
+        with self._events.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        losses = " ".join(f"{name} {value:.4g}" for name, value in values.items() if name.endswith("/loss"))
+        rate = values["images_per_sec"]
+        if self._bar.disable:
+            left = _clock((self._bar.total - step) * values["step_seconds"])
+            self.say(f"step {step}/{self._bar.total} {stage} {losses} {rate:.1f} images/s, {left} left")
+        else:
+            self._bar.set_postfix_str(f"{losses} {rate:.1f} images/s")
+
+    def close(self) -> None:
+        """Finish the files."""
+        if self._is_root:
+            self._bar.close()
+            self._events.close()
+            self._jsonl.close()
+            self._log.close()
+
+
+class Window:
+    """Averages over the steps since the last record; metrics stay on their device until then."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, list[tf.Tensor]] = {}
+        self._wait_seconds = 0.0
+        self._step_seconds = 0.0
+        self._steps = 0
+
+    def add(self, metrics: dict[str, tf.Tensor], *, wait_seconds: float, step_seconds: float) -> None:
+        """One step: its metrics, the time it waited for data, and the time it took, waiting included."""
+        for name, value in metrics.items():
+            self._metrics.setdefault(name, []).append(value)
+        self._wait_seconds += wait_seconds
+        self._step_seconds += step_seconds
+        self._steps += 1
+
+    def close(self) -> dict[str, float]:
+        """The means over the steps added; the window is empty afterwards."""
+        values = {name: float(tf.reduce_mean(tf.stack(steps))) for name, steps in sorted(self._metrics.items())}
+        times = {
+            "step_seconds": self._step_seconds / self._steps,
+            "wait_seconds": self._wait_seconds / self._steps,
+        }
+        self.__init__()  # type: ignore[misc]
+        return {**times, **values}
+
+    def __len__(self) -> int:
+        return self._steps
+
+
+def _drop_after(path: Path, step: int) -> None:
+    """Drop the records past a step, and a half-written last line, in one rename."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = _parse(line)
+        if record is not None and record["step"] <= step:
+            kept.append(line + "\n")
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text("".join(kept), encoding="utf-8")
+    partial.rename(path)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -1,0 +1,1 @@
+"""Keras networks, one file per family; a network is a function of its numbers."""

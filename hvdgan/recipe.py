@@ -1,0 +1,115 @@
+"""What a recipe is: networks, losses and stages of one GAN, and nothing of ranks."""
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from hvdgan.config import DataSpec
+from hvdgan.errors import UserError
+from hvdgan.draws import Random
+from hvdgan.stages import Stage
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """A recipe without options of its own."""
+
+
+class Batch:
+    """This rank's part of a global batch, with whatever the recipe's draw() added as attributes.
+
+    images: (B, image_size, image_size, channels) float32 in [-1, 1].
+    labels: (B,) int32, or None where the data has none.
+    random: draws of the running update; see hvdgan.draws.Random.
+    """
+
+    def __init__(
+        self, images: tf.Tensor, labels: tf.Tensor | None, random: Random, drawn: dict[str, tf.Tensor]
+    ) -> None:
+        self.images = images
+        self.labels = labels
+        self.random = random
+        self.__dict__.update(drawn)
+
+    def __getattr__(self, name: str) -> tf.Tensor:
+        raise AttributeError(
+            f"the batch has no {name}; it has {', '.join(sorted(self.__dict__))}; draw() can add to it"
+        )
+
+
+class Recipe:
+    """One GAN. Subclass it, give `Options` a frozen dataclass, and name it on the command line.
+
+    Args:
+        options: an instance of the class's Options, from the command line.
+        data: what the images are like.
+    """
+
+    Options: ClassVar[type] = NoOptions
+    ema: ClassVar[Sequence[str]] = ()
+    """names of the networks whose weights are averaged over time and draw the samples"""
+    may_change: ClassVar[Sequence[str]] = ()
+    """names of the options that a resumed run may change, such as the steps of the last stage"""
+
+    def __init__(self, options: Any, data: DataSpec) -> None:
+        self.options = options
+        self.data = data
+
+    def networks(self) -> dict[str, keras.Model]:
+        """The networks by name, built (their variables exist)."""
+        raise NotImplementedError
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        """One optimizer per network, by the network's name."""
+        raise NotImplementedError
+
+    def stages(self) -> list[Stage]:
+        """The stages in order."""
+        raise NotImplementedError
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        """What each step draws once for all its updates: latents, masks; the names become attributes of the batch."""
+        return {}
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        """Images to look at, (N, H, W, C) in [-1, 1]; networks run in inference mode, averaged where `ema` says so."""
+        raise NotImplementedError
+
+
+def load_recipe(name: str) -> type[Recipe]:
+    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute found from the working folder.
+
+    Raises:
+        UserError: there is no such recipe, or it is no Recipe.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
+    elif os.getcwd() not in sys.path:
+        # `python -m` does this itself; a console script or a test may not.
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not (error.name and module_name.startswith(error.name)):
+            raise
+        raise UserError(
+            f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
+            "your own is named package.module:Attribute"
+        ) from error
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Recipe)):
+        raise UserError(f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe")
+    return found
+
+
+def known_recipes() -> list[str]:
+    """The names of hvdgan's own recipes."""
+    folder = os.path.join(os.path.dirname(__file__), "recipes")
+    return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("_"))

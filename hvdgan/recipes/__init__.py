@@ -1,0 +1,1 @@
+"""One file per GAN; each reads like its paper."""

@@ -1,0 +1,91 @@
+"""Unsupervised representation learning with deep convolutional GANs (Radford et al. 2016, arXiv:1511.06434)."""
+
+import dataclasses
+from typing import Annotated, Any
+
+import keras
+import tensorflow as tf
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from hvdgan import losses
+from hvdgan.config import Count, Decay
+from hvdgan.draws import Random
+from hvdgan.networks.dcgan import Norm, dcgan_discriminator, dcgan_generator
+from hvdgan.recipe import Batch, Recipe
+from hvdgan.stages import Stage, Update
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DCGANOptions:
+    """Options of the recipe dcgan."""
+
+    steps: Count = 2000
+    """steps of its one stage"""
+    nf: Count = 64
+    """width of the networks: channels next to the image, doubled at each halving of its size"""
+    latent_size: Count = 100
+    """length of a latent vector"""
+    norm: Norm = "batch"
+    """batch normalisation, or none"""
+    d_updates: Count = 1
+    """discriminator updates for each update of the generator"""
+    learning_rate: Annotated[float, Parameter(validator=Number(gt=0))] = 2e-4
+    """Adam's step size for both networks"""
+    beta_1: Decay = 0.5
+    """Adam's decay of the mean of the gradients"""
+    beta_2: Decay = 0.999
+    """Adam's decay of the mean of the squared gradients"""
+
+
+class DCGAN(Recipe):
+    """DCGAN with the non-saturating loss.
+
+    Command:
+        horovodrun -np 2 python -m hvdgan.train --recipe dcgan --data digits --nf 32
+    """
+
+    Options = DCGANOptions
+    ema = ("generator",)
+    may_change = ("steps",)
+
+    def networks(self) -> dict[str, keras.Model]:
+        size = {"image_size": self.data.image_size, "channels": self.data.channels}
+        width = {"nf": self.options.nf, "norm": self.options.norm}
+        return {
+            "generator": dcgan_generator(**size, **width, latent_size=self.options.latent_size),
+            "discriminator": dcgan_discriminator(**size, **width),
+        }
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        o = self.options
+        return {
+            name: keras.optimizers.Adam(o.learning_rate, beta_1=o.beta_1, beta_2=o.beta_2)
+            for name in ("generator", "discriminator")
+        }
+
+    def stages(self) -> list[Stage]:
+        judge = Update("discriminator", owns=["discriminator"], loss=self.judge)
+        fool = Update("generator", owns=["generator"], loss=self.fool, every=self.options.d_updates)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        return {"latents": random.normal("latents", (self.options.latent_size,))}
+
+    def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        real_logits = nets.discriminator(batch.images)
+        fake_logits = nets.discriminator(nets.generator(batch.latents))
+        loss = losses.non_saturating_discriminator(real_logits, fake_logits)
+        return loss, {
+            "real_score": tf.reduce_mean(tf.sigmoid(real_logits)),
+            "fake_score": tf.reduce_mean(tf.sigmoid(fake_logits)),
+        }
+
+    def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return losses.non_saturating_generator(nets.discriminator(nets.generator(batch.latents))), {}
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return nets.generator(batch.latents)
+
+
+RECIPE = DCGAN

@@ -1,0 +1,102 @@
+"""The parts of a run, built alike on every rank, and what they come to in words."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from hvdgan import checkpoint
+from hvdgan.config import Config, DataSpec, to_json
+from hvdgan.data import Source, open_source
+from hvdgan.distributed import Ranks
+from hvdgan.recipe import Recipe
+from hvdgan.stages import Schedule
+from hvdgan.state import TrainState, build_state
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The parts of a run; every rank builds the same."""
+
+    config: Config
+    recipe: Recipe
+    source: Source
+    ranks: Ranks
+    state: TrainState
+    schedule: Schedule
+
+    @property
+    def run_dir(self) -> Path:
+        return self.config.run_dir or Path("runs") / self.config.recipe.replace(":", ".")
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.run_dir / "checkpoints"
+
+    @property
+    def last_step(self) -> int:
+        total = self.schedule.total_steps
+        return total if self.config.max_steps is None else min(self.config.max_steps, total)
+
+    def settings(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return to_json(self.config, self.recipe.options)
+
+
+def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:
+    """Build everything a run is made of; nothing is written.
+
+    Args:
+        config: the run's configuration.
+        recipe_class: makes the networks and the stages.
+        options: an instance of recipe_class.Options.
+        ranks: this process among its peers.
+
+    Raises:
+        UserError: the data, the batch size or the recipe cannot be used.
+        RunError: the ranks would not build the same.
+    """
+    ranks.slice_of(config.global_batch_size)
+    source = open_source(config)
+    config = dataclasses.replace(config, channels=source.channels)
+    recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source)))
+    keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
+    keras.utils.set_random_seed(config.seed)
+    state = build_state(recipe, config.ema_decay)
+    schedule = Schedule(recipe.stages(), list(state.networks))
+    run = Run(config, recipe, source, ranks, state, schedule)
+    variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
+    stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
+    facts = {**run.settings(), "data fingerprint": source.fingerprint, "stages": stages}
+    ranks.agree({**facts, **checkpoint.versions(), **variables}, "what to train")
+    return run
+
+
+def describe(run: Run) -> str:
+    """The whole run in words: settings, networks with their parameters, stages with what their updates own and reduce."""
+    lines = ["config:", json.dumps(run.settings(), indent=2), "networks:"]
+    for name, network in run.state.networks.items():
+        frozen = network.count_params() - _trainable(network)
+        lines.append(f"  {name}: {_trainable(network):,} trainable parameters, {frozen:,} other")
+    lines.append(f"stages ({run.schedule.total_steps:,} steps; this run ends at step {run.last_step:,}):")
+    for stage in run.schedule.stages:
+        lines.append(f"  {stage.name}: {stage.steps:,} steps")
+        for update in stage.updates:
+            reduced = sum(
+                int(np.prod(variable.shape)) * variable.value.dtype.size
+                for name in update.owns
+                for variable in run.state.networks[name].trainable_variables
+            )
+            often = "every step" if update.every == 1 else f"every {update.every} steps"
+            lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; all-reduces {reduced:,} bytes")
+    first, last = run.ranks.slice_of(run.config.global_batch_size)
+    lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
+    lines.append(f"data: {run.source.name}, {len(run.source):,} images, {len(run.source.bad_files)} unreadable")
+    return "\n".join(lines)
+
+
+def _trainable(network: keras.Model) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)

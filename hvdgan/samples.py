@@ -1,0 +1,86 @@
+"""Grids of images: what the networks draw from fixed latents, and the real images beside them."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from hvdgan.data import BadImage, Source
+from hvdgan.draws import Random
+from hvdgan.errors import RunError
+from hvdgan.nets import Nets
+from hvdgan.recipe import Batch, Recipe
+from hvdgan.state import TrainState
+
+_GRID = 64
+_FIXED_STEP = -1  # no training step: its draws are the samples' own
+
+
+class Sampler:
+    """Draws the same grid of samples again and again, so that two of them can be compared.
+
+    Args:
+        recipe: draws and shows the samples.
+        state: the networks, averaged where the run averages them.
+        source: real images for the recipes that need some, and for the grid of real ones.
+        seed: of the run.
+    """
+
+    def __init__(self, recipe: Recipe, state: TrainState, source: Source, seed: int) -> None:
+        self.real, self._labels = _examples(source)
+        self._recipe = recipe
+        self._state = state
+        self._seed = seed
+        self._function = tf.function(self._draw, autograph=False)
+
+    def __call__(self) -> np.ndarray:
+        """Images, (N, H, W, C) uint8, of the networks as they are now."""
+        return to_uint8(self._function().numpy())
+
+    def _draw(self) -> tf.Tensor:
+        count = len(self.real)
+        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count, count)
+        images = tf.constant(self.real, tf.float32) / 127.5 - 1.0
+        labels = None if self._labels is None else tf.constant(self._labels)
+        batch = Batch(images, labels, random.scoped("sample"), self._recipe.draw(random.scoped("draw")))
+        nets = Nets(self._state.networks, training=False, values=self._state.sampling_values())
+        return self._recipe.sample(nets, batch)
+
+
+def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
+    """Up to 64 images spread evenly over the data, so that every class of a sorted folder is there, and their labels."""
+    images, indices = [], []
+    for index in np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64)):
+        try:
+            images.append(source.fetch(int(index)))
+        except BadImage:
+            continue
+        indices.append(index)
+    if not images:
+        raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
+    return np.stack(images), None if source.labels is None else source.labels[indices]
+
+
+def to_uint8(images: np.ndarray) -> np.ndarray:
+    """Images in [-1, 1] as uint8, rounded and clipped."""
+    return np.clip(np.rint((images + 1.0) * 127.5), 0, 255).astype(np.uint8)
+
+
+def save_grid(path: Path, images: np.ndarray) -> None:
+    """Write images side by side, as near to a square as their number allows.
+
+    Args:
+        path: of the PNG; its folder is made.
+        images: (N, H, W, C) uint8, C 1 or 3.
+    """
+    count, height, width, channels = images.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    grid = np.zeros((rows * columns, height, width, channels), np.uint8)
+    grid[:count] = images
+    grid = grid.reshape(rows, columns, height, width, channels).transpose(0, 2, 1, 3, 4)
+    grid = grid.reshape(rows * height, columns * width, channels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(grid[..., 0] if channels == 1 else grid).save(path)

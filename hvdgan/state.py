@@ -1,0 +1,118 @@
+"""Everything that training changes, each tensor under its own name: networks, averages, optimizers."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import keras
+
+from hvdgan.errors import UserError
+from hvdgan.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The variables of a run.
+
+    networks: by name.
+    optimizers: one per network, built on its trainable variables.
+    ema: for each averaged network, one average per floating-point variable, in the order of averaged_variables().
+    """
+
+    networks: dict[str, keras.Model]
+    optimizers: dict[str, keras.optimizers.Optimizer]
+    ema: dict[str, list[keras.Variable]]
+
+    def tensors(self) -> dict[str, keras.Variable]:
+        """All variables by the names that a checkpoint gives them.
+
+        Raises:
+            UserError: two variables of a network have one name.
+        """
+        named: dict[str, keras.Variable] = {}
+        for name, network in self.networks.items():
+            _add(named, f"networks/{name}", ((variable.path, variable) for variable in network.variables))
+            _add(named, f"optimizers/{name}", _slots(self.optimizers[name], network))
+        for name, averages in self.ema.items():
+            variables = averaged_variables(self.networks[name])
+            _add(named, f"ema/{name}", ((v.path, average) for v, average in zip(variables, averages, strict=True)))
+        return named
+
+    def statistics(self) -> list[keras.Variable]:
+        """What each rank gathers from its own samples, BatchNorm's moving statistics and their averages over time."""
+        found = []
+        for name, network in self.networks.items():
+            found += [variable for variable in network.non_trainable_variables if _is_float(variable)]
+            pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
+            found += [average for variable, average in pairs if not variable.trainable]
+        return found
+
+    def sampling_values(self) -> dict[str, list[tuple[keras.Variable, keras.Variable]]]:
+        """For each averaged network the pairs (its variable, the average that stands in for it)."""
+        return {
+            name: list(zip(averaged_variables(self.networks[name]), averages, strict=True))
+            for name, averages in self.ema.items()
+        }
+
+
+def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
+    """Build a recipe's networks, their optimizers and their averages.
+
+    Raises:
+        UserError: a network is not built, shares variables with another, or has no optimizer.
+    """
+    networks = recipe.networks()
+    owner: dict[int, str] = {}
+    for name, network in networks.items():
+        if not network.built:
+            raise UserError(f"network {name} is not built; call it on an example, or give it an Input, in networks()")
+        for variable in network.variables:
+            if owner.setdefault(id(variable), name) != name:
+                raise UserError(
+                    f"networks {owner[id(variable)]} and {name} share {variable.path}; every variable must be in one network"
+                )
+    optimizers = recipe.optimizers()
+    if missing := networks.keys() - optimizers.keys():
+        raise UserError(f"optimizers() has none for {', '.join(sorted(missing))}; every network needs its own")
+    for name, network in networks.items():
+        optimizers[name].build(network.trainable_variables)
+    averaged = recipe.ema if ema_decay else ()
+    return TrainState(
+        networks,
+        {name: optimizers[name] for name in networks},
+        {name: [_copy(variable) for variable in averaged_variables(networks[name])] for name in averaged},
+    )
+
+
+def averaged_variables(network: keras.Model) -> list[keras.Variable]:
+    """The variables of which an average over time makes sense: the floating-point ones."""
+    return [variable for variable in network.variables if _is_float(variable)]
+
+
+def _copy(variable: keras.Variable) -> keras.Variable:
+    name = variable.path.replace("/", "_")
+    return keras.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=f"{name}_ema")
+
+
+def _is_float(variable: keras.Variable) -> bool:
+    return keras.backend.is_float_dtype(variable.dtype)
+
+
+def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
+    """An optimizer's variables as <variable path>/<slot>, and its scalars by their own names.
+
+    Keras names a slot after the path of its variable, with other separators.
+    """
+    prefixes = {variable.path.replace("/", "_") + "_": variable.path for variable in network.trainable_variables}
+    for variable in optimizer.variables:
+        name = variable.path.rpartition("/")[2]
+        # The longest fits: conv_1_kernel_momentum also begins with a variable named conv_1.
+        prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
+        yield (f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name), variable
+
+
+def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tuple[str, keras.Variable]]) -> None:
+    for path, variable in variables:
+        name = f"{prefix}/{path}"
+        if name in named:
+            raise UserError(f"two variables are named {name}; give the layers of the network names of their own")
+        named[name] = variable

@@ -1,0 +1,141 @@
+"""The step of a stage, one tf.function: forward, the owned variables' gradients, reduce, apply."""
+
+import tensorflow as tf
+
+from hvdgan.distributed import Ranks
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from hvdgan.nets import Nets
+from hvdgan.recipe import Batch, Recipe
+from hvdgan.stages import Stage, Update
+from hvdgan.state import TrainState, averaged_variables
+
+Metrics = dict[str, tf.Tensor]
+
+
+class StageStep:
+    """Runs the steps of one stage; traced once for each set of updates that fall due together.
+
+    Args:
+        recipe: draws what a batch needs and holds the losses.
+        state: what the step changes.
+        stage: whose updates run.
+        ranks: over which gradients are averaged.
+        seed: of the run.
+        global_batch_size: images per step over all ranks.
+        ema_decay: of the averaged networks, per step.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        state: TrainState,
+        stage: Stage,
+        ranks: Ranks,
+        *,
+        seed: int,
+        global_batch_size: int,
+        ema_decay: float,
+    ) -> None:
+        self.recipe = recipe
+        self.state = state
+        self.stage = stage
+        self.ranks = ranks
+        self.seed = seed
+        self.global_batch_size = global_batch_size
+        self.ema_decay = ema_decay
+        self._functions: dict[tuple[str, ...], tf.types.experimental.PolymorphicFunction] = {}
+
+    def __call__(self, step: int, stage_step: int, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+        """Run one step.
+
+        Args:
+            step: the global step, from 0.
+            stage_step: the step within the stage, from 0.
+            data: images (B, H, W, C) uint8, and labels (B,) int32 where the data has them.
+
+        Returns:
+            Metrics, scalars by <update>/<name>, and for each update whether its gradients were finite on every rank;
+            an update with other gradients changed no weight.
+
+        Raises:
+            UserError: at the first step, for a loss that is no scalar or does not touch a variable its update owns.
+        """
+        due = self.stage.due(stage_step)
+        return self.function(due)(tf.constant(step, tf.int64), data)
+
+    def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
+        """The traced step in which exactly these updates run."""
+        key = tuple(update.name for update in due)
+        if key not in self._functions:
+
+            def run(step: tf.Tensor, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+                return self._run(due, step, data)
+
+            self._functions[key] = tf.function(run, autograph=False)
+        return self._functions[key]
+
+    def _run(self, due: tuple[Update, ...], step: tf.Tensor, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+        first, last = self.ranks.slice_of(self.global_batch_size)
+        random = Random(self.seed, step, first, last, self.global_batch_size)
+        images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
+        drawn = self.recipe.draw(random.scoped("draw"))
+        metrics: Metrics = {}
+        finite: Metrics = {}
+        for update in due:
+            batch = Batch(images, data.get("labels"), random.scoped(update.name), drawn)
+            # Horovod matches the ranks' tensors by name: no two updates may share one.
+            with tf.name_scope(f"{self.stage.name}/{update.name}"):
+                measured, finite[update.name] = self._update(update, batch)
+            metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
+        self._average({name for update in due for name in update.owns}, step)
+        return metrics, finite
+
+    def _update(self, update: Update, batch: Batch) -> tuple[Metrics, tf.Tensor]:
+        owned = [(self.state.optimizers[name], self.state.networks[name].trainable_variables) for name in update.owns]
+        variables = [variable for _, of_network in owned for variable in of_network]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([variable.value for variable in variables])
+            loss, measured = update.loss(Nets(self.state.networks, owned=update.owns, training=True), batch)
+            loss = tf.convert_to_tensor(loss)
+        self._check_loss(update, loss)
+        gradients = self.ranks.reduced_gradients(tape, loss, variables)
+        self._check_touched(update, variables, gradients)
+        # Reduced gradients are the same on every rank, and so is the verdict.
+        finite = tf.math.is_finite(tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
+
+        def apply() -> tf.Tensor:
+            begin = 0
+            for optimizer, of_network in owned:
+                end = begin + len(of_network)
+                optimizer.apply(gradients[begin:end], of_network)
+                begin = end
+            return tf.constant(True)
+
+        finite = tf.cond(finite, apply, lambda: tf.constant(False))
+        return {"loss": loss, **{name: tf.convert_to_tensor(value) for name, value in measured.items()}}, finite
+
+    def _average(self, owned: set[str], step: tf.Tensor) -> None:
+        # The first weights are noise: the average forgets them sooner (as in TensorFlow's ExponentialMovingAverage).
+        done = tf.cast(step, tf.float32)
+        decay = tf.minimum(self.ema_decay, (1.0 + done) / (10.0 + done))
+        for name in sorted(owned & self.state.ema.keys()):
+            variables = averaged_variables(self.state.networks[name])
+            for average, variable in zip(self.state.ema[name], variables, strict=True):
+                average.value.assign_sub((1.0 - decay) * (average.value - variable.value))
+
+    def _check_loss(self, update: Update, loss: tf.Tensor) -> None:
+        if loss.shape.rank != 0:
+            raise UserError(
+                f"stage {self.stage.name}, update {update.name}: the loss has shape {tuple(loss.shape)}; "
+                "it must be a scalar, the mean over the batch"
+            )
+
+    def _check_touched(self, update: Update, variables: list, gradients: list) -> None:
+        untouched = [v.path for v, gradient in zip(variables, gradients, strict=True) if gradient is None]
+        if untouched:
+            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
+            raise UserError(
+                f"stage {self.stage.name}, update {update.name}: the loss does not depend on {named}; "
+                "own only networks that the loss calls, or set trainable=False on what it leaves out"
+            )

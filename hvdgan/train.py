@@ -1,0 +1,64 @@
+"""The command: python -m hvdgan.train, by itself or under horovodrun, mpirun or srun."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+# Before TensorFlow is loaded: its start-up lines would come from every rank.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from hvdgan import distributed, loop, run
+from hvdgan.cli import Command, parse
+from hvdgan.errors import RunError
+from hvdgan.launchers import launched
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, build, and train or describe.
+
+    Args:
+        arguments: of the command line; None: the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+    """
+    try:
+        command = parse(sys.argv[1:] if arguments is None else arguments)
+        if command is not None:
+            _run(command)
+    except RunError as error:
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain("interrupted; the same command goes on from the last checkpoint")
+        return 130
+    except Exception:
+        _complain(traceback.format_exc())
+        return 1
+    return 0
+
+
+def _run(command: Command) -> None:
+    ranks = distributed.start(command.expect_size)
+    built = run.build(command.config, command.recipe, command.options, ranks)
+    if command.dry_run:
+        if ranks.is_root:
+            print(run.describe(built))
+    else:
+        loop.train(built, command.resume)
+    ranks.shutdown()
+
+
+def _complain(text: str) -> None:
+    _, size, rank = launched()
+    print(f"hvdgan: {f'rank {rank}: ' if size > 1 else ''}{text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    code = main()
+    if code:
+        # Not sys.exit: a rank that fails must not wait in MPI_Finalize or in Horovod's shutdown for those that go on.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
