@@ -2,19 +2,32 @@
 
 import dataclasses
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from hvdgan.errors import UserError
 
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
-CountOrNever = Annotated[int, Parameter(validator=Number(gte=0))]
+
+
+def _whole(_: type, tokens: Sequence[Token]) -> int:
+    """Read a whole number; cyclopts would round 1.5 to 2."""
+    text = tokens[0].value
+    if not text.removeprefix("-").isdecimal():
+        raise ValueError(f'"{text}" is not a whole number.')
+    return int(text)
+
+
+Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
+CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]
+Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**31))]
 Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
-Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**31))]
+Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
 _DATA = Parameter(group=Group("Data", sort_key=2))
@@ -102,4 +115,6 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"--config {path}: cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
         raise UserError(f"--config {path}: expected a JSON object of settings, found {type(values).__name__}")
+    if not isinstance(values.get("pipeline", {}), dict):
+        raise UserError(f"--config {path}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
     return values

@@ -62,7 +62,7 @@ class Ranks:
 
     def reduced_gradients(
         self, tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]
-    ) -> list[tf.Tensor | None]:
+    ) -> list[tf.Tensor]:
         """Gradients of the loss with respect to exactly these variables, averaged over the ranks.
 
         Call it inside a tf.function and under a name scope of stage and update: Horovod matches the ranks' tensors by name.
@@ -73,27 +73,27 @@ class Ranks:
             variables: Keras variables; the tape is asked for the tf.Variable inside each.
 
         Returns:
-            One dense tensor per variable, or None where the loss does not touch it.
+            One dense tensor per variable.
         """
         values = [variable.value for variable in variables]
         if self.size > 1:
             # One group: with several, or none, three and more ranks sum in another order at every run.
             tape = _horovod().DistributedGradientTape(tape, groups=1, sparse_as_dense=True)
         gradients = tape.gradient(loss, values)
-        return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def mean(self, values: np.ndarray, name: str) -> np.ndarray:
+    def mean(self, values: np.ndarray) -> np.ndarray:
         """The mean over ranks of an array, float32; the same on every rank."""
         if self.size == 1:
             return values
-        return _horovod().allreduce(tf.constant(values, tf.float32), name=f"mean/{name}").numpy()
+        return _horovod().allreduce(tf.constant(values, tf.float32)).numpy()
 
-    def average(self, variables: Sequence[keras.Variable], name: str) -> None:
+    def average(self, variables: Sequence[keras.Variable]) -> None:
         """Give every rank the mean over ranks of these floating-point variables, in one reduction."""
         if self.size == 1 or not variables:
             return
         flat = np.concatenate([np.asarray(variable.numpy(), np.float32).ravel() for variable in variables])
-        flat = self.mean(flat, name)
+        flat = self.mean(flat)
         ends = np.cumsum([variable.numpy().size for variable in variables])
         for variable, piece in zip(variables, np.split(flat, ends[:-1]), strict=True):
             variable.assign(piece.reshape(variable.shape))
@@ -107,15 +107,23 @@ class Ranks:
             )
 
     def gather(self, value: Any, name: str) -> list[Any]:
-        """Every rank's value, in the order of the ranks. The value must be expressible in JSON."""
+        """Every rank's value, in the order of the ranks. The value must be expressible in JSON.
+
+        Raises:
+            RunError: on every rank, when one of them gathers something of another name.
+        """
         if self.size == 1:
             return [value]
-        encoded = np.frombuffer(json.dumps(value, sort_keys=True).encode(), np.uint8)
         hvd = _horovod()
-        lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64), name=f"gather/{name}/lengths").numpy()
-        everything = hvd.allgather(tf.constant(encoded), name=f"gather/{name}/bytes").numpy().tobytes()
+        # The name travels along: outside a tf.function Horovod drops it, and would match what does not belong together.
+        encoded = np.frombuffer(json.dumps([name, value]).encode(), np.uint8)
+        lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64)).numpy()
+        everything = hvd.allgather(tf.constant(encoded)).numpy().tobytes()
         ends = np.cumsum(lengths)
-        return [json.loads(everything[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+        named = [json.loads(everything[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+        if len({name for name, _ in named}) > 1:
+            raise RunError(f"the ranks are not at the same point: they gather {', '.join(name for name, _ in named)}")
+        return [value for _, value in named]
 
     def from_root(self, work: Callable[[], Any], name: str) -> Any:
         """Let rank 0 do something; every rank gets its result (expressible in JSON) or raises its RunError."""

@@ -107,7 +107,7 @@ class _Loop:
             self._log(batches, done)
         if sample or write:
             # BatchNorm's statistics are each rank's own until somebody looks at them.
-            run.ranks.average(run.state.statistics(), "statistics")
+            run.ranks.average(run.state.statistics())
         if sample and self.sampler:
             save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
@@ -119,7 +119,7 @@ class _Loop:
     def _log(self, batches: Batches, done: int) -> None:
         run = self.run
         values = self.window.close()
-        means = run.ranks.mean(np.array(list(values.values()), np.float32), "metrics")
+        means = run.ranks.mean(np.array(list(values.values()), np.float32))
         values = dict(zip(values, means.tolist(), strict=True))
         images_per_sec = run.config.global_batch_size / values["step_seconds"]
         self._report_bad_files(batches)

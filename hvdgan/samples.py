@@ -15,6 +15,8 @@ from hvdgan.recipe import Batch, Recipe
 from hvdgan.state import TrainState
 
 _GRID = 64
+_FRAME = 2  # pixels between two images of a grid
+_FRAME_GREY = 128
 _FIXED_STEP = -1  # no training step: its draws are the samples' own
 
 
@@ -78,9 +80,9 @@ def save_grid(path: Path, images: np.ndarray) -> None:
     count, height, width, channels = images.shape
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    grid = np.zeros((rows * columns, height, width, channels), np.uint8)
-    grid[:count] = images
-    grid = grid.reshape(rows, columns, height, width, channels).transpose(0, 2, 1, 3, 4)
-    grid = grid.reshape(rows * height, columns * width, channels)
+    framed = np.full((rows * columns, height + _FRAME, width + _FRAME, channels), _FRAME_GREY, np.uint8)
+    framed[:count, :height, :width] = images
+    grid = framed.reshape(rows, columns, height + _FRAME, width + _FRAME, channels).transpose(0, 2, 1, 3, 4)
+    grid = grid.reshape(rows * (height + _FRAME), columns * (width + _FRAME), channels)[:-_FRAME, :-_FRAME]
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(grid[..., 0] if channels == 1 else grid).save(path)

@@ -1,6 +1,7 @@
 """Staged training as data: updates, stages, and the schedule that maps the global step to them."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,6 +90,7 @@ def _check(stages: Sequence[Stage], networks: set[str]) -> None:
         raise UserError("the recipe has no stages; stages() must return at least one Stage")
     _check_unique([stage.name for stage in stages], "stages() of the recipe", "stage")
     for stage in stages:
+        _check_name(stage.name, f"stage {stage.name}")
         if stage.steps < 1:
             raise UserError(f"stage {stage.name}: {stage.steps} steps; a stage needs at least 1, or leave it out")
         if not stage.updates:
@@ -105,6 +107,7 @@ def _check(stages: Sequence[Stage], networks: set[str]) -> None:
 
 def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
     where = f"stage {stage.name}, update {update.name}"
+    _check_name(update.name, where)
     if isinstance(update.owns, str) or not update.owns:
         raise UserError(f"{where}: owns is {update.owns!r}; it must be a list of at least one network's name")
     _check_unique(update.owns, where, "owned network")
@@ -113,6 +116,12 @@ def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
         raise UserError(f"{where}: owns {_names(unknown)}, and networks() returns {_names(networks)}")
     if not 1 <= update.every <= stage.steps:
         raise UserError(f"{where}: every is {update.every}; it must be from 1 to the stage's {stage.steps} steps")
+
+
+def _check_name(name: str, where: str) -> None:
+    # The ranks' tensors and the metrics are named after it.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise UserError(f"{where}: a name is made of letters, digits, and _ . - after the first; choose another")
 
 
 def _check_unique(names: Sequence[str], where: str, kind: str) -> None:

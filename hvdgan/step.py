@@ -1,5 +1,8 @@
 """The step of a stage, one tf.function: forward, the owned variables' gradients, reduce, apply."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from hvdgan.distributed import Ranks
@@ -11,6 +14,25 @@ from hvdgan.stages import Stage, Update
 from hvdgan.state import TrainState, averaged_variables
 
 Metrics = dict[str, tf.Tensor]
+
+
+class OwnedTape(tf.GradientTape):
+    """A tape that refuses, before anything is reduced, variables that the loss does not depend on.
+
+    Horovod passes a None gradient through, and one that is None on some ranks only is a stall.
+    """
+
+    def gradient(self, target: tf.Tensor, sources: Sequence[tf.Variable], *others: Any, **more: Any) -> list[tf.Tensor]:
+        """As tf.GradientTape.gradient; raises UserError naming the untouched variables."""
+        gradients = super().gradient(target, sources, *others, **more)
+        untouched = [s.name.removesuffix(":0") for s, g in zip(sources, gradients, strict=True) if g is None]
+        if untouched:
+            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
+            raise UserError(
+                f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False "
+                "on what it leaves out"
+            )
+        return gradients
 
 
 class StageStep:
@@ -94,13 +116,19 @@ class StageStep:
     def _update(self, update: Update, batch: Batch) -> tuple[Metrics, tf.Tensor]:
         owned = [(self.state.optimizers[name], self.state.networks[name].trainable_variables) for name in update.owns]
         variables = [variable for _, of_network in owned for variable in of_network]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        where = f"stage {self.stage.name}, update {update.name}"
+        with OwnedTape(watch_accessed_variables=False) as tape:
             tape.watch([variable.value for variable in variables])
             loss, measured = update.loss(Nets(self.state.networks, owned=update.owns, training=True), batch)
             loss = tf.convert_to_tensor(loss)
-        self._check_loss(update, loss)
-        gradients = self.ranks.reduced_gradients(tape, loss, variables)
-        self._check_touched(update, variables, gradients)
+        if loss.shape.rank != 0:
+            raise UserError(
+                f"{where}: the loss has shape {tuple(loss.shape)}; it must be a scalar, the mean over the batch"
+            )
+        try:
+            gradients = self.ranks.reduced_gradients(tape, loss, variables)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
         # Reduced gradients are the same on every rank, and so is the verdict.
         finite = tf.math.is_finite(tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
 
@@ -123,19 +151,3 @@ class StageStep:
             variables = averaged_variables(self.state.networks[name])
             for average, variable in zip(self.state.ema[name], variables, strict=True):
                 average.value.assign_sub((1.0 - decay) * (average.value - variable.value))
-
-    def _check_loss(self, update: Update, loss: tf.Tensor) -> None:
-        if loss.shape.rank != 0:
-            raise UserError(
-                f"stage {self.stage.name}, update {update.name}: the loss has shape {tuple(loss.shape)}; "
-                "it must be a scalar, the mean over the batch"
-            )
-
-    def _check_touched(self, update: Update, variables: list, gradients: list) -> None:
-        untouched = [v.path for v, gradient in zip(variables, gradients, strict=True) if gradient is None]
-        if untouched:
-            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
-            raise UserError(
-                f"stage {self.stage.name}, update {update.name}: the loss does not depend on {named}; "
-                "own only networks that the loss calls, or set trainable=False on what it leaves out"
-            )

@@ -1,15 +1,13 @@
 """Unsupervised representation learning with deep convolutional GANs (Radford et al. 2016, arXiv:1511.06434)."""
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from hvdgan import losses
-from hvdgan.config import Count, Decay
+from hvdgan.config import Count, Decay, Positive
 from hvdgan.draws import Random
 from hvdgan.networks.dcgan import Norm, dcgan_discriminator, dcgan_generator
 from hvdgan.recipe import Batch, Recipe
@@ -30,7 +28,7 @@ class DCGANOptions:
     """batch normalisation, or none"""
     d_updates: Count = 1
     """discriminator updates for each update of the generator"""
-    learning_rate: Annotated[float, Parameter(validator=Number(gt=0))] = 2e-4
+    learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5
     """Adam's decay of the mean of the gradients"""

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Train a DCGAN on real handwritten digits with two processes; further arguments go to the trainer.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+run_dir=runs/demo
+export PATH="$PWD/.venv/bin:$PATH"
+# horovodrun loads TensorFlow too, which then greets.
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
+
+command=(horovodrun -np 2 python -m hvdgan.train --recipe dcgan --data digits --nf 32 --run-dir "$run_dir" "$@")
+echo "${command[*]}"
+"${command[@]}"
+
+samples=("$run_dir"/samples/step-*.png)
+echo
+echo "run folder: $run_dir"
+echo "look at:    ${samples[-1]} (drawn by the generator; $run_dir/samples/real.png shows real digits)"

@@ -1,0 +1,50 @@
+"""Building the parts of a tiny run in this process."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from hvdgan.config import Config
+from hvdgan.distributed import Ranks
+from hvdgan.recipe import Recipe
+from hvdgan.run import Run, build
+from hvdgan.step import StageStep
+from tiny import Tiny, TinyOptions
+
+
+def tiny_run(
+    recipe: type[Recipe] = Tiny, options: TinyOptions | None = None, ranks: Ranks | None = None, **settings
+) -> Run:
+    """A built run on 8x8 digits; nothing is written."""
+    defaults = {"recipe": "tiny:Tiny", "image_size": 8, "global_batch_size": 16, "run_dir": Path("never-written")}
+    return build(Config(**{**defaults, **settings}), recipe, options or TinyOptions(), ranks or Ranks())
+
+
+def stage_step(run: Run, stage: int = 0) -> StageStep:
+    """The step of one of its stages."""
+    return StageStep(
+        run.recipe,
+        run.state,
+        run.schedule.stages[stage],
+        run.ranks,
+        seed=run.config.seed,
+        global_batch_size=run.config.global_batch_size,
+        ema_decay=run.config.ema_decay,
+    )
+
+
+def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
+    """This rank's images of a global batch, without the pipeline's help: the digits from 16 * step on."""
+    first, last = run.ranks.slice_of(run.config.global_batch_size)
+    begin = step * run.config.global_batch_size
+    return {"images": tf.constant(run.source.fetch_batch(np.arange(begin + first, begin + last)))}
+
+
+def values_of(run: Run) -> dict[str, np.ndarray]:
+    """Copies of all variables by their checkpoint names."""
+    return {name: variable.numpy().copy() for name, variable in run.state.tensors().items()}
+
+
+def changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:
+    """The names whose bits differ."""
+    return {name for name in before if before[name].tobytes() != after[name].tobytes()}

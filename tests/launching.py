@@ -1,0 +1,69 @@
+"""Starting real processes from tests: one, or several under a launcher, with a bound on their time."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+SECONDS = 240
+HAS_MPI = (
+    shutil.which("mpirun") is not None
+    and subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True, timeout=120).stdout.count(
+        "[X] MPI"
+    )
+    > 0
+)
+CONTROLLERS = ["gloo", "mpi"] if HAS_MPI else ["gloo"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without a launcher's words in it; both the package and tests/ can be imported."""
+    foreign = ("HOROVOD_", "OMPI_", "PMI", "PMIX_", "SLURM_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {
+        **kept,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **more,
+    }
+
+
+def run(command: Sequence[str | Path], cwd: Path, seconds: int = SECONDS, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; at the bound, end it with all its children and fail."""
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"{command} did not end in {seconds} s\n{stdout}\n{stderr}") from None
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def launcher(ranks: int, controller: str = "gloo") -> list[str]:
+    """The words that start a command on so many ranks of this machine."""
+    return [] if ranks == 1 else ["horovodrun", f"--{controller}", "-np", str(ranks)]
+
+
+def train(cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str) -> subprocess.CompletedProcess[str]:
+    """Run hvdgan.train on so many ranks and require that it succeeds."""
+    done = run([*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *arguments], cwd, **env)
+    assert done.returncode == 0, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done

@@ -1,0 +1,17 @@
+"""Tests for several ranks: every rank runs them at the same time, in the same order.
+
+tests/test_parallel.py starts them; a plain pytest passes them by, since one rank would prove nothing.
+"""
+
+import pytest
+from hvdgan import distributed
+from hvdgan.launchers import launched
+
+collect_ignore_glob = ["test_*.py"] if launched()[1] == 1 else []
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    ranks = distributed.start()
+    assert ranks.size == 2
+    return ranks

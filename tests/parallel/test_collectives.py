@@ -1,0 +1,57 @@
+import keras
+import numpy as np
+import pytest
+from hvdgan.errors import RunError, UserError
+
+
+def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
+    mine = {"rank": ranks.rank, "text": "ä" * (1000 * ranks.rank), "none": None}
+    assert ranks.gather(mine, "a") == [
+        {"rank": 0, "text": "", "none": None},
+        {"rank": 1, "text": "ä" * 1000, "none": None},
+    ]
+
+
+def test_ranks_that_gather_different_things_all_stop(ranks):
+    with pytest.raises(RunError, match="not at the same point: they gather save, bad files"):
+        ranks.gather(1, "bad files" if ranks.rank else "save")
+
+
+def test_agreeing_ranks_go_on_and_others_all_stop_with_the_field(ranks):
+    ranks.agree({"seed": 3, "data": "digits"}, "what to train")
+    with pytest.raises(RunError, match="disagree on what to train: seed is 0 on rank 0 and 1 on rank 1"):
+        ranks.agree({"seed": ranks.rank, "data": "digits"}, "what to train")
+    with pytest.raises(RunError, match='extra is null on rank 0 and "x" on rank 1'):
+        ranks.agree({"extra": "x"} if ranks.rank else {}, "what to train")
+
+
+def test_the_result_of_rank_0_reaches_all(ranks):
+    calls = []
+    assert ranks.from_root(lambda: calls.append(ranks.rank) or {"step": 7}, "a") == {"step": 7}
+    assert calls == ([0] if ranks.is_root else [])
+
+
+def test_an_error_on_rank_0_is_raised_on_all_with_its_kind(ranks):
+    def fail():
+        raise UserError("--run-dir x: cannot be written")
+
+    with pytest.raises(UserError, match="--run-dir x: cannot be written"):
+        ranks.from_root(fail, "a")
+
+
+def test_means_and_averages_are_over_ranks(ranks):
+    mine = np.array([1.0, 2.0], np.float32) * (1 + 2 * ranks.rank)
+    np.testing.assert_array_equal(ranks.mean(mine), [2.0, 4.0])
+    first = keras.Variable(np.full((2, 3), ranks.rank, np.float32))
+    second = keras.Variable(np.float32(10 * ranks.rank))
+    ranks.average([first, second])
+    np.testing.assert_array_equal(first.numpy(), np.full((2, 3), 0.5))
+    assert second.numpy() == 5.0
+
+
+def test_broadcast_gives_all_the_values_of_rank_0(ranks):
+    weights = keras.Variable(np.arange(3, dtype=np.float32) + ranks.rank)
+    count = keras.Variable(np.int64(5 + ranks.rank), dtype="int64", trainable=False)
+    ranks.broadcast([weights, count])
+    np.testing.assert_array_equal(weights.numpy(), [0, 1, 2])
+    assert count.numpy() == 5

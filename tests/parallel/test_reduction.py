@@ -1,0 +1,145 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.distributed import Ranks
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
+
+
+def whole_batch_gradients(run):
+    """The judge's gradients by a plain tape over the whole global batch, on each rank alone; no code of the step."""
+    images = tf.cast(run.source.fetch_batch(np.arange(16)), tf.float32) / 127.5 - 1
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    fake = run.state.networks["generator"](run.recipe.draw(random.scoped("draw"))["latents"])
+    network = run.state.networks["discriminator"]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.nn.softplus(-network(images))) + tf.reduce_mean(tf.nn.softplus(network(fake)))
+    return dict(
+        zip(
+            [variable.path for variable in network.trainable_variables],
+            tape.gradient(loss, [variable.value for variable in network.trainable_variables]),
+            strict=True,
+        )
+    )
+
+
+def test_the_reduced_gradient_is_that_of_the_whole_batch(ranks):
+    """Adam's mean after one step from zero is (1 - beta_1) = 0.1 times the gradient that was applied."""
+    run = tiny_run(Staged, ranks=ranks)
+    expected = whole_batch_gradients(run)
+    stage_step(run, 1)(0, 0, data_of(run))
+    after = values_of(run)
+    for path, gradient in expected.items():
+        momentum = after[f"optimizers/discriminator/{path}/momentum"]
+        np.testing.assert_allclose(momentum, 0.1 * gradient, rtol=1e-4, atol=1e-8)
+
+
+def _train(run, steps=20):
+    step = stage_step(run)
+    for number in range(steps):
+        step(number, number, data_of(run, number))
+    return values_of(run)
+
+
+def _weights(values):
+    return {name: value for name, value in values.items() if name.startswith("networks/")}
+
+
+def test_ranks_stay_equal_and_differ_from_one_trained_alone_on_its_half(ranks):
+    together = _weights(_train(tiny_run(options=TinyOptions(steps=20), ranks=ranks)))
+    digests = ranks.gather({name: value.tobytes().hex() for name, value in together.items()}, "weights")
+    assert digests[0] == digests[1]
+    # The same images without the other rank: a reduction that does nothing would end here.
+    alone = tiny_run(options=TinyOptions(steps=20), global_batch_size=8)
+    step = stage_step(alone)
+    for number in range(20):
+        begin = 16 * number + 8 * ranks.rank
+        step(number, number, {"images": tf.constant(alone.source.fetch_batch(np.arange(begin, begin + 8)))})
+    apart = _weights(values_of(alone))
+    assert all(np.max(np.abs(together[name] - apart[name])) > 1e-3 for name in together if name.endswith("kernel"))
+
+
+def test_two_ranks_compute_what_one_computes(ranks):
+    together = _weights(_train(tiny_run(options=TinyOptions(steps=20), ranks=ranks)))
+    single = _weights(_train(tiny_run(options=TinyOptions(steps=20), ranks=Ranks())))
+    for name, value in single.items():
+        assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
+
+
+@pytest.mark.parametrize(
+    ("stage", "owned", "other"), [(0, "generator", "discriminator"), (1, "discriminator", "generator")]
+)
+def test_an_update_leaves_what_it_does_not_own_bit_identical(ranks, stage, owned, other):
+    run = tiny_run(Staged, TinyOptions(norm="batch"), ranks=ranks)
+    before = values_of(run)
+    step = stage_step(run, stage)
+    for number in range(3):
+        step(number, number, data_of(run, number))
+    moved = changed(before, values_of(run))
+    assert {name.split("/")[1] for name in moved} == {owned}
+    assert not [name for name in moved if f"/{other}/" in name]
+
+
+def horovod_operations(graph):
+    """The Horovod operations of a graph and of the functions it calls."""
+    for operation in graph.get_operations():
+        if operation.type.startswith("Horovod"):
+            yield operation
+        for attribute in operation.node_def.attr.values():
+            if attribute.func.name:
+                yield from horovod_operations(graph._get_function(attribute.func.name).graph)
+
+
+@pytest.mark.parametrize(("stage", "owned"), [(0, ["generator"]), (1, ["discriminator"]), (2, ["generator", "discriminator"])])
+def test_the_bytes_all_reduced_are_those_of_the_owned_trainable_parameters(ranks, stage, owned):
+    """Counted in the traced graph, from the inputs of its Horovod operations."""
+    run = tiny_run(Staged, TinyOptions(norm="batch"), ranks=ranks)
+    step = stage_step(run, stage)
+    function = step.function(run.schedule.stages[stage].due(0))
+    graph = function.get_concrete_function(tf.constant(0, tf.int64), data_of(run)).graph
+    reductions = list(horovod_operations(graph))
+    assert {operation.type for operation in reductions} == {"HorovodGroupedAllreduce"}
+    reduced = sum(math.prod(value.shape) * value.dtype.size for op in reductions for value in op.inputs)
+    parameters = sum(
+        math.prod(variable.shape) for name in owned for variable in run.state.networks[name].trainable_variables
+    )
+    assert reduced == 4 * parameters
+    # Ranks match tensors by name: stage and update must be in it.
+    updates = [update.name for update in run.schedule.stages[stage].due(0)]
+    for update in updates:
+        assert any(f"{run.schedule.stages[stage].name}/{update}/" in operation.name for operation in reductions)
+
+
+def test_every_rank_refuses_an_owned_variable_that_the_loss_never_touches(ranks):
+    run = tiny_run(Untouched, ranks=ranks)
+    with pytest.raises(UserError, match="update fool: the loss does not depend on generator/dense"):
+        stage_step(run)(0, 0, data_of(run))
+
+
+def test_a_gradient_that_is_not_finite_on_one_rank_is_applied_on_none(ranks):
+    class OnOneRank(Exploding):
+        def judge(self, nets, batch):
+            loss, metrics = Tiny.judge(self, nets, batch)
+            return loss * (float("nan") if ranks.rank == 1 else 1.0), metrics
+
+    run = tiny_run(OnOneRank, ranks=ranks)
+    before = values_of(run)
+    _, finite = stage_step(run)(0, 0, data_of(run))
+    assert not finite["judge"]
+    assert not [name for name in changed(before, values_of(run)) if "/discriminator/" in name]
+
+
+def test_statistics_become_those_of_all_ranks(ranks):
+    run = tiny_run(options=TinyOptions(norm="batch"), ranks=ranks)
+    stage_step(run)(0, 0, data_of(run))
+    mine = [variable.numpy() for variable in run.state.statistics()]
+    assert len(mine) == 6  # mean and variance of two networks, and the generator's averages over time
+    both = ranks.gather([value.tolist() for value in mine], "statistics")
+    assert both[0] != both[1]
+    ranks.average(run.state.statistics())
+    for variable, first, second in zip(run.state.statistics(), *both, strict=True):
+        np.testing.assert_allclose(variable.numpy(), (np.array(first) + np.array(second)) / 2, rtol=1e-5)

@@ -1,0 +1,133 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import checkpoint
+from hvdgan.errors import RunError
+from safetensors.numpy import load_file
+from tiny import TinyOptions
+
+
+@pytest.fixture
+def trained():
+    """A run whose every variable has moved away from its initial value."""
+    run = tiny_run(options=TinyOptions(norm="batch"))
+    step = stage_step(run)
+    for number in range(3):
+        step(number, number, data_of(run, number))
+    return run
+
+
+def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_path):
+    saved = values_of(trained)
+    folder = checkpoint.save(tmp_path, 3, trained.state.tensors(), {"stage": "adversarial"})
+    other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
+    assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
+    manifest = checkpoint.read_manifest(folder)
+    checkpoint.restore(folder, manifest, other.state.tensors())
+    assert not changed(saved, values_of(other))
+    assert (manifest["step"], manifest["stage"]) == (3, "adversarial")
+    assert checkpoint.newest(tmp_path) == folder == tmp_path / "step-00000003"
+
+
+def test_tensors_are_named_after_what_they_are(trained, tmp_path):
+    folder = checkpoint.save(tmp_path, 3, trained.state.tensors(), {})
+    names = load_file(folder / "state.safetensors").keys()
+    assert {
+        "networks/generator/generator/dense/kernel",
+        "networks/generator/generator/batch_normalization/moving_mean",
+        "ema/generator/generator/batch_normalization/moving_mean",
+        "optimizers/generator/generator/dense/kernel/momentum",
+        "optimizers/generator/generator/dense/kernel/velocity",
+        "optimizers/generator/iteration",
+    } <= names
+
+
+def test_slots_of_variables_whose_names_begin_alike_are_told_apart():
+    from hvdgan.state import TrainState
+
+    network = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")])
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(network.trainable_variables)
+    slots = [name for name in TrainState({"n": network}, {"n": optimizer}, {}).tensors() if name.endswith("/momentum")]
+    assert slots == [f"optimizers/n/{variable.path}/momentum" for variable in network.trainable_variables]
+
+
+def _flip_a_bit(folder):
+    path = folder / "state.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def _truncate(folder):
+    path = folder / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _future(folder):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 99}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (_flip_a_bit, "state.safetensors is damaged: .* differs from what was written"),
+        (_truncate, "state.safetensors cannot be read"),
+        (lambda folder: (folder / "state.safetensors").unlink(), "state.safetensors cannot be read"),
+        (lambda folder: (folder / "manifest.json").unlink(), "is not a checkpoint: manifest.json cannot be read"),
+        (lambda folder: (folder / "manifest.json").write_text("[1"), "manifest.json cannot be read"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
+        (_future, "format version 99; this hvdgan .* reads version 1"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, damage, complaint):
+    folder = checkpoint.save(tmp_path, 3, trained.state.tensors(), {})
+    damage(folder)
+    other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
+    before = values_of(other)
+    with pytest.raises(RunError, match=complaint):
+        checkpoint.restore(folder, checkpoint.read_manifest(folder), other.state.tensors())
+    assert not changed(before, values_of(other))
+
+
+def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
+    folder = checkpoint.save(tmp_path, 3, trained.state.tensors(), {})
+    manifest = checkpoint.read_manifest(folder)
+    with pytest.raises(RunError, match="nothing takes its .*batch_normalization"):
+        checkpoint.restore(folder, manifest, tiny_run().state.tensors())
+    wider = tiny_run(options=TinyOptions(norm="batch"), image_size=16)
+    with pytest.raises(RunError, match=r"dense_1/kernel is float32 \(16, 64\), and the network's is float32 \(16, 256\)"):
+        checkpoint.restore(folder, manifest, wider.state.tensors())
+
+
+def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, monkeypatch):
+    first = checkpoint.save(tmp_path, 3, trained.state.tensors(), {})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(RunError, match="step-00000004 cannot be written: .*No space left"):
+        checkpoint.save(tmp_path, 4, trained.state.tensors(), {})
+    assert checkpoint.newest(tmp_path) == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
+
+
+def test_what_newest_says_of_folders_that_are_not_in_order(tmp_path):
+    assert checkpoint.newest(tmp_path) is None
+    (tmp_path / "step-00000001").mkdir()
+    with pytest.raises(RunError, match="no file latest"):
+        checkpoint.newest(tmp_path)
+    (tmp_path / "latest").write_text("step-00000002\n")
+    with pytest.raises(RunError, match="names step-00000002, which is not there"):
+        checkpoint.newest(tmp_path)
+
+
+def test_scalars_keep_their_shape(trained, tmp_path):
+    folder = checkpoint.save(tmp_path, 3, trained.state.tensors(), {})
+    iteration = load_file(folder / "state.safetensors")["optimizers/generator/iteration"]
+    assert iteration.shape == () and iteration == 3 and iteration.dtype == np.int64

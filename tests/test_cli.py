@@ -1,0 +1,107 @@
+import json
+
+import pytest
+from hvdgan.cli import parse
+from hvdgan.config import Config, to_json
+from hvdgan.errors import UserError
+from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
+
+
+def test_no_arguments_are_the_defaults():
+    command = parse([])
+    assert command.config == Config()
+    assert (command.recipe, command.options) == (DCGAN, DCGANOptions())
+    assert (command.resume, command.dry_run, command.expect_size) == ("auto", False, None)
+
+
+def test_flags_sections_and_recipe_options_are_set():
+    command = parse("--data photos --image-size 64 --channels 1 --pipeline.threads 3 --nf 8 --norm none --dry-run".split())
+    assert (command.config.data, command.config.image_size, command.config.channels) == ("photos", 64, 1)
+    assert command.config.pipeline.threads == 3
+    assert (command.options.nf, command.options.norm, command.dry_run) == (8, "none", True)
+
+
+def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
+    command = parse("--recipe tiny:Tiny --seed 5 --max-steps 9 --pipeline.prefetch 4 --steps 7 --run-dir x".split())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(to_json(command.config, command.options)))
+    again = parse(["--config", str(path)])
+    assert (again.config, again.options, again.recipe) == (command.config, command.options, command.recipe)
+    changed = parse([f"--config={path}", "--seed", "6", "--steps", "8"])
+    assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
+
+
+def test_the_users_own_recipe_brings_its_options(capsys):
+    assert parse(["--recipe", "tiny:Tiny", "--learning-rate", "0.5"]).options.learning_rate == 0.5
+    assert parse(["--recipe=tiny:Tiny", "--help"]) is None
+    shown = capsys.readouterr().out
+    assert "Recipe tiny:Tiny" in shown and "--norm" in shown and "--nf" not in shown
+
+
+def test_help_tells_every_setting_its_unit_and_default(capsys):
+    assert parse(["--help"]) is None
+    shown = " ".join(capsys.readouterr().out.split())
+    for flag in [*to_json(Config(), DCGANOptions()), "resume", "config", "dry_run", "expect_size"]:
+        if flag != "pipeline":
+            assert f"--{flag.replace('_', '-')} " in shown
+    assert "in pixels" in shown and "[default: 64]" in shown and "--pipeline.threads" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--imagesize 3", "--imagesize"),
+        ("--image-size big", '--image-size: "big" is not a whole number'),
+        ("--image-size 0", '"0" for --image-size. Must be >= 1'),
+        ("--image-size 1.5", '--image-size: "1.5" is not a whole number'),
+        ("--image-size", "--image-size requires an argument"),
+        ("--image-size 32 --image-size 64", "--image-size specified multiple times"),
+        ("--channels 2", '"2" for --channels. Choose from: 1, 3'),
+        ("--global-batch-size -4", '"-4" for --global-batch-size. Must be >= 1'),
+        ("--max-steps 0", '"0" for --max-steps'),
+        ("--seed -1", '"-1" for --seed'),
+        ("--ema-decay 1", '"1.0" for --ema-decay. Must be < 1'),
+        ("--ema-decay nan", "--ema-decay"),
+        ("--max-bad-fraction 1.5", '"1.5" for --max-bad-fraction'),
+        ("--log-every 0", '"0" for --log-every'),
+        ("--learning-rate 0", '"0.0" for --learning-rate. Must be > 0'),
+        ("--learning-rate inf", "--learning-rate"),
+        ("--norm layer", '"layer" for --norm. Choose from: "batch", "none"'),
+        ("--pipeline.threads x", '--pipeline.threads: "x" is not a whole number'),
+        ("--pipeline.thread 1", "--pipeline.thread"),
+        ("--dry-run=maybe", "--dry-run"),
+        ("digits", "digits"),
+        ("--expect-size 0", '"0" for --expect-size'),
+        ("--recipe gan", "--recipe gan: there is no module hvdgan.recipes.gan; known recipes: .*dcgan"),
+        ("--recipe tiny:Nobody", "--recipe tiny:Nobody: Nobody in tiny is not a subclass of hvdgan.recipe.Recipe"),
+        ("--recipe tiny:NotARecipe", "is not a subclass"),
+        ("--recipe no.such:GAN", "there is no module no.such"),
+        ("--recipe tiny:Clashing", "the option seed is also a setting of hvdgan; rename it"),
+        ("--config missing.json", "--config missing.json: cannot be read as JSON"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, complaint):
+    with pytest.raises(UserError, match=complaint) as caught:
+        parse(arguments.split())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[1]", "expected a JSON object of settings, found list"),
+        ('{"image_sise": 3}', "image_sise"),
+        ('{"image_size": "big"}', "image_size"),
+        ('{"image_size": -3}', "image_size"),
+        ('{"pipeline": {"thread": 3}}', "thread"),
+        ('{"pipeline": 3}', "pipeline"),
+        ('{"recipe": 3}', "--recipe 3"),
+        ('{"data": {"a": 1}}', "data"),
+    ],
+)
+def test_a_wrong_config_file_is_named(tmp_path, content, complaint):
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=complaint):
+        parse(["--config", str(path)])

@@ -1,0 +1,98 @@
+"""One rank, and what is decided before there are several; tests/parallel has the rest."""
+
+import os
+
+import numpy as np
+import pytest
+from hvdgan import distributed
+from hvdgan.distributed import Ranks, cores_of_rank, visible_gpu
+from hvdgan.errors import RunError, UserError
+from hvdgan.launchers import launched
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """An environment that no launcher has touched."""
+    for name in list(os.environ):
+        if name.startswith(("HOROVOD_", "OMPI_COMM", "PMI", "SLURM_")):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ("none", 1, 0)),
+        ({"HOROVOD_SIZE": "4", "HOROVOD_RANK": "3"}, ("horovodrun", 4, 3)),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, ("mpirun", 2, 1)),
+        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, ("mpiexec", 2, 0)),
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, ("srun", 8, 5)),
+        # The batch script itself is no task: a single process may be started from it.
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, ("none", 1, 0)),
+        ({"HOROVOD_SIZE": "many", "HOROVOD_RANK": "0"}, ("none", 1, 0)),
+    ],
+)
+def test_the_launcher_is_known_by_what_it_tells_its_processes(bare, environment, expected):
+    for name, value in environment.items():
+        bare.setenv(name, value)
+    assert launched() == expected
+
+
+@pytest.mark.parametrize(("visible", "local_rank", "expected"), [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 3, 3)])
+def test_a_rank_takes_the_only_gpu_it_sees_or_the_one_of_its_local_rank(visible, local_rank, expected):
+    assert visible_gpu(visible, local_rank) == expected
+
+
+def test_more_ranks_than_gpus_are_refused():
+    with pytest.raises(UserError, match="local rank 2 has no GPU: 2 are visible"):
+        visible_gpu(2, 2)
+
+
+def test_ranks_that_are_not_bound_share_the_cores(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert [cores_of_rank(Ranks(0, size, 0, size)) for size in (1, 2, 3, 16)] == [8, 4, 2, 1]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
+    assert cores_of_rank(Ranks(0, 4, 0, 4)) == 2
+
+
+def test_the_batch_is_split_evenly_or_refused():
+    assert [Ranks(rank, 4).slice_of(12) for rank in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 12)]
+    with pytest.raises(UserError, match="--global-batch-size 10: cannot be split evenly over 4 ranks; take 8 or 12"):
+        Ranks(0, 4).slice_of(10)
+    with pytest.raises(UserError, match="take 4 or 4|take 4"):
+        Ranks(0, 4).slice_of(2)
+
+
+def test_one_rank_needs_no_horovod_and_changes_nothing(bare):
+    bare.setattr(distributed, "_horovod", lambda: pytest.fail("Horovod was asked for"))
+    ranks = distributed.start()
+    assert (ranks.rank, ranks.size, ranks.launcher, ranks.is_root) == (0, 1, "none", True)
+    values = np.array([1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(ranks.mean(values), values)
+    assert ranks.gather({"a": 1}, "b") == [{"a": 1}]
+    assert ranks.from_root(lambda: 3, "c") == 3
+    ranks.agree({"a": 1}, "d")
+    ranks.broadcast([])
+    ranks.average([])
+    ranks.shutdown()
+
+
+def test_an_error_of_rank_0_keeps_its_kind():
+    def fail():
+        raise UserError("no such folder")
+
+    with pytest.raises(UserError, match="no such folder"):
+        Ranks().from_root(fail, "a")
+
+    def broken():
+        raise RunError("disk full")
+
+    with pytest.raises(RunError, match="disk full") as caught:
+        Ranks().from_root(broken, "a")
+    assert caught.value.exit_code == 1
+
+
+def test_another_number_of_ranks_than_expected_is_refused(bare):
+    with pytest.raises(UserError, match="--expect-size 4: there are 1 ranks"):
+        distributed.start(expect_size=4)

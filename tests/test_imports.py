@@ -1,0 +1,68 @@
+"""The layers of docs/architecture.md, walked: a module imports only what stands below it."""
+
+import ast
+from pathlib import Path
+
+import hvdgan
+
+PACKAGE = Path(hvdgan.__file__).parent
+
+# From the top down; a module may import those of later lines, not those of its own line or above.
+LAYERS = [
+    {"train"},
+    {"cli", "loop"},
+    {"resume"},
+    {"run"},
+    {"samples", "step"},
+    {"state"},
+    {"checkpoint", "metrics", "data", "recipes"},
+    {"recipe", "nets"},
+    {"stages", "draws", "distributed", "networks", "losses"},
+    {"config", "launchers"},
+    {"errors"},
+]
+# Who may speak to the other ranks.
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step"}
+
+
+def _imports():
+    """(module, imported) pairs; modules of a subpackage count as the subpackage."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from ((module, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from ((module, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def test_every_module_has_a_layer():
+    modules = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name[0] not in "._"}
+    assert modules == set().union(*LAYERS)
+
+
+def test_imports_point_down():
+    depth = {name: number for number, names in enumerate(LAYERS) for name in names}
+    for module, imported in _imports():
+        parts = imported.split(".")
+        if parts[0] != "hvdgan" or module == "__init__" or parts[1] in ("__version__", module):
+            continue
+        assert depth[module] < depth[parts[1]], f"{module} imports {imported}"
+
+
+def test_only_these_speak_to_other_ranks():
+    who = {module for module, imported in _imports() if imported.startswith("hvdgan.distributed")}
+    assert who == MAY_IMPORT_DISTRIBUTED
+
+
+def test_one_module_imports_horovod_and_mpi():
+    assert {module for module, imported in _imports() if imported.split(".")[0] in ("horovod", "mpi4py")} == {"distributed"}
+
+
+def test_nothing_reads_pickles_or_evaluates_text():
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                assert name not in ("eval", "exec", "allgather_object", "broadcast_object"), f"{path.name}: {name}"
+    assert not [module for module, imported in _imports() if imported.split(".")[0] in ("pickle", "cloudpickle", "dill")]

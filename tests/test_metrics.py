@@ -1,0 +1,68 @@
+import json
+
+import pytest
+import tensorflow as tf
+from hvdgan.metrics import Record, Window
+
+VALUES = {"images_per_sec": 100.0, "step_seconds": 0.5, "wait_seconds": 0.01, "judge/loss": 1.25}
+
+
+def records(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def open_record(run_dir, **changes):
+    return Record(run_dir, **{"is_root": True, "start_step": 0, "total_steps": 10, **changes})
+
+
+def test_a_record_is_one_json_object_a_line_and_a_tensorboard_event(tmp_path, capsys):
+    record = open_record(tmp_path)
+    record.write(2, "joint", 1, VALUES)
+    record.say("half way")
+    record.close()
+    assert records(tmp_path) == [{"step": 2, "stage": "joint", "stage_step": 1, **VALUES}]
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    found = {
+        value.tag: tf.make_ndarray(value.tensor).item()
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    }
+    assert found == pytest.approx(VALUES)
+    shown = capsys.readouterr().err
+    assert "step 2/10 joint judge/loss 1.25 100.0 images/s, 0:00:04 left" in shown
+    log = (tmp_path / "log.txt").read_text()
+    assert "judge/loss 1.25" in log and log.rstrip().endswith("half way")
+
+
+def test_other_ranks_write_and_say_nothing(tmp_path, capsys):
+    record = open_record(tmp_path / "run", is_root=False)
+    record.write(2, "joint", 1, VALUES)
+    record.say("half way")
+    record.advance("joint")
+    record.close()
+    assert not (tmp_path / "run").exists()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_resumed_run_drops_the_records_that_it_computes_again(tmp_path):
+    record = open_record(tmp_path)
+    for step in (2, 4, 6):
+        record.write(step, "joint", step, VALUES)
+    record.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "sta')  # the run was killed here
+    record = open_record(tmp_path, start_step=4)
+    record.write(6, "joint", 6, {**VALUES, "judge/loss": 2.0})
+    record.close()
+    assert [(each["step"], each["judge/loss"]) for each in records(tmp_path)] == [(2, 1.25), (4, 1.25), (6, 2.0)]
+
+
+def test_a_window_averages_each_metric_over_the_steps_that_had_it():
+    window = Window()
+    window.add({"judge/loss": tf.constant(1.0)}, wait_seconds=0.1, step_seconds=0.5)
+    window.add({"judge/loss": tf.constant(2.0), "fool/loss": tf.constant(5.0)}, wait_seconds=0.3, step_seconds=1.5)
+    assert window.close() == pytest.approx(
+        {"step_seconds": 1.0, "wait_seconds": 0.2, "judge/loss": 1.5, "fool/loss": 5.0}
+    )
+    window.add({"judge/loss": tf.constant(7.0)}, wait_seconds=0.0, step_seconds=1.0)
+    assert window.close()["judge/loss"] == 7.0

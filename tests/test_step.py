@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from hvdgan.stages import Stage, Update
+from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched, Vector
+
+
+@pytest.mark.parametrize(
+    ("stage", "owned", "other"), [(0, "generator", "discriminator"), (1, "discriminator", "generator")]
+)
+def test_an_update_leaves_what_it_does_not_own_bit_identical(stage, owned, other):
+    """Weights, slots, iteration count and BatchNorm statistics of the other network, and its moving average."""
+    run = tiny_run(Staged, TinyOptions(norm="batch"))
+    before = values_of(run)
+    stage_step(run, stage)(0, 0, data_of(run))
+    moved = changed(before, values_of(run))
+    assert not [name for name in moved if f"/{other}/" in name]
+    constant = {"optimizers/generator/learning_rate", "optimizers/discriminator/learning_rate"}
+    expected = {name for name in before if name.split("/")[1] == owned} - constant
+    assert moved == expected
+
+
+def test_the_joint_stage_moves_both():
+    run = tiny_run(Staged, TinyOptions(norm="batch"))
+    before = values_of(run)
+    stage_step(run, 2)(0, 0, data_of(run))
+    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {"generator", "discriminator"}
+
+
+def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
+    """Adam's mean of the gradients after one step from zero is (1 - beta_1) times the gradient, beta_1 = 0.9."""
+    run = tiny_run(Staged)
+    data = data_of(run)
+    network = run.state.networks["discriminator"]
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    latents = run.recipe.draw(random.scoped("draw"))["latents"]
+    images = tf.cast(data["images"], tf.float32) / 127.5 - 1
+    fake = run.state.networks["generator"](latents)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.nn.softplus(-network(images))) + tf.reduce_mean(tf.nn.softplus(network(fake)))
+    gradients = tape.gradient(loss, [variable.value for variable in network.trainable_variables])
+    before = values_of(run)
+    metrics, finite = stage_step(run, 1)(0, 0, data)
+    np.testing.assert_allclose(metrics["judge/loss"], loss, rtol=1e-5)
+    assert bool(finite["judge"])
+    after = values_of(run)
+    for variable, gradient in zip(network.trainable_variables, gradients, strict=True):
+        momentum = after[f"optimizers/discriminator/{variable.path}/momentum"]
+        np.testing.assert_allclose(momentum, 0.1 * gradient, rtol=1e-4, atol=1e-8)
+        moved = after[f"networks/discriminator/{variable.path}"] - before[f"networks/discriminator/{variable.path}"]
+        large = np.abs(gradient) > 1e-3  # where Adam's epsilon does not count, the first step is the learning rate
+        np.testing.assert_allclose(moved[large], -1e-3 * np.sign(gradient)[large], rtol=0.01)
+
+
+def test_an_owned_variable_that_the_loss_never_touches_is_refused_by_name():
+    run = tiny_run(Untouched)
+    with pytest.raises(UserError, match="stage adversarial, update fool: the loss does not depend on generator/dense"):
+        stage_step(run)(0, 0, data_of(run))
+
+
+def test_a_loss_that_is_no_scalar_is_refused():
+    run = tiny_run(Vector)
+    with pytest.raises(UserError, match=r"update judge: the loss has shape \(16, 1\); it must be a scalar"):
+        stage_step(run)(0, 0, data_of(run))
+
+
+def test_gradients_that_are_not_finite_change_no_weight():
+    run = tiny_run(Exploding)
+    step = stage_step(run)
+    for number in range(2):
+        assert all(step(number, number, data_of(run))[1].values())
+    before = values_of(run)
+    _, finite = step(2, 2, data_of(run))
+    assert {name: bool(verdict) for name, verdict in finite.items()} == {"judge": False, "fool": True}
+    assert not [name for name in changed(before, values_of(run)) if "/discriminator/" in name]
+
+
+def test_each_set_of_due_updates_is_traced_once():
+    class Critic(Tiny):
+        def stages(self):
+            judge = Update("judge", owns=["discriminator"], loss=self.judge)
+            fool = Update("fool", owns=["generator"], loss=self.fool, every=2)
+            return [Stage("adversarial", 8, [judge, fool])]
+
+    run = tiny_run(Critic)
+    step = stage_step(run)
+    metrics = [set(step(number, number, data_of(run, number))[0]) for number in range(8)]
+    assert metrics[0] == {"judge/loss", "judge/real"}
+    assert metrics[1] == {"judge/loss", "judge/real", "fool/loss"}
+    assert metrics == metrics[:2] * 4
+    due = run.schedule.stages[0].due
+    assert [step.function(due(number)).experimental_get_tracing_count() for number in range(2)] == [1, 1]
+
+
+def test_the_moving_average_follows_the_weights():
+    run = tiny_run(ema_decay=0.5)
+    step = stage_step(run)
+    name = "generator/generator/dense/kernel"
+    average = values_of(run)[f"ema/{name}"]
+    np.testing.assert_array_equal(average, values_of(run)[f"networks/{name}"])
+    for number in range(12):
+        step(number, number, data_of(run, number))
+        decay = min(0.5, (1 + number) / (10 + number))
+        average = decay * average + (1 - decay) * values_of(run)[f"networks/{name}"]
+    np.testing.assert_allclose(values_of(run)[f"ema/{name}"], average, rtol=1e-5, atol=1e-7)
+
+
+def test_no_decay_keeps_no_average():
+    assert not [name for name in values_of(tiny_run(ema_decay=0.0)) if name.startswith("ema/")]

@@ -1,0 +1,117 @@
+"""Recipes that train in milliseconds; tests name them as tiny:Tiny and the like."""
+
+import dataclasses
+import math
+from typing import Literal
+
+import keras
+import tensorflow as tf
+from hvdgan import losses
+from hvdgan.recipe import Recipe
+from hvdgan.stages import Stage, Update
+from keras import layers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TinyOptions:
+    """Options of the tiny recipes."""
+
+    steps: int = 4
+    """steps of each stage"""
+    norm: Literal["batch", "none"] = "none"
+    """whether there is BatchNorm"""
+    learning_rate: float = 1e-3
+
+
+class Tiny(Recipe):
+    """A dense generator and discriminator, alternating."""
+
+    Options = TinyOptions
+    ema = ("generator",)
+    may_change = ("steps",)
+
+    def networks(self):
+        pixels = (self.data.image_size, self.data.image_size, self.data.channels)
+        norm = [layers.BatchNormalization()] if self.options.norm == "batch" else []
+        generator = keras.Sequential(
+            [keras.Input((8,)), layers.Dense(16), *norm, layers.ReLU(), layers.Dense(math.prod(pixels))]
+            + [layers.Activation("tanh"), layers.Reshape(pixels)],
+            name="generator",
+        )
+        norm = [layers.BatchNormalization()] if self.options.norm == "batch" else []
+        discriminator = keras.Sequential(
+            [keras.Input(pixels), layers.Flatten(), layers.Dense(16), *norm, layers.LeakyReLU(0.2), layers.Dense(1)],
+            name="discriminator",
+        )
+        return {"generator": generator, "discriminator": discriminator}
+
+    def optimizers(self):
+        return {name: keras.optimizers.Adam(self.options.learning_rate) for name in ("generator", "discriminator")}
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["generator"], loss=self.fool)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
+
+    def draw(self, random):
+        return {"latents": random.normal("latents", (8,))}
+
+    def judge(self, nets, batch):
+        real, fake = nets.discriminator(batch.images), nets.discriminator(nets.generator(batch.latents))
+        return losses.non_saturating_discriminator(real, fake), {"real": tf.reduce_mean(real)}
+
+    def fool(self, nets, batch):
+        return losses.non_saturating_generator(nets.discriminator(nets.generator(batch.latents))), {}
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents)
+
+
+class Staged(Tiny):
+    """The three stages of the mission: one network, then the other, then both."""
+
+    may_change = ()
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["generator"], loss=self.fool)
+        steps = self.options.steps
+        return [
+            Stage("generator", steps, [fool]),
+            Stage("discriminator", steps, [judge]),
+            Stage("joint", steps, [judge, fool]),
+        ]
+
+
+class Untouched(Tiny):
+    """An update that owns a network which its loss never calls."""
+
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.discriminator(batch.images)), {}
+
+
+class Vector(Tiny):
+    """A loss that is no scalar."""
+
+    def judge(self, nets, batch):
+        return nets.discriminator(batch.images), {}
+
+
+class Exploding(Tiny):
+    """A loss that is not finite from the third step on, on one sample of the global batch."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        sick = tf.equal(batch.random.step, 2)
+        return loss * tf.where(sick, tf.constant(float("nan")), 1.0), metrics
+
+
+class Clashing(Recipe):
+    """An option that is also a setting of hvdgan."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        seed: int = 3
+
+
+NotARecipe = 3
