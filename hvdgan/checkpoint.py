@@ -29,8 +29,8 @@ Tensors = Mapping[str, keras.Variable]
 def save(folder: Path, step: int, tensors: Tensors, facts: dict[str, Any]) -> Path:
     """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
 
-    A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another name,
-    brought to the disk, renamed, and only then named in `latest`.
+    A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another
+    name, brought to the disk, renamed, and only then named in `latest`.
 
     Args:
         folder: RUN_DIR/checkpoints.

@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
         options: Annotated[
             recipe.Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))
-        ] = recipe.Options(),  # type: ignore[name-defined]  # noqa: B008, E501
+        ] = recipe.Options(),  # type: ignore[name-defined]  # noqa: B008
     ) -> Command:
         """Train.
 
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
         config_file:
             a saved config.json to take settings from; other flags override it
         resume:
-            auto (go on where the run folder stopped), never (refuse a folder that holds a run), or a checkpoint's folder
+            auto (go on where the run folder stopped), never (refuse a folder that holds a run), or a checkpoint
         dry_run:
             print the settings, networks and stages, and write nothing
         expect_size:

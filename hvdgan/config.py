@@ -13,7 +13,6 @@ from cyclopts.validators import Number
 from hvdgan.errors import UserError
 
 
-
 def _whole(_: type, tokens: Sequence[Token]) -> int:
     """Read a whole number; cyclopts would round 1.5 to 2."""
     text = tokens[0].value

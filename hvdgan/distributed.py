@@ -1,7 +1,7 @@
 """The ranks of one run and what they say to each other; the only module that imports Horovod.
 
-At size 1 everything here is a no-op, also where Horovod is not installed. Collectives are calls that every rank must make:
-none may stand under `if is_root`.
+At size 1 everything here is a no-op, also where Horovod is not installed. Collectives are calls that every rank must
+make: none may stand under `if is_root`.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class Ranks:
     ) -> list[tf.Tensor]:
         """Gradients of the loss with respect to exactly these variables, averaged over the ranks.
 
-        Call it inside a tf.function and under a name scope of stage and update: Horovod matches the ranks' tensors by name.
+        Call it inside a tf.function and under a name scope of stage and update: Horovod matches tensors by name.
 
         Args:
             tape: the tape that recorded the loss.
@@ -145,7 +145,7 @@ class Ranks:
             RunError: on every rank alike, naming the first fact that differs and who has which value.
         """
         everyone = self.gather(facts, what)
-        for key in sorted({key for each in everyone for key in each}):
+        for key in dict.fromkeys(key for each in everyone for key in each):
             values = [each.get(key) for each in everyone]
             for rank, value in enumerate(values):
                 if value != values[0]:
@@ -167,7 +167,7 @@ def start(expect_size: int | None = None) -> Ranks:
         expect_size: the number of ranks that must be there; None: the number that the launcher speaks of.
 
     Raises:
-        UserError: Horovod is missing or was built for another TensorFlow, or the number of ranks is not the expected one.
+        UserError: Horovod is missing or was built for another TensorFlow, or the number of ranks is not as expected.
     """
     launcher, started, _ = launched()
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -175,6 +175,11 @@ def start(expect_size: int | None = None) -> Ranks:
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
     return ranks
+
+
+def is_lost_rank(error: Exception) -> bool:
+    """Whether an error says that a collective failed because another rank is gone."""
+    return isinstance(error, tf.errors.OpError) and "Horovod" in error.message
 
 
 def _join(launcher: str, on_gpu: bool) -> Ranks:
@@ -217,8 +222,8 @@ def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
         )
     if ranks.size != started:
         raise UserError(
-            f"{ranks.launcher} started {started} processes, and Horovod sees {ranks.size}: every process would train alone; "
-            "start with horovodrun, or build Horovod with the MPI that the launcher uses (srun: --mpi=pmix)"
+            f"{ranks.launcher} started {started} processes, and Horovod sees {ranks.size}: every process would train "
+            "alone; start with horovodrun, or build Horovod with the MPI that the launcher uses (srun: --mpi=pmix)"
         )
 
 
@@ -242,7 +247,7 @@ def visible_gpu(visible: int, local_rank: int) -> int:
         return 0
     if local_rank >= visible:
         raise UserError(
-            f"local rank {local_rank} has no GPU: {visible} are visible on this host; start at most {visible} ranks on it"
+            f"local rank {local_rank} has no GPU: {visible} are visible on this host; start at most as many ranks on it"
         )
     return local_rank
 

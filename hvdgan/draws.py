@@ -11,8 +11,8 @@ import tensorflow as tf
 class Random:
     """Draws for this rank's slice of a global batch.
 
-    Every draw is made for the whole global batch and then sliced, so that the numbers a sample gets do not depend on how
-    many ranks there are; they are few (latents, mixing weights) compared with what a step computes.
+    Every draw is made for the whole global batch and then sliced, so that the numbers a sample gets do not depend on
+    how many ranks there are; they are few (latents, mixing weights) compared with what a step computes.
 
     Args:
         seed: of the run.

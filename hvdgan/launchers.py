@@ -12,7 +12,7 @@ _VARIABLES = (
 
 
 def launched() -> tuple[str, int, int]:
-    """The launcher's name, the number of processes that it speaks of, and this process's rank: ("none", 1, 0) without one."""
+    """The launcher's name, how many processes it speaks of, and this process's rank: ("none", 1, 0) without one."""
     for name, size, rank in _VARIABLES:
         if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
             return name, int(os.environ[size]), int(os.environ[rank])

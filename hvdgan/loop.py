@@ -15,6 +15,7 @@ from hvdgan.metrics import Record, Window
 from hvdgan.resume import claim, save
 from hvdgan.run import Run
 from hvdgan.samples import Sampler, save_grid
+from hvdgan.stages import Stage
 from hvdgan.step import StageStep
 
 
@@ -158,7 +159,7 @@ class _Loop:
             max_bad_fraction=config.max_bad_fraction,
         )
 
-    def _stage_step(self, stage) -> StageStep:
+    def _stage_step(self, stage: Stage) -> StageStep:
         config = self.run.config
         return StageStep(
             self.run.recipe,

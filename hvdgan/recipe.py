@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from hvdgan.config import DataSpec
-from hvdgan.errors import UserError
 from hvdgan.draws import Random
+from hvdgan.errors import UserError
 from hvdgan.stages import Stage
 
 
@@ -83,7 +83,7 @@ class Recipe:
 
 
 def load_recipe(name: str) -> type[Recipe]:
-    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute found from the working folder.
+    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute seen from the working folder.
 
     Raises:
         UserError: there is no such recipe, or it is no Recipe.

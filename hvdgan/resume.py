@@ -36,7 +36,13 @@ def claim(run: Run, resume: str) -> int:
         raise UserError(
             f"--resume {resume}: expected auto, never, or the folder of a checkpoint such as .../step-00001000"
         )
-    found = checkpoint.newest(run.checkpoints) if resume in ("auto", "never") else Path(resume)
+    found = checkpoint.newest(run.checkpoints)
+    if resume not in ("auto", "never"):
+        if holds_run and (found is None or not found.samefile(resume)):
+            raise UserError(
+                f"--resume {resume}: {run.run_dir} holds a run whose later steps would be lost; name another --run-dir"
+            )
+        found = Path(resume)
     step = 0
     if found is not None:
         manifest = checkpoint.read_manifest(found)
@@ -68,8 +74,8 @@ def _check_unchanged(run: Run, found: Path, manifest: dict[str, Any]) -> None:
         )
     if manifest["data"]["fingerprint"] != run.source.fingerprint:
         raise UserError(
-            f"--resume: {found} was made with other images in {run.source.name} ({manifest['data']['num_images']:,}, now "
-            f"{len(run.source):,}); restore them, or start anew in another --run-dir"
+            f"--resume: {found} was made with other images in {run.source.name} "
+            f"({manifest['data']['num_images']:,}, now {len(run.source):,}); restore them, or start anew in another --run-dir"
         )
 
 

@@ -59,9 +59,10 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         UserError: the data, the batch size or the recipe cannot be used.
         RunError: the ranks would not build the same.
     """
+    ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     ranks.slice_of(config.global_batch_size)
     source = open_source(config)
-    config = dataclasses.replace(config, channels=source.channels)
+    config = dataclasses.replace(config, channels=3 if source.channels == 3 else 1)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source)))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
@@ -70,13 +71,12 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     run = Run(config, recipe, source, ranks, state, schedule)
     variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
     stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
-    facts = {**run.settings(), "data fingerprint": source.fingerprint, "stages": stages}
-    ranks.agree({**facts, **checkpoint.versions(), **variables}, "what to train")
+    ranks.agree({"data fingerprint": source.fingerprint, "stages": stages, **variables}, "what they have built")
     return run
 
 
 def describe(run: Run) -> str:
-    """The whole run in words: settings, networks with their parameters, stages with what their updates own and reduce."""
+    """The whole run in words: settings, networks with parameters, stages with what their updates own and reduce."""
     lines = ["config:", json.dumps(run.settings(), indent=2), "networks:"]
     for name, network in run.state.networks.items():
         frozen = network.count_params() - _trainable(network)

@@ -52,7 +52,7 @@ class Sampler:
 
 
 def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
-    """Up to 64 images spread evenly over the data, so that every class of a sorted folder is there, and their labels."""
+    """Up to 64 images and their labels, spread evenly over the data: every class of a sorted folder is there."""
     images, indices = [], []
     for index in np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64)):
         try:

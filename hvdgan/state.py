@@ -68,7 +68,8 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
         for variable in network.variables:
             if owner.setdefault(id(variable), name) != name:
                 raise UserError(
-                    f"networks {owner[id(variable)]} and {name} share {variable.path}; every variable must be in one network"
+                    f"networks {owner[id(variable)]} and {name} share {variable.path}; "
+                    "every variable must be in one network"
                 )
     optimizers = recipe.optimizers()
     if missing := networks.keys() - optimizers.keys():

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Train a DCGAN on real handwritten digits with two processes; further arguments go to the trainer.
+# RUN_DIR (runs/demo), RANKS (2) and CONTROLLER (gloo or mpi; horovodrun's choice) can be set in the environment.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-run_dir=runs/demo
+run_dir="${RUN_DIR:-runs/demo}"
 export PATH="$PWD/.venv/bin:$PATH"
 # horovodrun loads TensorFlow too, which then greets.
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
 
-command=(horovodrun -np 2 python -m hvdgan.train --recipe dcgan --data digits --nf 32 --run-dir "$run_dir" "$@")
+command=(horovodrun ${CONTROLLER:+"--$CONTROLLER"} -np "${RANKS:-2}"
+  python -m hvdgan.train --recipe dcgan --data digits --nf 32 --steps 2400 --run-dir "$run_dir" "$@")
 echo "${command[*]}"
 "${command[@]}"
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+
 from hvdgan.config import Config
 from hvdgan.distributed import Ranks
 from hvdgan.recipe import Recipe

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 SECONDS = 240
+Done = subprocess.CompletedProcess[str]
 HAS_MPI = (
     shutil.which("mpirun") is not None
     and subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True, timeout=120).stdout.count(
@@ -36,7 +37,9 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def run(command: Sequence[str | Path], cwd: Path, seconds: int = SECONDS, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str | Path], cwd: Path, seconds: int = SECONDS, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; at the bound, end it with all its children and fail."""
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -49,11 +52,11 @@ def run(command: Sequence[str | Path], cwd: Path, seconds: int = SECONDS, **env:
         start_new_session=True,
     )
     try:
-        stdout, stderr = process.communicate(timeout=seconds)
+        stdout, stderr = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         stdout, stderr = process.communicate()
-        raise AssertionError(f"{command} did not end in {seconds} s\n{stdout}\n{stderr}") from None
+        raise AssertionError(f"{command} did not end in {SECONDS} s\n{stdout}\n{stderr}") from None
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -62,7 +65,9 @@ def launcher(ranks: int, controller: str = "gloo") -> list[str]:
     return [] if ranks == 1 else ["horovodrun", f"--{controller}", "-np", str(ranks)]
 
 
-def train(cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str) -> subprocess.CompletedProcess[str]:
+def train(
+    cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run hvdgan.train on so many ranks and require that it succeeds."""
     done = run([*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *arguments], cwd, **env)
     assert done.returncode == 0, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

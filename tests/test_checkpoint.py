@@ -3,10 +3,11 @@ import json
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
+
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan import checkpoint
 from hvdgan.errors import RunError
-from safetensors.numpy import load_file
 from tiny import TinyOptions
 
 
@@ -48,7 +49,9 @@ def test_tensors_are_named_after_what_they_are(trained, tmp_path):
 def test_slots_of_variables_whose_names_begin_alike_are_told_apart():
     from hvdgan.state import TrainState
 
-    network = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")])
+    network = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")]
+    )
     optimizer = keras.optimizers.Adam()
     optimizer.build(network.trainable_variables)
     slots = [name for name in TrainState({"n": network}, {"n": optimizer}, {}).tensors() if name.endswith("/momentum")]
@@ -100,7 +103,9 @@ def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
     with pytest.raises(RunError, match="nothing takes its .*batch_normalization"):
         checkpoint.restore(folder, manifest, tiny_run().state.tensors())
     wider = tiny_run(options=TinyOptions(norm="batch"), image_size=16)
-    with pytest.raises(RunError, match=r"dense_1/kernel is float32 \(16, 64\), and the network's is float32 \(16, 256\)"):
+    with pytest.raises(
+        RunError, match=r"dense_1/kernel is float32 \(16, 64\), and the network's is float32 \(16, 256\)"
+    ):
         checkpoint.restore(folder, manifest, wider.state.tensors())
 
 

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from hvdgan.cli import parse
 from hvdgan.config import Config, to_json
 from hvdgan.errors import UserError
@@ -15,7 +16,9 @@ def test_no_arguments_are_the_defaults():
 
 
 def test_flags_sections_and_recipe_options_are_set():
-    command = parse("--data photos --image-size 64 --channels 1 --pipeline.threads 3 --nf 8 --norm none --dry-run".split())
+    command = parse(
+        "--data photos --image-size 64 --channels 1 --pipeline.threads 3 --nf 8 --norm none --dry-run".split()
+    )
     assert (command.config.data, command.config.image_size, command.config.channels) == ("photos", 64, 1)
     assert command.config.pipeline.threads == 3
     assert (command.options.nf, command.options.norm, command.dry_run) == (8, "none", True)

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+
 from hvdgan import distributed
 from hvdgan.distributed import Ranks, cores_of_rank, visible_gpu
 from hvdgan.errors import RunError, UserError

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from hvdgan.draws import Random
 
 
@@ -14,7 +15,9 @@ def test_any_number_of_ranks_draws_the_same_numbers(size, kind):
     whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12, 12), kind)("latents", (5, 2)).numpy()
     local = 12 // size
     slices = [
-        getattr(Random(7, tf.constant(3, tf.int64), rank * local, (rank + 1) * local, 12), kind)("latents", (5, 2)).numpy()
+        getattr(Random(7, tf.constant(3, tf.int64), rank * local, (rank + 1) * local, 12), kind)(
+            "latents", (5, 2)
+        ).numpy()
         for rank in range(size)
     ]
     np.testing.assert_array_equal(np.concatenate(slices), whole)

@@ -56,7 +56,9 @@ def test_only_these_speak_to_other_ranks():
 
 
 def test_one_module_imports_horovod_and_mpi():
-    assert {module for module, imported in _imports() if imported.split(".")[0] in ("horovod", "mpi4py")} == {"distributed"}
+    assert {module for module, imported in _imports() if imported.split(".")[0] in ("horovod", "mpi4py")} == {
+        "distributed"
+    }
 
 
 def test_nothing_reads_pickles_or_evaluates_text():
@@ -65,4 +67,6 @@ def test_nothing_reads_pickles_or_evaluates_text():
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 assert name not in ("eval", "exec", "allgather_object", "broadcast_object"), f"{path.name}: {name}"
-    assert not [module for module, imported in _imports() if imported.split(".")[0] in ("pickle", "cloudpickle", "dill")]
+    assert not [
+        module for module, imported in _imports() if imported.split(".")[0] in ("pickle", "cloudpickle", "dill")
+    ]

@@ -1,5 +1,6 @@
 import numpy as np
 import tensorflow as tf
+
 from hvdgan import losses
 
 

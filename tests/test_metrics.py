@@ -2,6 +2,7 @@ import json
 
 import pytest
 import tensorflow as tf
+
 from hvdgan.metrics import Record, Window
 
 VALUES = {"images_per_sec": 100.0, "step_seconds": 0.5, "wait_seconds": 0.01, "judge/loss": 1.25}

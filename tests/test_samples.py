@@ -1,6 +1,7 @@
 import numpy as np
-from hvdgan.samples import save_grid, to_uint8
 from PIL import Image
+
+from hvdgan.samples import save_grid, to_uint8
 
 
 def test_pixels_are_rounded_and_clipped():

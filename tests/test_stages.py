@@ -1,4 +1,5 @@
 import pytest
+
 from hvdgan.errors import UserError
 from hvdgan.stages import Schedule, Stage, Update
 
@@ -51,7 +52,10 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
         ([Stage("s", 5, [JUDGE, Update("u", owns=[], loss=loss)])], "update u: owns is \\[\\]"),
         ([Stage("s", 5, [JUDGE, Update("u", owns="generator", loss=loss)])], "must be a list"),
         ([Stage("s", 5, [JUDGE, Update("u", owns=["critic"], loss=loss)])], "owns critic, and networks\\(\\) returns"),
-        ([Stage("s", 5, [Update("u", owns=["generator", "generator"], loss=loss)])], "owned network generator is named twice"),
+        (
+            [Stage("s", 5, [Update("u", owns=["generator", "generator"], loss=loss)])],
+            "owned network generator is named twice",
+        ),
         ([Stage("s", 2, [JUDGE, FOOL])], "every is 3; it must be from 1 to the stage's 2 steps"),
         ([Stage("s", 5, [JUDGE, Update("u", owns=["generator"], loss=loss, every=0)])], "every is 0"),
         ([Stage("two words", 5, [JUDGE, FOOL])], "stage two words: a name"),

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.draws import Random
 from hvdgan.errors import UserError

@@ -6,10 +6,11 @@ from typing import Literal
 
 import keras
 import tensorflow as tf
+from keras import layers
+
 from hvdgan import losses
 from hvdgan.recipe import Recipe
 from hvdgan.stages import Stage, Update
-from keras import layers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

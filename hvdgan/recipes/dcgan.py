@@ -48,11 +48,11 @@ class DCGAN(Recipe):
     may_change = ("steps",)
 
     def networks(self) -> dict[str, keras.Model]:
-        size = {"image_size": self.data.image_size, "channels": self.data.channels}
-        width = {"nf": self.options.nf, "norm": self.options.norm}
+        o, data = self.options, self.data
+        shape: dict[str, Any] = {"image_size": data.image_size, "channels": data.channels, "nf": o.nf, "norm": o.norm}
         return {
-            "generator": dcgan_generator(**size, **width, latent_size=self.options.latent_size),
-            "discriminator": dcgan_discriminator(**size, **width),
+            "generator": dcgan_generator(**shape, latent_size=o.latent_size),
+            "discriminator": dcgan_discriminator(**shape),
         }
 
     def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:

@@ -4,6 +4,7 @@ tests/test_parallel.py starts them; a plain pytest passes them by, since one ran
 """
 
 import pytest
+
 from hvdgan import distributed
 from hvdgan.launchers import launched
 

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+
 from hvdgan.errors import RunError, UserError
 
 

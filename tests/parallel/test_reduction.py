@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
@@ -94,7 +95,9 @@ def horovod_operations(graph):
                 yield from horovod_operations(graph._get_function(attribute.func.name).graph)
 
 
-@pytest.mark.parametrize(("stage", "owned"), [(0, ["generator"]), (1, ["discriminator"]), (2, ["generator", "discriminator"])])
+@pytest.mark.parametrize(
+    ("stage", "owned"), [(0, ["generator"]), (1, ["discriminator"]), (2, ["generator", "discriminator"])]
+)
 def test_the_bytes_all_reduced_are_those_of_the_owned_trainable_parameters(ranks, stage, owned):
     """Counted in the traced graph, from the inputs of its Horovod operations."""
     run = tiny_run(Staged, TinyOptions(norm="batch"), ranks=ranks)

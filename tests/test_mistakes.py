@@ -1,0 +1,117 @@
+"""A user's mistake is one line that names it and exit code 2, and nothing is written."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.train import main
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --steps 2".split()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder, with data of every kind in data/."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data"
+    for name in ("good", "empty", "text", "half"):
+        (data / name).mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 12, 3), np.uint8)
+    for number in range(8):
+        Image.fromarray(pixels).save(data / "good" / f"{number}.png")
+        Image.fromarray(pixels).save(data / "half" / f"{number}.png")
+    for number in range(4):
+        path = data / "half" / f"{number}.png"
+        path.write_bytes(path.read_bytes()[:100])
+    (data / "text" / "a.png").write_text("no image")
+    (data / "broken.npy").write_bytes(b"\x93NUMPY")
+    (data / "notes.txt").write_text("no data")
+    np.save(data / "flat.npy", np.zeros(5, np.uint8))
+    np.save(data / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.savez(data / "two.npz", first=np.zeros((2, 8, 8), np.uint8), second=np.zeros((2, 8, 8), np.uint8))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--image-size 48 --recipe dcgan", "--image-size 48: DCGAN takes 32, 64, 128 or 256 pixels"),
+        ("--image-size 4", "--image-size 4: the digits have 8 x 8 pixels"),
+        ("--imagesize 8", "--imagesize"),
+        ("--seed x", '"x" is not a whole number'),
+        ("--data nowhere", "--data nowhere: no such file or folder"),
+        ("--data data/empty", "--data data/empty: found no images in this folder"),
+        ("--data data/text", "--data data/text: 1 of 1 images cannot be read: a.png"),
+        ("--data data/broken.npy", "--data data/broken.npy"),
+        ("--data data/flat.npy", "--data data/flat.npy"),
+        ("--data data/objects.npy", "--data data/objects.npy"),
+        ("--data data/two.npz", "--data data/two.npz"),
+        ("--data data/notes.txt", "--data data/notes.txt: neither a folder nor an .npy/.npz file"),
+        ("--run-dir data/notes.txt", "--run-dir data/notes.txt"),
+        ("--run-dir data/notes.txt/run", "--run-dir data/notes.txt/run"),
+        ("--resume sometimes", "--resume sometimes: expected auto, never, or the folder of a checkpoint"),
+        ("--expect-size 2", "--expect-size 2: there are 1 ranks"),
+        ("--steps 0", "stage adversarial: 0 steps"),
+        ("--config data/notes.txt", "--config data/notes.txt: cannot be read as JSON"),
+        ("--recipe nobody", "--recipe nobody: there is no module hvdgan.recipes.nobody"),
+    ],
+)
+def test_one_line_exit_code_2_and_nothing_written(folder, capsys, arguments, complaint):
+    before = sorted(folder.rglob("*"))
+    given = arguments.split()
+    defaults = [word for pair in zip(TINY[::2], TINY[1::2], strict=True) if pair[0] not in given for word in pair]
+    assert main([*given, *defaults]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_too_many_files_that_break_while_training_end_the_run(folder, capsys):
+    assert main([*TINY, "--data", "data/half"]) == 1
+    error = capsys.readouterr().err
+    assert "4 of 8 images cannot be read" in error or "1 of 8 images cannot be read" in error
+    assert "--max-bad-fraction" in error and "Traceback" not in error
+
+
+def test_broken_files_are_skipped_by_name_and_counted(folder, capsys):
+    assert main([*TINY, "--data", "data/half", "--max-bad-fraction", "0.5", "--run-dir", "run"]) == 0
+    log = (folder / "run" / "log.txt").read_text()
+    assert all(f"skipped {number}.png: " in log for number in range(4))
+    record = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert record["bad_files"] == 4
+
+
+def test_a_resumed_run_with_other_settings_is_refused_by_field(folder, capsys):
+    assert main([*TINY, "--run-dir", "run"]) == 0
+    capsys.readouterr()
+    for flag, value, field in (("--seed", "1", "seed 0, and this run has 1"), ("--norm", "batch", "norm 'none'")):
+        assert main([*TINY, "--run-dir", "run", flag, value]) == 2
+        assert field in capsys.readouterr().err
+    assert main([*TINY, "--run-dir", "run", "--data", "synthetic", "--channels", "1"]) == 2
+    assert "data 'digits', and this run has 'synthetic'" in capsys.readouterr().err
+
+
+def test_a_resumed_run_may_be_longer_and_log_otherwise(folder, capsys):
+    assert main([*TINY, "--run-dir", "run"]) == 0
+    longer = [*TINY[:-1], "5", "--run-dir", "run", "--log-every", "1", "--pipeline.prefetch", "1"]
+    assert main(longer) == 0
+    assert "going on at step 2 of 5" in capsys.readouterr().err
+    steps = [json.loads(line)["step"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [2, 3, 4, 5]
+
+
+def test_other_images_under_the_same_name_are_refused(folder, capsys):
+    assert main([*TINY, "--data", "data/good", "--run-dir", "run"]) == 0
+    (folder / "data" / "good" / "0.png").unlink()
+    assert main([*TINY, "--data", "data/good", "--run-dir", "run"]) == 2
+    assert "was made with other images in data/good (8, now 7)" in capsys.readouterr().err
+
+
+def test_a_named_checkpoint_never_drops_a_runs_later_steps(folder, capsys):
+    assert main([*TINY, "--run-dir", "run", "--checkpoint-every", "1"]) == 0
+    before = (folder / "run" / "metrics.jsonl").read_text()
+    assert main([*TINY, "--run-dir", "run", "--resume", "run/checkpoints/step-00000001"]) == 2
+    assert "run holds a run whose later steps would be lost" in capsys.readouterr().err
+    assert (folder / "run" / "metrics.jsonl").read_text() == before

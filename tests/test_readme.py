@@ -1,0 +1,89 @@
+"""The README's commands are run as they stand there, shortened by their number of steps alone."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+
+import pytest
+
+from launching import ROOT, run
+
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    line.split("  #")[0].strip()
+    for block in re.findall(r"```\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+def shortened(command: str) -> list[str]:
+    return shlex.split(re.sub(r"--max-steps \d+", "--max-steps 4", command))
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith(("python", "horovodrun"))])
+def test_a_command_of_the_readme(tmp_path, command):
+    done = run(shortened(command), tmp_path)
+    assert done.returncode == 0, done.stderr
+    if "--max-steps" in command:
+        assert (tmp_path / "runs" / "dcgan" / "samples" / "step-00000004.png").exists()
+    else:
+        assert done.stdout and list(tmp_path.iterdir()) == []
+
+
+def test_make_demo(tmp_path):
+    assert "make demo" in COMMANDS
+    done = run(["make", "demo", "ARGS=--max-steps 4"], ROOT, RUN_DIR=str(tmp_path / "demo"), MAKEFLAGS="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"look at:    {tmp_path / 'demo' / 'samples' / 'step-00000004.png'}" in done.stdout
+
+
+def test_make_test_runs_these_tests():
+    assert "make test" in COMMANDS
+    done = run(["make", "--dry-run", "test"], ROOT, MAKEFLAGS="")
+    assert "-m pytest" in done.stdout and "setup.sh" in done.stdout
+
+
+def test_every_command_was_recognised():
+    known = ("make demo", "make test", "python ", "horovodrun ", "source .venv/bin/activate")
+    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 7
+
+
+def test_files_that_the_readme_names_are_there():
+    named = set(re.findall(r"`(tests/[\w/.*]+)`", README)) | set(re.findall(r"\]\(([\w/.]+)\)", README))
+    assert len(named) > 8
+    assert not [name for name in named if not list(ROOT.glob(name))]
+
+
+def test_an_installed_package_trains_without_the_checkout_and_without_horovod(tmp_path):
+    """What `pip install .` puts in place; its dependencies are the ones that are installed here."""
+    copy = [
+        "sh",
+        "-c",
+        'cp -r "$1/hvdgan" "$1/setup.cfg" "$1/pyproject.toml" "$1/README.md" "$1/LICENSE" .',
+        "sh",
+        ROOT,
+    ]
+    (tmp_path / "source").mkdir()
+    assert run(copy, tmp_path / "source").returncode == 0
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        "site",
+        "./source",
+    ]
+    done = run(install, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "site" / "horovod.py").write_text("raise ImportError('No module named horovod')\n")
+    (tmp_path / "work").mkdir()
+    command = [sys.executable, "-m", "hvdgan.train", "--nf", "4", "--max-steps", "2"]
+    # -P is not in Python 3.10: the checkout is kept out by the working folder and PYTHONPATH.
+    done = run(command, tmp_path / "work", PYTHONPATH=os.fspath(tmp_path / "site"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "work" / "runs" / "dcgan" / "checkpoints" / "latest").exists()

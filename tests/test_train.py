@@ -1,0 +1,293 @@
+"""The command, end to end, in processes of its own."""
+
+import fcntl
+import json
+import os
+import pty
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import horovod
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file
+
+from launching import BIN, CONTROLLERS, HAS_MPI, ROOT, environment, launcher, run, train
+
+TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
+PYTHON = [sys.executable, "-m", "hvdgan.train"]
+
+
+def state(run_dir: Path) -> dict[str, np.ndarray]:
+    """The tensors of a run's latest checkpoint."""
+    checkpoints = run_dir / "checkpoints"
+    return load_file(checkpoints / (checkpoints / "latest").read_text().strip() / "state.safetensors")
+
+
+def manifest(run_dir: Path) -> dict:
+    checkpoints = run_dir / "checkpoints"
+    return json.loads((checkpoints / (checkpoints / "latest").read_text().strip() / "manifest.json").read_text())
+
+
+def records(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_folder_holds_what_the_readme_says(tmp_path):
+    train(tmp_path, *TINY, "--steps", "6", "--log-every", "2", "--sample-every", "3", "--checkpoint-every", "3")
+    run_dir = tmp_path / "runs" / "tiny.Tiny"
+    events = {name for name in files(run_dir) if name.startswith("tensorboard/events")}
+    assert len(events) == 1
+    assert files(run_dir) - events == {
+        "config.json",
+        "metrics.jsonl",
+        "log.txt",
+        "samples/real.png",
+        "samples/step-00000003.png",
+        "samples/step-00000006.png",
+        "checkpoints/latest",
+        "checkpoints/step-00000003/state.safetensors",
+        "checkpoints/step-00000003/manifest.json",
+        "checkpoints/step-00000006/state.safetensors",
+        "checkpoints/step-00000006/manifest.json",
+    }
+    assert [record["step"] for record in records(run_dir)] == [2, 4, 6]
+    for record in records(run_dir):
+        assert record["stage"] == "adversarial" and record["stage_step"] == record["step"]
+        numbers = ["images_per_sec", "step_seconds", "wait_seconds", "judge/loss", "judge/real", "fool/loss"]
+        assert all(np.isfinite(record[name]) for name in numbers)
+        assert 0 <= record["wait_seconds"] <= record["step_seconds"]
+        assert record["images_per_sec"] == pytest.approx(16 / record["step_seconds"], rel=1e-3)
+    assert Image.open(run_dir / "samples" / "step-00000006.png").size == (8 * 10 - 2, 8 * 10 - 2)
+    config = json.loads((run_dir / "config.json").read_text())
+    assert (config["recipe"], config["channels"], config["steps"], config["seed"]) == ("tiny:Tiny", 1, 6, 0)
+    saved = manifest(run_dir)
+    assert (saved["step"], saved["stage"], saved["stage_step"], saved["samples_seen"]) == (6, "adversarial", 6, 96)
+    assert saved["config"] == config and saved["data"]["position"] == 96
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, controller):
+    arguments = "--nf 4 --norm none --global-batch-size 16 --max-steps 20 --log-every 20 --run-dir".split()
+    train(tmp_path, *arguments, "one")
+    train(tmp_path, *arguments, "two", ranks=2, controller=controller)
+    one, two = state(tmp_path / "one"), state(tmp_path / "two")
+    assert one.keys() == two.keys()
+    for name in one:
+        if name.startswith(("networks/", "ema/")):
+            assert np.linalg.norm(two[name] - one[name]) <= 1e-4 * np.linalg.norm(one[name]), name
+    losses = [records(tmp_path / name)[-1]["discriminator/loss"] for name in ("one", "two")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert manifest(tmp_path / "one")["samples_seen"] == manifest(tmp_path / "two")["samples_seen"] == 320
+    one_grid, two_grid = (Image.open(tmp_path / name / "samples" / "step-00000020.png") for name in ("one", "two"))
+    assert np.max(np.abs(np.asarray(one_grid, np.int16) - np.asarray(two_grid, np.int16))) <= 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, ranks):
+    """BatchNorm, moving averages, both optimizers' slots, metrics and samples, over three stages."""
+    arguments = [*TINY[2:], "--recipe", "tiny:Staged", "--norm", "batch", "--steps", "14", "--log-every", "10"]
+    arguments += ["--checkpoint-every", "20"]
+    train(tmp_path, *arguments, "--run-dir", "whole", "--max-steps", "40", ranks=ranks)
+    train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", "20", ranks=ranks)
+    done = train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", "40", ranks=ranks)
+    assert "going on at step 20 of 40" in done.stderr
+    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
+    timing = {"images_per_sec", "step_seconds", "wait_seconds"}
+    metrics = [
+        [{key: value for key, value in record.items() if key not in timing} for record in records(tmp_path / name)]
+        for name in ("whole", "parts")
+    ]
+    assert metrics[0] == metrics[1] and [record["step"] for record in metrics[0]] == [10, 20, 30, 40]
+    last = "samples/step-00000040.png"
+    assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "parts" / last).read_bytes()
+
+
+def test_resume_takes_a_named_checkpoint_and_never_refuses_a_used_folder(tmp_path):
+    train(tmp_path, *TINY, "--run-dir", "a", "--checkpoint-every", "2")
+    train(tmp_path, *TINY, "--run-dir", "b", "--resume", "a/checkpoints/step-00000002")
+    assert not [name for name, value in state(tmp_path / "a").items() if (state(tmp_path / "b")[name] != value).any()]
+    again = train(tmp_path, *TINY, "--run-dir", "a")
+    assert "nothing to do: step 4 of 4 is reached" in again.stderr
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
+    refused = run([*PYTHON, *TINY, "--run-dir", "a", "--resume", "never"], tmp_path)
+    assert refused.returncode == 2 and "--resume never: a holds a run already" in refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == before
+
+
+def test_only_rank_0_writes_and_speaks(tmp_path):
+    """Each rank in a folder of its own: whatever it wrote by a relative path would be there."""
+    script = 'mkdir "rank$HOROVOD_RANK" && cd "rank$HOROVOD_RANK" && exec "$@"'
+    done = run([*launcher(2), "sh", "-c", script, "sh", *PYTHON, *TINY, "--run-dir", "run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "rank0" / "run" / "metrics.jsonl").exists()
+    assert list((tmp_path / "rank1").iterdir()) == []
+    assert "[0]<stderr>" in done.stderr and "[1]<std" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("flag", ["--seed 1", "--learning-rate 0.01", "--data synthetic", "--recipe tiny:Staged"])
+def test_ranks_with_other_settings_refuse_to_run_and_name_the_field(tmp_path, flag):
+    script = f'if [ "$HOROVOD_RANK" = 1 ]; then set -- "$@" {flag}; fi; exec "$@"'
+    command = [*PYTHON, *([] if "recipe" in flag else TINY[:2]), *TINY[2:]]
+    done = run([*launcher(2), "sh", "-c", script, "sh", *command], tmp_path)
+    assert done.returncode != 0
+    field = flag.split()[0].strip("-").replace("-", "_")
+    for rank in range(2):
+        assert f"hvdgan: rank {rank}: the ranks disagree on what to train: {field} is" in done.stderr
+    assert "<stderr>:Traceback" not in done.stderr and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("ranks", "controller"), [(1, "gloo"), *((2, controller) for controller in CONTROLLERS)])
+def test_the_demo(tmp_path, ranks, controller):
+    done = run(
+        [ROOT / "launch" / "demo.sh", "--max-steps", "6"],
+        tmp_path,
+        RUN_DIR=str(tmp_path / "demo"),
+        RANKS=str(ranks),
+        CONTROLLER=controller,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{ranks} rank(s)" in done.stderr
+    picture = tmp_path / "demo" / "samples" / "step-00000006.png"
+    assert f"look at:    {picture}" in done.stdout
+    assert Image.open(picture).size == (8 * 34 - 2, 8 * 34 - 2)
+
+
+def test_four_ranks_with_no_argument_train_on_this_machine(tmp_path):
+    command = [*launcher(4), *PYTHON]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if "step 50/2000" in line:
+                break
+        else:
+            pytest.fail("".join(seen))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert records(tmp_path / "runs" / "dcgan")[0]["step"] == 50
+    assert any("4 rank(s) on 1 host(s)" in line for line in seen)
+
+
+@pytest.mark.skipif(not HAS_MPI, reason="no MPI here, or Horovod was built without it")
+def test_mpirun_starts_it_too(tmp_path):
+    done = run(["mpirun", "-np", "2", "--oversubscribe", *PYTHON, *TINY], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 rank(s) on 1 host(s), launcher mpirun" in done.stderr
+
+
+def test_a_dry_run_tells_everything_once_and_writes_nothing(tmp_path):
+    arguments = ["--recipe", "tiny:Staged", "--image-size", "8", "--norm", "batch", "--dry-run"]
+    done = train(tmp_path, *arguments, ranks=2)
+    shown = done.stdout.replace("[0]<stdout>:", "")
+    config = json.loads(shown[shown.index("{") : shown.rindex("}") + 1])
+    assert (config["recipe"], config["norm"], config["pipeline"]) == (
+        "tiny:Staged",
+        "batch",
+        {"threads": 0, "prefetch": 2},
+    )
+    # dense 8x16 + 16, BatchNorm 2x16, dense 16x64 + 64 = 1,264 trainable; the statistics are 2x16
+    assert "generator: 1,264 trainable parameters, 32 other" in shown
+    assert "judge: owns discriminator; every step; all-reduces 4,356 bytes" in shown
+    assert shown.count("fool: owns generator; every step; all-reduces 5,056 bytes") == 2
+    assert "stages (12 steps; this run ends at step 12)" in shown and "ranks: 2, 32 images each" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
+    done = run([*PYTHON, *TINY[2:], "--recipe", "tiny:Exploding", "--checkpoint-every", "1"], tmp_path)
+    assert done.returncode == 1
+    assert "step 2, stage adversarial, update judge: the gradients are not finite" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert manifest(tmp_path / "runs" / "tiny.Exploding")["step"] == 2
+
+
+@pytest.fixture
+def without_horovod(tmp_path):
+    """PYTHONPATH of a place where Horovod cannot be imported."""
+    package = tmp_path / "blocked" / "horovod"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('No module named horovod')\n")
+    return f"{package.parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests'}"
+
+
+def test_one_process_needs_no_horovod(tmp_path, without_horovod):
+    train(tmp_path, *TINY, PYTHONPATH=without_horovod)
+    assert (tmp_path / "runs" / "tiny.Tiny" / "metrics.jsonl").exists()
+
+
+def test_several_processes_without_horovod_are_refused(tmp_path, without_horovod):
+    launched = {"HOROVOD_SIZE": "2", "HOROVOD_RANK": "1"}
+    done = run([*PYTHON, *TINY], tmp_path, PYTHONPATH=without_horovod, **launched)
+    assert done.returncode == 2
+    assert done.stderr.startswith("hvdgan: rank 1: horovodrun started 2 processes, and Horovod cannot be imported here")
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "runs").exists()
+
+
+def test_a_horovod_built_for_another_tensorflow_is_refused(tmp_path):
+    package = tmp_path / "other" / "horovod"
+    shutil.copytree(Path(horovod.__file__).parent, package, copy_function=os.symlink)
+    metadata = json.loads((package / "metadata.json").read_text())
+    (package / "metadata.json").unlink()
+    (package / "metadata.json").write_text(json.dumps({**metadata, "tensorflow": "2.15.1"}))
+    path = f"{package.parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    done = run([*PYTHON, *TINY], tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
+    assert done.returncode == 2
+    assert "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.18.1 is installed" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_launcher_that_horovod_does_not_understand_is_refused(tmp_path):
+    """Every task would silently be rank 0 of 1, as under a plain srun."""
+    done = run(
+        [*PYTHON, *TINY],
+        tmp_path,
+        SLURM_STEP_NUM_TASKS="2",
+        SLURM_PROCID="1",
+        HOROVOD_CONTROLLER="gloo",
+        HOROVOD_CPU_OPERATIONS="gloo",
+    )
+    assert done.returncode == 2
+    assert (
+        "hvdgan: rank 1: srun started 2 processes, and Horovod sees 1: every process would train alone" in done.stderr
+    )
+
+
+def test_a_terminal_shows_a_progress_bar(tmp_path):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    process = subprocess.Popen([*PYTHON, *TINY, "--steps", "300"], cwd=tmp_path, env=environment(), stderr=slave)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(master)
+    assert process.wait(timeout=60) == 0
+    assert b"adversarial:" in shown and b"300/300" in shown and b"images/s" in shown
+
+
+def test_installed_scripts_are_not_needed():
+    """The README's commands use python -m; the interpreter of the tests must be the one of horovodrun."""
+    assert (BIN / "horovodrun").exists()
