@@ -44,6 +44,8 @@ def parse(arguments: Sequence[str]) -> Command | None:
     name = _peek(arguments, "--recipe") or saved.get("recipe", Config.recipe)
     recipe = load_recipe(str(name))
     _check_names(str(name), recipe)
+    Options: Any = recipe.Options
+    default = Options()
 
     def command(
         *,
@@ -52,9 +54,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
         dry_run: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
-        options: Annotated[
-            recipe.Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))
-        ] = recipe.Options(),  # type: ignore[name-defined]  # noqa: B008
+        options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))] = default,
     ) -> Command:
         """Train.
 

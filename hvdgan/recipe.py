@@ -83,7 +83,7 @@ class Recipe:
 
 
 def load_recipe(name: str) -> type[Recipe]:
-    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute seen from the working folder.
+    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute, also in the working folder.
 
     Raises:
         UserError: there is no such recipe, or it is no Recipe.

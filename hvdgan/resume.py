@@ -75,7 +75,8 @@ def _check_unchanged(run: Run, found: Path, manifest: dict[str, Any]) -> None:
     if manifest["data"]["fingerprint"] != run.source.fingerprint:
         raise UserError(
             f"--resume: {found} was made with other images in {run.source.name} "
-            f"({manifest['data']['num_images']:,}, now {len(run.source):,}); restore them, or start anew in another --run-dir"
+            f"({manifest['data']['num_images']:,}, now {len(run.source):,}); restore them, or start anew in "
+            "another --run-dir"
         )
 
 

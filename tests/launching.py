@@ -37,9 +37,7 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def run(
-    command: Sequence[str | Path], cwd: Path, seconds: int = SECONDS, **env: str
-) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str | Path], cwd: Path, **env: str) -> Done:
     """Run a command to its end; at the bound, end it with all its children and fail."""
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -65,9 +63,7 @@ def launcher(ranks: int, controller: str = "gloo") -> list[str]:
     return [] if ranks == 1 else ["horovodrun", f"--{controller}", "-np", str(ranks)]
 
 
-def train(
-    cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str
-) -> subprocess.CompletedProcess[str]:
+def train(cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str) -> Done:
     """Run hvdgan.train on so many ranks and require that it succeeds."""
     done = run([*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *arguments], cwd, **env)
     assert done.returncode == 0, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,143 @@
+"""What every source of images offers, and how broken files are reported."""
+
+import abc
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hvdgan.errors import RunError
+
+_NAMED_IN_ERRORS = 5
+
+
+class BadFile(NamedTuple):
+    """A file or image that cannot be used: its name within the data, and why."""
+
+    name: str
+    reason: str
+
+
+class BadImage(Exception):
+    """One image cannot be read; the others can.
+
+    Args:
+        name: its name within the data, such as `cats/tom.png`.
+        reason: what is wrong with it, in a few words.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.bad_file = BadFile(name, reason)
+
+
+class Source(abc.ABC):
+    """Images by index, all of one size.
+
+    Args:
+        name: what `--data` says, for error messages.
+        image_size: height and width of what `fetch` returns, in pixels.
+        channels: of what `fetch` returns, 1 (grey) or 3 (RGB).
+        fingerprint: hex digits, equal wherever the same images are seen at the same size and channels.
+        labels: int32 (N,), or None where the data has none.
+        bad_files: what was found broken when opening; they have no index.
+    """
+
+    batched = False
+    """whether one `fetch_batch` costs far less than as many calls of `fetch`"""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        image_size: int,
+        channels: int,
+        fingerprint: str,
+        labels: np.ndarray | None = None,
+        bad_files: Iterable[BadFile] = (),
+    ) -> None:
+        self.name = name
+        self.image_size = image_size
+        self.channels = channels
+        self.fingerprint = fingerprint
+        self.labels = labels
+        self.bad_files = list(bad_files)
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """The number of images that have an index."""
+
+    @abc.abstractmethod
+    def fetch(self, index: int) -> np.ndarray:
+        """Read one image; safe to call from several threads.
+
+        Args:
+            index: 0 <= index < len(self).
+
+        Returns:
+            uint8 (image_size, image_size, channels).
+
+        Raises:
+            BadImage: this image cannot be read.
+        """
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        """Read several images.
+
+        Args:
+            indices: int64 (B,).
+
+        Returns:
+            uint8 (B, image_size, image_size, channels).
+
+        Raises:
+            BadImage: one of them cannot be read.
+        """
+        return np.stack([self.fetch(int(index)) for index in indices])
+
+
+def printable(name: str) -> str:
+    """A file name for messages: line breaks, and bytes that are no UTF-8 and cannot be printed, are escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+
+
+def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
+    """A SHA-256 of what the images are, in hex.
+
+    Args:
+        image_size: in pixels.
+        channels: 1 or 3.
+        parts: whatever identifies the images; where one part ends and the next begins counts.
+    """
+    digest = hashlib.sha256(f"{image_size} {channels}".encode())
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def refuse_if_too_many(
+    error: type[RunError], *, name: str, bad_files: Sequence[tuple[str, str]], total: int, max_bad_fraction: float
+) -> None:
+    """Stop when more of the data is broken than was allowed.
+
+    Args:
+        error: the type to raise.
+        name: what `--data` says.
+        bad_files: name and reason of the distinct broken ones so far.
+        total: the number of all files, broken ones included; > 0.
+        max_bad_fraction: what `--max-bad-fraction` says, in [0, 1].
+
+    Raises:
+        error: it names the data, both counts, the first few broken files and the flag.
+    """
+    if len(bad_files) / total <= max_bad_fraction:
+        return
+    first = [f"{bad_name} ({reason})" for bad_name, reason in bad_files[:_NAMED_IN_ERRORS]]
+    if len(bad_files) > _NAMED_IN_ERRORS:
+        first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
+    raise error(
+        f"--data {name}: {len(bad_files)} of {total} images cannot be read: {', '.join(first)}; "
+        f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
+    )

@@ -1,0 +1,142 @@
+"""From one image file to pixels: what is accepted, and how it is converted."""
+
+import os
+import stat
+import warnings
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from hvdgan.data.base import BadImage
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+
+# Whatever a file's name says, only these decoders see it: others of Pillow's start helper programs (EPS).
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+
+MAX_PIXELS = 2**27
+"""Larger images are refused by their header: 134 megapixels hold a 108-megapixel photograph, take up to 400 MB in each
+thread that decodes one, and lie below the 179 at which Pillow itself refuses."""
+
+# Pillow would warn, file by file, of damaged metadata and of images from 89 megapixels on, which are welcome here.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def check_header(path: str, name: str) -> int:
+    """Look at a file without decoding it.
+
+    Args:
+        path: the file.
+        name: what to call it in errors.
+
+    Returns:
+        The file's size in bytes.
+
+    Raises:
+        BadImage: it is no image of an accepted format, too large, or not readable.
+    """
+    try:
+        status = os.stat(path)
+        # Opening a named pipe would wait for its writer for ever.
+        if not stat.S_ISREG(status.st_mode):
+            raise BadImage(name, "not a regular file")
+        if status.st_size == 0:
+            raise BadImage(name, "empty file")
+        with Image.open(path, formats=_FORMATS) as image:
+            _check_pixels(image, name)
+    except BadImage:
+        raise
+    except Exception as error:  # Pillow's parsers raise nearly every type on damaged files
+        raise BadImage(name, _reason(error)) from error
+    return status.st_size
+
+
+def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarray:
+    """Decode a file and convert it as `to_pixels` does; of an animation, the first frame.
+
+    Args:
+        path: the file.
+        name: what to call it in errors.
+        image_size: height and width of the result, in pixels.
+        channels: of the result, 1 or 3.
+
+    Returns:
+        uint8 (image_size, image_size, channels).
+
+    Raises:
+        BadImage: it cannot be decoded.
+    """
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            _check_pixels(image, name)
+            # JPEG decodes at 1/2, 1/4 or 1/8 for a fraction of the time; twice the size leaves the resampling its work.
+            image.draft(None, (2 * image_size, 2 * image_size))
+            image.load()
+            return to_pixels(_upright(image), image_size, channels)
+    except BadImage:
+        raise
+    except Exception as error:  # as above
+        raise BadImage(name, _reason(error)) from error
+
+
+def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
+    """Crop the largest centred square, convert and resize it.
+
+    Transparent pixels are laid over white. 16-bit grey is scaled to 8 bits, not clipped. RGB becomes grey by the luma
+    of ITU-R BT.601. Larger images shrink with an antialiasing Lanczos filter, smaller ones grow bicubically. Colour
+    profiles are not applied.
+
+    Args:
+        image: any size and mode.
+        image_size: height and width of the result, in pixels.
+        channels: of the result, 1 or 3.
+
+    Returns:
+        uint8 (image_size, image_size, channels).
+    """
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    square = _opaque(image.crop((left, top, left + side, top + side))).convert("L" if channels == 1 else "RGB")
+    if side != image_size:
+        resample = Image.Resampling.LANCZOS if side > image_size else Image.Resampling.BICUBIC
+        square = square.resize((image_size, image_size), resample, reducing_gap=3.0)
+    return np.asarray(square).reshape(image_size, image_size, channels)
+
+
+def to_8_bits(values: np.ndarray) -> np.ndarray:
+    """Scale unsigned 16-bit values to 8 bits: 65535 becomes 255, and the nearest step counts."""
+    return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """An 8-bit image without transparency, in any of Pillow's modes."""
+    if image.mode.startswith("I"):  # 16-bit grey: I;16, or I from older Pillows; convert("L") would clip it
+        return Image.fromarray(to_8_bits(np.asarray(image)))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA"))
+    return image
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The loaded image, turned as its EXIF orientation says."""
+    try:
+        ImageOps.exif_transpose(image, in_place=True)
+    except Exception:  # damaged metadata says nothing against the pixels
+        return image
+    return image
+
+
+def _check_pixels(image: Image.Image, name: str) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise BadImage(name, f"{image.width} x {image.height} pixels, more than the {MAX_PIXELS:,} accepted")
+
+
+def _reason(error: Exception) -> str:
+    """Why an image cannot be read: one line without the path, which the name already tells."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not a PNG, JPEG, WebP, BMP or GIF image"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,211 @@
+"""A rank's slices of the global batches, read ahead by tf.data."""
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.data.base import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.data.order import sample_indices
+from hvdgan.errors import RunError, UserError
+
+_FAILED = -1
+"""stands for an image's index where reading it raised an exception"""
+
+
+class Batches:
+    """Iterator over a rank's slices of the global batches, from start_step on, without end.
+
+    What a batch holds is a function of the data, the seed and the step; nothing that came before start_step is read. An
+    image that turns out broken is replaced by the next one in the data that is not, which is the same one on any rank.
+
+    Args:
+        source: the images.
+        seed: the run's seed, >= 0.
+        global_batch_size: images per step over all ranks.
+        rank: gets the slice [rank * B, (rank + 1) * B) of the global batch, B = global_batch_size / size.
+        size: number of ranks; divides global_batch_size.
+        start_step: the step of the first batch, >= 0.
+        threads: that read and decode; 0: one per core this process may use.
+        prefetch: batches prepared ahead, >= 1.
+        max_bad_fraction: the part of the data that may be broken, in [0, 1].
+
+    Raises:
+        UserError: size does not divide global_batch_size.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        seed: int,
+        global_batch_size: int,
+        rank: int,
+        size: int,
+        start_step: int,
+        threads: int,
+        prefetch: int,
+        max_bad_fraction: float,
+    ) -> None:
+        if global_batch_size % size:
+            raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
+        local_batch_size = global_batch_size // size
+
+        def indices_of(step: np.ndarray) -> np.ndarray:
+            indices = sample_indices(seed, int(step), global_batch_size, len(source))
+            return indices[rank * local_batch_size : (rank + 1) * local_batch_size]
+
+        self._loader = _Loader(source, max_bad_fraction)
+        with tf.device("cpu:0"):
+            steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
+            indices = steps.map(
+                lambda step: tf.ensure_shape(tf.numpy_function(indices_of, [step], tf.int64), (local_batch_size,))
+            )
+            batches = _load(self._loader, indices, local_batch_size, threads or _own_cores())
+            # A list, so that close can drop the iterator, the only thing that keeps the threads, without touching self.
+            self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches.prefetch(prefetch))]
+        # Also runs at exit, since Python kills a thread that comes back to it later, inside TensorFlow's code.
+        self._finalizer = weakref.finalize(self, _end, self._loader, self._iterators)
+
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> dict[str, tf.Tensor]:
+        """The next step's batch.
+
+        Returns:
+            images: uint8 (B, H, W, C); index: int64 (B,), the place in the source of every image; labels: int32 (B,),
+            where the source has them.
+
+        Raises:
+            RunError: too many images turned out broken.
+        """
+        if not self._iterators:
+            raise ValueError("these batches are closed")
+        batch = next(self._iterators[0])
+        if self._loader.failure is not None and (batch["index"].numpy() == _FAILED).any():
+            raise self._loader.failure
+        return batch
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """The distinct broken files met by this rank so far, those found when opening included."""
+        return self._loader.bad_files()
+
+    def close(self) -> None:
+        """Stop reading ahead and wait for the threads; may be called twice."""
+        self._finalizer()
+
+    def __enter__(self) -> "Batches":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Loader:
+    """Reads images by index; called by several of tf.data's threads at once."""
+
+    def __init__(self, source: Source, max_bad_fraction: float) -> None:
+        self.source = source
+        self.failure: Exception | None = None
+        self.stopped = False
+        self._max_bad_fraction = max_bad_fraction
+        self._lock = threading.Lock()
+        self._bad: dict[int, BadFile] = {}
+
+    def __call__(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Images (B, H, W, C), their indices (B,) after substitution, and labels (B,) where the source has them.
+
+        An exception does not leave here, since TensorFlow would log its traceback and raise a type of its own: it is
+        kept in `failure`, and the indices become _FAILED.
+        """
+        if not self.stopped:
+            try:
+                return self._with_labels(*self._read(indices))
+            except Exception as error:
+                self.failure = self.failure or error
+        size, channels = self.source.image_size, self.source.channels
+        nothing = np.zeros((len(indices), size, size, channels), np.uint8)
+        return self._with_labels(nothing, np.full_like(indices, _FAILED))
+
+    def bad_files(self) -> list[BadFile]:
+        with self._lock:
+            return [*self.source.bad_files, *self._bad.values()]
+
+    def _with_labels(self, images: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        labels = self.source.labels
+        return (images, indices) if labels is None else (images, indices, labels[indices])
+
+    def _read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self._bad.keys().isdisjoint(indices.tolist()):
+            try:
+                return self.source.fetch_batch(indices), indices
+            except BadImage:
+                pass  # found again, and noted, one by one
+        images, used = zip(*(self._read_or_substitute(int(index)) for index in indices), strict=True)
+        return np.stack(images), np.array(used, np.int64)
+
+    def _read_or_substitute(self, index: int) -> tuple[np.ndarray, int]:
+        """The image, or the next one that can be read, and its index."""
+        num_images = len(self.source)
+        for candidate in range(index, index + num_images):
+            candidate %= num_images
+            if candidate in self._bad:
+                continue
+            try:
+                return self.source.fetch(candidate), candidate
+            except BadImage as bad:
+                self._remember(candidate, bad.bad_file)
+        raise RunError(f"--data {self.source.name}: none of its {num_images} images can be read")
+
+    def _remember(self, index: int, bad_file: BadFile) -> None:
+        with self._lock:
+            self._bad[index] = bad_file
+        refuse_if_too_many(
+            RunError,
+            name=self.source.name,
+            bad_files=self.bad_files(),
+            total=len(self.source) + len(self.source.bad_files),
+            max_bad_fraction=self._max_bad_fraction,
+        )
+
+
+def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, threads: int) -> tf.data.Dataset:
+    """From indices (B,) to batches, in their order."""
+    source = loader.source
+    types: dict[str, tf.DType] = {"images": tf.uint8, "index": tf.int64}
+    if source.labels is not None:
+        types["labels"] = tf.int32
+    pixels = (source.image_size, source.image_size, source.channels)
+
+    def load(some: tf.Tensor) -> dict[str, tf.Tensor]:
+        loaded = dict(zip(types, tf.numpy_function(loader, [some], list(types.values())), strict=True))
+        count = some.shape[0]
+        return {
+            name: tf.ensure_shape(loaded[name], (count, *pixels) if name == "images" else (count,)) for name in types
+        }
+
+    # Files are decoded one by one in parallel; whatever has a batch at hand hands out a batch.
+    together = local_batch_size if source.batched else 1
+    dataset = indices.unbatch().batch(together, drop_remainder=True)
+    dataset = dataset.map(load, num_parallel_calls=threads, deterministic=True)
+    dataset = dataset.unbatch().batch(local_batch_size, drop_remainder=True)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    # Waiting for files must not occupy the threads that TensorFlow computes with.
+    options.threading.private_threadpool_size = threads
+    return dataset.with_options(options)
+
+
+def _end(loader: _Loader, iterators: list[Any]) -> None:
+    loader.stopped = True
+    iterators.clear()
+
+
+def _own_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

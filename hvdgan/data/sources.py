@@ -1,0 +1,129 @@
+"""The sources that need no files, and the choice of a source by `--data`."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.config import Config
+from hvdgan.data.arrays import ArraySource
+from hvdgan.data.base import Source, fingerprint
+from hvdgan.data.folder import FolderSource
+from hvdgan.data.images import to_pixels
+from hvdgan.errors import UserError
+
+
+def open_source(config: Config) -> Source:
+    """Open what `--data` names.
+
+    `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
+
+    Args:
+        config: data, image_size, channels and max_bad_fraction are used.
+
+    Raises:
+        UserError: there is nothing of that name, it holds no images, or too many are broken.
+    """
+    if config.data == "digits":
+        return DigitsSource(image_size=config.image_size, channels=config.channels or 1)
+    if config.data == "synthetic":
+        return SyntheticSource(image_size=config.image_size, channels=config.channels or 3)
+    path = Path(config.data)
+    try:
+        if path.is_dir():
+            return FolderSource(
+                config.data,
+                image_size=config.image_size,
+                channels=config.channels or 3,
+                max_bad_fraction=config.max_bad_fraction,
+            )
+        if path.suffix.lower() in (".npy", ".npz") and path.exists():
+            return ArraySource(config.data, image_size=config.image_size, channels=config.channels)
+        problem = "neither a folder nor an .npy/.npz file" if path.exists() else "no such file or folder"
+    except OSError as error:
+        problem = str(error.strerror)
+    raise UserError(
+        f"--data {config.data}: {problem}; expected digits, synthetic, a folder of images, or an .npy/.npz array"
+    )
+
+
+class DigitsSource(Source):
+    """The 1,797 scanned digits that come with scikit-learn, 8 x 8 grey pixels, with their labels 0 to 9.
+
+    They grow bicubically to the image size, once, on opening: 1,797 * image_size**2 bytes.
+
+    Args:
+        image_size: in pixels, >= 8.
+        channels: 1, or 3 for the grey repeated.
+
+    Raises:
+        UserError: image_size is below 8.
+    """
+
+    batched = True
+
+    def __init__(self, *, image_size: int, channels: int) -> None:
+        if image_size < 8:
+            raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
+        from sklearn.datasets import load_digits  # half a second that other sources need not pay
+
+        digits = load_digits()
+        scans = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+        self._images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
+        super().__init__(
+            name="digits",
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"digits", scans.tobytes()]),
+            labels=digits.target.astype(np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, index: int) -> np.ndarray:
+        return self.fetch_batch(np.array([index]))[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        return np.repeat(self._images[indices], self.channels, axis=-1)
+
+
+class SyntheticSource(Source):
+    """Smooth periodic patterns, 1,024 of them, made without any file: for benchmarks and tests.
+
+    64 patterns are computed on opening; the others are these, shifted sideways by sixteenths of the width.
+
+    Args:
+        image_size: in pixels.
+        channels: 1 or 3.
+    """
+
+    batched = True
+    _PATTERNS = 64
+    _SHIFTS = 16
+
+    def __init__(self, *, image_size: int, channels: int) -> None:
+        self._patterns = np.stack([_pattern(number, image_size, channels) for number in range(self._PATTERNS)])
+        super().__init__(
+            name="synthetic",
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"synthetic 1"]),
+        )
+
+    def __len__(self) -> int:
+        return self._PATTERNS * self._SHIFTS
+
+    def fetch(self, index: int) -> np.ndarray:
+        shift, number = divmod(index, self._PATTERNS)
+        return np.roll(self._patterns[number], shift * self.image_size // self._SHIFTS, axis=1)
+
+
+def _pattern(number: int, image_size: int, channels: int) -> np.ndarray:
+    """Blobs: in each channel the product of a wave down and a wave across, uint8 (image_size, image_size, channels)."""
+    bits = np.random.Philox(key=np.array([number, 0], dtype=np.uint64)).random_raw(2 + 2 * channels)
+    waves = 1 + bits[:2] % 2 * 2  # whole, so that a shifted image has no seam, and odd, so that no two shifts are equal
+    phases = bits[2:].reshape(2, channels) / 2**64
+    places = np.arange(image_size)[:, None] / image_size
+    down, across = np.cos(2 * np.pi * (waves[:, None, None] * places + phases[:, None, :]))
+    return np.rint(127.5 * (1 + down[:, None, :] * across[None, :, :])).astype(np.uint8)

@@ -1,0 +1,107 @@
+# What launch/setup.sh finds on this machine and what it chooses; sourced by it, with root, venv and pins set.
+# shellcheck shell=bash disable=SC2034,SC2154  # the variables are shared with setup.sh
+
+# Settings that would bend what pip sees or where it installs go. Our own .venv leaves the PATH: PyPI's mpirun may be in
+# there and must not be taken for the machine's.
+clean_environment() {
+    unset PYTHONPATH PYTHONHOME
+    export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+    local path=":$PATH:"
+    path="${path//":$venv/bin:"/:}"
+    if [[ "${VIRTUAL_ENV:-}" -ef "$venv" ]]; then path="${path//":$VIRTUAL_ENV/bin:"/:}"; fi
+    path="${path#:}"
+    PATH="${path%:}"
+}
+
+# Sets python and python_version. A name on the PATH may be a shim that fails: only running it tells.
+choose_python() {
+    local probe='import sys; print("%d.%d.%d" % sys.version_info[:3]); import ensurepip, venv; print("fits")'
+    local name answer seen=""
+    local -a names=(python3.11 python3.12 python3.10 python3)
+    # The one that .venv was made from goes first: another that turns up later is no reason to make it anew.
+    if [[ -e "$venv/.hvdgan-packages" ]]; then names=("$(readlink -f "$venv/bin/python")" "${names[@]}"); fi
+    if [[ -n "${PYTHON:-}" ]]; then names=("$PYTHON"); fi
+    for name in "${names[@]}"; do
+        answer="$("$name" -c "$probe" 2>/dev/null)" || true
+        python="$name" python_version="${answer%%$'\n'*}"
+        case "$answer" in
+            3.1[012].*fits) return ;;
+            3.1[012].*) seen+="; $name lacks its venv module (Debian: python3-venv)" ;;
+            ?*) seen+="; $name is $python_version" ;;
+            *) [[ -z "${PYTHON:-}" ]] || seen="; $name does not run" ;;
+        esac
+    done
+    die "needs Python 3.10, 3.11 or 3.12 and found none${seen:+ (${seen#; })}; PYTHON=/path/to/python names one"
+}
+
+# Sets device (cpu or gpu), device_why, and cuda: the toolkit for the NCCL build, or none.
+choose_device() {
+    local gpu folder nvcc
+    device=cpu cuda=none device_why="nvidia-smi does not answer"
+    if [[ -n "${HVDGAN_GPU:-}" ]]; then
+        device_why="HVDGAN_GPU=$HVDGAN_GPU"
+        [[ "$HVDGAN_GPU" == 0 ]] || device=gpu
+    elif gpu="$(timeout 30 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null)" && [[ -n "$gpu" ]]; then
+        device=gpu device_why="nvidia-smi found ${gpu%%$'\n'*}"
+    elif [[ "$(kept device)" == gpu ]]; then
+        # A login node without a GPU must not undo what the compute nodes need.
+        device=gpu device_why=".venv was made for GPUs; HVDGAN_GPU=0 undoes it"
+    fi
+    [[ "$device" == gpu ]] || return 0
+    nvcc="$(command -v nvcc || true)"
+    for folder in "${CUDA_HOME:-}" "${nvcc%/bin/nvcc}" /usr/local/cuda "$(kept cuda)"; do
+        if [[ -x "$folder/bin/nvcc" ]]; then cuda="$folder"; return; fi
+    done
+}
+
+# Sets mpi (what Horovod is built with, or none), mpi_why, and messages: whose MPI mpi4py will load.
+choose_mpi() {
+    local said version kind=""
+    mpi=none messages="PyPI's Open MPI"
+    if [[ "${HVDGAN_MPI:-}" == 0 ]]; then mpi_why="HVDGAN_MPI=0"; return; fi
+    said="$(timeout 30 mpirun --version 2>/dev/null)" || said=""
+    if [[ -z "$said" ]]; then
+        mpi_why="mpirun is not on the PATH"
+        # A module that this shell has not loaded must not undo the build.
+        if [[ "$(kept mpi)" =~ [0-9] ]] && mpi_still_loads; then
+            mpi="$(kept mpi)" messages="this machine's MPI"
+            mpi_why="it was built with $mpi (mpirun is not on the PATH now); HVDGAN_MPI=0 undoes it"
+        fi
+        return
+    fi
+    # The names are those by which horovodrun tells them apart.
+    case "$said" in
+        *"Open MPI"* | *OpenRTE*) kind="Open MPI" ;;
+        *"IBM Spectrum MPI"*) kind="Spectrum MPI" ;;
+        *MPICH*) kind=MPICH ;;
+        *"Intel(R) MPI"*) kind="Intel MPI" ;;
+    esac
+    version="$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$said" | head -n 1 || true)"
+    messages="this machine's MPI"
+    if [[ -z "$kind" ]]; then
+        mpi_why="horovodrun does not know the MPI here (${said%%$'\n'*})"
+    elif [[ "$kind" == "Open MPI" && "${version%%.*}" != 4 ]]; then
+        mpi_why="horovodrun cannot drive Open MPI $version (it can Open MPI 4, MPICH and their kin)"
+    elif ! command -v mpicxx >/dev/null; then
+        mpi_why="$kind $version is here without its compiler, mpicxx (Debian: libopenmpi-dev)"
+    else
+        mpi="$kind $version" mpi_why="$kind $version is here and horovodrun can drive it"
+    fi
+}
+
+mpi_still_loads() {
+    local needs
+    needs="$(ldd "$venv"/lib/python*/site-packages/horovod/tensorflow/mpi_lib*.so 2>/dev/null)" || return 1
+    ! grep -q 'libmpi.*not found' <<<"$needs"
+}
+
+print_plan() {
+    say "Python $python_version ($python)"
+    say "$tensorflow $(pin tensorflow): $device_why"
+    case "$device $cuda" in
+        "gpu none") say "no NCCL (gradients go through main memory): there is no nvcc; CUDA_HOME=/… names one" ;;
+        gpu*) say "NCCL between GPUs, built with $cuda/bin/nvcc" ;;
+    esac
+    say "Horovod $(pin horovod) over $over: $mpi_why"
+    say "mpi4py $(pin mpi4py) on $messages"
+}

