@@ -69,6 +69,8 @@ class Config:
     """images per step over all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
     """stop after so many steps in all; default: the end of the last stage"""
+    stages: Annotated[str | None, _TRAINING] = None
+    """stages to run, as NAME=STEPS,NAME=STEPS: skips, shortens, reorders or repeats those of the recipe"""
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
     """decay per step of the moving average of the weights that draws the samples; 0: off"""
 

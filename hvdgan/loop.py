@@ -73,13 +73,15 @@ class _Loop:
         run = self.run
         if self.sampler:
             save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
-        stage_step = None
+        stage_step, index = None, -1
         with self._batches(start_step) as batches:
             for step in range(start_step, run.last_step):
                 at = run.schedule.at(step)
-                if stage_step is None or stage_step.stage is not at.stage:
+                if stage_step is None or index != at.index:
                     run.ranks.agree({"stage": at.stage.name, "step": step}, "the stage")
-                    stage_step = self._stage_step(at.stage)
+                    stage_step, index = self._stage_step(at.stage), at.index
+                    if at.stage.reset_optimizers and at.stage_step == 0:
+                        run.state.reset_optimizers(run.recipe, at.stage.owns)
                 self._step(stage_step, batches, step, at.stage_step)
                 self.record.advance(at.stage.name)
                 self._between(batches, step + 1)
@@ -119,7 +121,7 @@ class _Loop:
 
     def _log(self, batches: Batches, done: int) -> None:
         run = self.run
-        values = self.window.close()
+        values, self.window = self.window.means(), Window()
         means = run.ranks.mean(np.array(list(values.values()), np.float32))
         values = dict(zip(values, means.tolist(), strict=True))
         images_per_sec = run.config.global_batch_size / values["step_seconds"]

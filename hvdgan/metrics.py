@@ -102,18 +102,14 @@ class Window:
         self._step_seconds += step_seconds
         self._steps += 1
 
-    def close(self) -> dict[str, float]:
-        """The means over the steps added; the window is empty afterwards."""
+    def means(self) -> dict[str, float]:
+        """The means over the steps added, of which there is at least one."""
         values = {name: float(tf.reduce_mean(tf.stack(steps))) for name, steps in sorted(self._metrics.items())}
         times = {
             "step_seconds": self._step_seconds / self._steps,
             "wait_seconds": self._wait_seconds / self._steps,
         }
-        self.__init__()  # type: ignore[misc]
         return {**times, **values}
-
-    def __len__(self) -> int:
-        return self._steps
 
 
 def _drop_after(path: Path, step: int) -> None:

@@ -67,7 +67,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
-    schedule = Schedule(recipe.stages(), list(state.networks))
+    schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
     run = Run(config, recipe, source, ranks, state, schedule)
     variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
     stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]

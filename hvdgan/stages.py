@@ -1,14 +1,34 @@
 """Staged training as data: updates, stages, and the schedule that maps the global step to them."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from hvdgan.errors import UserError
 
 # (networks, batch) -> (scalar loss, metrics by name)
 Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRate:
+    """A learning rate over the steps of a stage.
+
+    Args:
+        peak: > 0, reached after the warm-up.
+        decay: constant, or linear or cosine from the peak to `final` at the end of the stage.
+        final: >= 0, where a decay ends.
+        warmup_steps: first steps of the stage, in which the rate grows linearly to the peak.
+
+    Reference: Goyal et al. 2017, section 2.2 (warm-up); Loshchilov and Hutter 2017, equation 5 (cosine).
+    """
+
+    peak: float
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    final: float = 0.0
+    warmup_steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +41,18 @@ class Update:
         loss: called with the networks and the batch; returns a scalar, the mean over the batch, and a dict of scalars.
         every: run at the steps of the stage that this divides; a critic that steps n times as often as its
             generator is an update with every=1 beside one with every=n.
+        learning_rate: of this update; None: that of the network's optimizer.
+        betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
+        clip_norm: gradients longer than this, all owned variables together and after the reduction, are scaled to it.
     """
 
     name: str
     owns: Sequence[str]
     loss: Loss
     every: int = 1
+    learning_rate: float | LearningRate | None = None
+    betas: tuple[float, float] | None = None
+    clip_norm: float | None = None
 
     def due(self, stage_step: int) -> bool:
         """Whether the update runs at this step of its stage; the first step is 0, and an n-th is the last of each n."""
@@ -35,11 +61,25 @@ class Update:
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A number of steps, each of which runs the same updates in order."""
+    """A number of steps, each of which runs the same updates in order.
+
+    Args:
+        name: in the log, the metrics and the checkpoints.
+        steps: how many, >= 1.
+        updates: what each step runs.
+        reset_optimizers: forget the slots and the iteration count of all owned networks when the stage begins; without
+            it they carry over from the stage before.
+    """
 
     name: str
     steps: int
     updates: Sequence[Update]
+    reset_optimizers: bool = False
+
+    @property
+    def owns(self) -> list[str]:
+        """The networks that some update owns, in alphabetical order."""
+        return sorted({name for update in self.updates for name in update.owns})
 
     def due(self, stage_step: int) -> tuple[Update, ...]:
         """The updates that run at a step of this stage, in order."""
@@ -59,16 +99,18 @@ class Schedule:
     """The stages one after another: a pure function from the global step to the position.
 
     Args:
-        stages: at least one.
+        stages: the recipe's, at least one.
         networks: the names of all networks of the recipe.
+        choice: what --stages says, such as "completion=2000,joint=5000": any of the stages, in any order, also more
+            than once; None: all of them as the recipe has them.
 
     Raises:
         UserError: a stage or update that cannot be run; the message says what to change.
     """
 
-    def __init__(self, stages: Sequence[Stage], networks: Sequence[str]) -> None:
-        self.stages = tuple(stages)
-        _check(self.stages, set(networks))
+    def __init__(self, stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> None:
+        _check(stages, set(networks))
+        self.stages = tuple(stages) if choice is None else _choose(stages, choice)
         self.total_steps = sum(stage.steps for stage in self.stages)
 
     def at(self, step: int) -> Position:
@@ -85,24 +127,43 @@ class Schedule:
         raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
 
 
+def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:
+    by_name = {stage.name: stage for stage in stages}
+    chosen = []
+    for part in choice.split(","):
+        name, _, steps = part.strip().partition("=")
+        if name not in by_name or not steps.isdecimal():
+            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+            raise UserError(
+                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
+            )
+        chosen.append(dataclasses.replace(by_name[name], steps=int(steps)))
+        _check_stage(chosen[-1], {owned for update in by_name[name].updates for owned in update.owns})
+    return tuple(chosen)
+
+
 def _check(stages: Sequence[Stage], networks: set[str]) -> None:
     if not stages:
         raise UserError("the recipe has no stages; stages() must return at least one Stage")
     _check_unique([stage.name for stage in stages], "stages() of the recipe", "stage")
     for stage in stages:
-        _check_name(stage.name, f"stage {stage.name}")
-        if stage.steps < 1:
-            raise UserError(f"stage {stage.name}: {stage.steps} steps; a stage needs at least 1, or leave it out")
-        if not stage.updates:
-            raise UserError(f"stage {stage.name}: no updates; give it at least one Update, or leave it out")
-        _check_unique([update.name for update in stage.updates], f"stage {stage.name}", "update")
-        for update in stage.updates:
-            _check_update(stage, update, networks)
-    unowned = networks - {name for stage in stages for update in stage.updates for name in update.owns}
+        _check_stage(stage, networks)
+    unowned = networks - {name for stage in stages for name in stage.owns}
     if unowned:
         raise UserError(
             f"no update owns {_names(unowned)}; name it in some update's owns, or leave it out of networks()"
         )
+
+
+def _check_stage(stage: Stage, networks: set[str]) -> None:
+    _check_name(stage.name, f"stage {stage.name}")
+    if stage.steps < 1:
+        raise UserError(f"stage {stage.name}: {stage.steps} steps; a stage needs at least 1, or leave it out")
+    if not stage.updates:
+        raise UserError(f"stage {stage.name}: no updates; give it at least one Update, or leave it out")
+    _check_unique([update.name for update in stage.updates], f"stage {stage.name}", "update")
+    for update in stage.updates:
+        _check_update(stage, update, networks)
 
 
 def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
@@ -116,6 +177,11 @@ def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
         raise UserError(f"{where}: owns {_names(unknown)}, and networks() returns {_names(networks)}")
     if not 1 <= update.every <= stage.steps:
         raise UserError(f"{where}: every is {update.every}; it must be from 1 to the stage's {stage.steps} steps")
+    peak = update.learning_rate.peak if isinstance(update.learning_rate, LearningRate) else update.learning_rate
+    if peak is not None and not 0 < peak < math.inf:
+        raise UserError(f"{where}: the learning rate is {peak}; it must be above 0")
+    if update.clip_norm is not None and not update.clip_norm > 0:
+        raise UserError(f"{where}: clip_norm is {update.clip_norm}; it must be above 0")
 
 
 def _check_name(name: str, where: str) -> None:

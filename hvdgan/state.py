@@ -15,11 +15,13 @@ class TrainState:
 
     networks: by name.
     optimizers: one per network, built on its trainable variables.
+    learning_rates: of the optimizers as the recipe made them; one that has a schedule of its own is left out.
     ema: for each averaged network, one average per floating-point variable, in the order of averaged_variables().
     """
 
     networks: dict[str, keras.Model]
     optimizers: dict[str, keras.optimizers.Optimizer]
+    learning_rates: dict[str, float]
     ema: dict[str, list[keras.Variable]]
 
     def tensors(self) -> dict[str, keras.Variable]:
@@ -36,6 +38,14 @@ class TrainState:
             variables = averaged_variables(self.networks[name])
             _add(named, f"ema/{name}", ((v.path, average) for v, average in zip(variables, averages, strict=True)))
         return named
+
+    def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
+        """Give the optimizers of these networks the values that new ones begin with."""
+        new = recipe.optimizers()
+        for name in networks:
+            new[name].build(self.networks[name].trainable_variables)
+            for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
+                variable.assign(initial)
 
     def statistics(self) -> list[keras.Variable]:
         """What each rank gathers from its own samples, BatchNorm's moving statistics and their averages over time."""
@@ -80,6 +90,7 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     return TrainState(
         networks,
         {name: optimizers[name] for name in networks},
+        {name: float(optimizers[name].learning_rate) for name in networks if _has_constant_rate(optimizers[name])},
         {name: [_copy(variable) for variable in averaged_variables(networks[name])] for name in averaged},
     )
 
@@ -96,6 +107,12 @@ def _copy(variable: keras.Variable) -> keras.Variable:
 
 def _is_float(variable: keras.Variable) -> bool:
     return keras.backend.is_float_dtype(variable.dtype)
+
+
+def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:
+    return "learning_rate" not in optimizer.get_config() or not isinstance(
+        optimizer.get_config()["learning_rate"], dict
+    )
 
 
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:

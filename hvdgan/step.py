@@ -1,8 +1,11 @@
 """The step of a stage, one tf.function: forward, the owned variables' gradients, reduce, apply."""
 
-from collections.abc import Sequence
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from hvdgan.distributed import Ranks
@@ -10,7 +13,7 @@ from hvdgan.draws import Random
 from hvdgan.errors import UserError
 from hvdgan.nets import Nets
 from hvdgan.recipe import Batch, Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.stages import LearningRate, Stage, Update
 from hvdgan.state import TrainState, averaged_variables
 
 Metrics = dict[str, tf.Tensor]
@@ -84,20 +87,22 @@ class StageStep:
             UserError: at the first step, for a loss that is no scalar or does not touch a variable its update owns.
         """
         due = self.stage.due(stage_step)
-        return self.function(due)(tf.constant(step, tf.int64), data)
+        return self.function(due)(tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), data)
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The traced step in which exactly these updates run."""
         key = tuple(update.name for update in due)
         if key not in self._functions:
 
-            def run(step: tf.Tensor, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
-                return self._run(due, step, data)
+            def run(step: tf.Tensor, stage_step: tf.Tensor, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+                return self._run(due, step, stage_step, data)
 
             self._functions[key] = tf.function(run, autograph=False)
         return self._functions[key]
 
-    def _run(self, due: tuple[Update, ...], step: tf.Tensor, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+    def _run(
+        self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: dict[str, tf.Tensor]
+    ) -> tuple[Metrics, Metrics]:
         first, last = self.ranks.slice_of(self.global_batch_size)
         random = Random(self.seed, step, first, last, self.global_batch_size)
         images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
@@ -108,14 +113,13 @@ class StageStep:
             batch = Batch(images, data.get("labels"), random.scoped(update.name), drawn)
             # Horovod matches the ranks' tensors by name: no two updates may share one.
             with tf.name_scope(f"{self.stage.name}/{update.name}"):
-                measured, finite[update.name] = self._update(update, batch)
+                measured, finite[update.name] = self._update(update, batch, stage_step)
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
         self._average({name for update in due for name in update.owns}, step)
         return metrics, finite
 
-    def _update(self, update: Update, batch: Batch) -> tuple[Metrics, tf.Tensor]:
-        owned = [(self.state.optimizers[name], self.state.networks[name].trainable_variables) for name in update.owns]
-        variables = [variable for _, of_network in owned for variable in of_network]
+    def _update(self, update: Update, batch: Batch, stage_step: tf.Tensor) -> tuple[Metrics, tf.Tensor]:
+        variables = [v for name in update.owns for v in self.state.networks[name].trainable_variables]
         where = f"stage {self.stage.name}, update {update.name}"
         with OwnedTape(watch_accessed_variables=False) as tape:
             tape.watch([variable.value for variable in variables])
@@ -130,18 +134,30 @@ class StageStep:
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         # Reduced gradients are the same on every rank, and so is the verdict.
-        finite = tf.math.is_finite(tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
+        norm = tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
+        finite = tf.math.is_finite(norm)
 
         def apply() -> tf.Tensor:
-            begin = 0
-            for optimizer, of_network in owned:
-                end = begin + len(of_network)
-                optimizer.apply(gradients[begin:end], of_network)
-                begin = end
+            self._apply(update, gradients, norm, stage_step)
             return tf.constant(True)
 
         finite = tf.cond(finite, apply, lambda: tf.constant(False))
         return {"loss": loss, **{name: tf.convert_to_tensor(value) for name, value in measured.items()}}, finite
+
+    def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
+        """One step of each owned network's optimizer, with the update's rate, decays and clipping."""
+        if update.clip_norm is not None:
+            scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
+            gradients = [gradient * scale for gradient in gradients]
+        begin = 0
+        for name in update.owns:
+            optimizer, variables = self.state.optimizers[name], self.state.networks[name].trainable_variables
+            rate = self.state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
+            if rate is not None:
+                optimizer.learning_rate.assign(rate_at(rate, stage_step, self.stage.steps))
+            with _betas(optimizer, update.betas):
+                optimizer.apply(gradients[begin : begin + len(variables)], variables)
+            begin += len(variables)
 
     def _average(self, owned: set[str], step: tf.Tensor) -> None:
         # The first weights are noise: the average forgets them sooner (as in TensorFlow's ExponentialMovingAverage).
@@ -151,3 +167,40 @@ class StageStep:
             variables = averaged_variables(self.state.networks[name])
             for average, variable in zip(self.state.ema[name], variables, strict=True):
                 average.value.assign_sub((1.0 - decay) * (average.value - variable.value))
+
+
+def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:
+    """The learning rate at a step of a stage.
+
+    Args:
+        rate: constant, or a schedule.
+        stage_step: scalar int64, from 0.
+        steps: of the stage.
+
+    Returns:
+        Scalar float32.
+    """
+    if not isinstance(rate, LearningRate):
+        return tf.constant(rate, tf.float32)
+    done = tf.cast(stage_step, tf.float32)
+    warmup = float(rate.warmup_steps)
+    # The last step has the final rate.
+    left = 1.0 - tf.clip_by_value((done - warmup) / max(steps - 1 - warmup, 1.0), 0.0, 1.0)
+    if rate.decay == "cosine":
+        left = 0.5 * (1.0 - tf.cos(math.pi * left))
+    value = rate.peak if rate.decay == "constant" else rate.final + (rate.peak - rate.final) * left
+    return value * tf.minimum(1.0, (done + 1.0) / (warmup + 1.0))
+
+
+@contextlib.contextmanager
+def _betas(optimizer: keras.optimizers.Optimizer, betas: tuple[float, float] | None) -> Iterator[None]:
+    """Let an optimizer be traced with other decays: Keras reads them as Python numbers while the step is traced."""
+    if betas is None:
+        yield
+        return
+    own = optimizer.beta_1, optimizer.beta_2
+    optimizer.beta_1, optimizer.beta_2 = betas
+    try:
+        yield
+    finally:
+        optimizer.beta_1, optimizer.beta_2 = own

@@ -10,7 +10,8 @@ export PATH="$PWD/.venv/bin:$PATH"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
 
 command=(horovodrun ${CONTROLLER:+"--$CONTROLLER"} -np "${RANKS:-2}"
-  python -m hvdgan.train --recipe dcgan --data digits --nf 32 --steps 2400 --run-dir "$run_dir" "$@")
+  python -m hvdgan.train --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 1600
+  --run-dir "$run_dir" "$@")
 echo "${command[*]}"
 "${command[@]}"
 

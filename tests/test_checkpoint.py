@@ -54,7 +54,9 @@ def test_slots_of_variables_whose_names_begin_alike_are_told_apart():
     )
     optimizer = keras.optimizers.Adam()
     optimizer.build(network.trainable_variables)
-    slots = [name for name in TrainState({"n": network}, {"n": optimizer}, {}).tensors() if name.endswith("/momentum")]
+    slots = [
+        name for name in TrainState({"n": network}, {"n": optimizer}, {}, {}).tensors() if name.endswith("/momentum")
+    ]
     assert slots == [f"optimizers/n/{variable.path}/momentum" for variable in network.trainable_variables]
 
 

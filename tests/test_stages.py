@@ -1,7 +1,10 @@
+import dataclasses
+import re
+
 import pytest
 
 from hvdgan.errors import UserError
-from hvdgan.stages import Schedule, Stage, Update
+from hvdgan.stages import LearningRate, Schedule, Stage, Update
 
 
 def loss(nets, batch):
@@ -65,3 +68,40 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
 def test_a_schedule_that_cannot_run_is_refused_by_name(stages, complaint):
     with pytest.raises(UserError, match=complaint):
         Schedule(stages, NETWORKS)
+
+
+def test_the_command_line_skips_shortens_reorders_and_repeats_stages():
+    stages = [Stage("first", 50, [JUDGE]), Stage("second", 60, [JUDGE, FOOL])]
+    schedule = Schedule(stages, NETWORKS, "second=5, first=2,second=4")
+    assert [(stage.name, stage.steps) for stage in schedule.stages] == [("second", 5), ("first", 2), ("second", 4)]
+    assert [schedule.at(step).index for step in (4, 5, 7)] == [0, 1, 2]
+    assert schedule.stages[0].updates == stages[1].updates
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("third=5", '--stages: "third=5" is not NAME=STEPS with a stage of the recipe, which are both=9'),
+        ("both", '--stages: "both" is not NAME=STEPS'),
+        ("both=-1", '--stages: "both=-1" is not'),
+        ("both=5,", '--stages: "" is not'),
+        ("both=0", "stage both: 0 steps"),
+        ("both=2", "every is 3; it must be from 1 to the stage's 2 steps"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(choice, complaint):
+    with pytest.raises(UserError, match=re.escape(complaint)):
+        Schedule([Stage("both", 9, [JUDGE, FOOL])], NETWORKS, choice)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"learning_rate": 0.0}, "the learning rate is 0.0; it must be above 0"),
+        ({"learning_rate": LearningRate(-1.0)}, "the learning rate is -1.0"),
+        ({"clip_norm": 0.0}, "clip_norm is 0.0; it must be above 0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(changes, complaint):
+    with pytest.raises(UserError, match=complaint):
+        Schedule([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)

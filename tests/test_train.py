@@ -115,6 +115,22 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "parts" / last).read_bytes()
 
 
+def test_stages_are_chosen_on_the_command_line(tmp_path):
+    staged = ["--recipe", "tiny:Resetting", *TINY[2:], "--stages", "joint=2,generator=3,joint=4", "--log-every", "1"]
+    train(tmp_path, *staged, "--run-dir", "whole")
+    stages = [(record["stage"], record["stage_step"]) for record in records(tmp_path / "whole")]
+    assert stages == [*(("joint", step) for step in (1, 2)), *(("generator", step) for step in (1, 2, 3))] + [
+        ("joint", step) for step in (1, 2, 3, 4)
+    ]
+    # The last stage has begun with new optimizers, also where the run was stopped just before it.
+    assert state(tmp_path / "whole")["optimizers/generator/iteration"] == 4
+    train(tmp_path, *staged, "--run-dir", "parts", "--max-steps", "5")
+    assert state(tmp_path / "parts")["optimizers/generator/iteration"] == 5
+    train(tmp_path, *staged, "--run-dir", "parts")
+    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
+    assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
+
+
 def test_resume_takes_a_named_checkpoint_and_never_refuses_a_used_folder(tmp_path):
     train(tmp_path, *TINY, "--run-dir", "a", "--checkpoint-every", "2")
     train(tmp_path, *TINY, "--run-dir", "b", "--resume", "a/checkpoints/step-00000002")

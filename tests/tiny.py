@@ -84,6 +84,14 @@ class Staged(Tiny):
         ]
 
 
+class Resetting(Staged):
+    """The last stage begins with new optimizers."""
+
+    def stages(self):
+        *others, joint = super().stages()
+        return [*others, dataclasses.replace(joint, reset_optimizers=True)]
+
+
 class Untouched(Tiny):
     """An update that owns a network which its loss never calls."""
 

@@ -103,7 +103,7 @@ def test_the_bytes_all_reduced_are_those_of_the_owned_trainable_parameters(ranks
     run = tiny_run(Staged, TinyOptions(norm="batch"), ranks=ranks)
     step = stage_step(run, stage)
     function = step.function(run.schedule.stages[stage].due(0))
-    graph = function.get_concrete_function(tf.constant(0, tf.int64), data_of(run)).graph
+    graph = function.get_concrete_function(tf.constant(0, tf.int64), tf.constant(0, tf.int64), data_of(run)).graph
     reductions = list(horovod_operations(graph))
     assert {operation.type for operation in reductions} == {"HorovodGroupedAllreduce"}
     reduced = sum(math.prod(value.shape) * value.dtype.size for op in reductions for value in op.inputs)
