@@ -24,9 +24,10 @@ _MANIFEST = "manifest.json"
 _LATEST = "latest"
 
 Tensors = Mapping[str, keras.Variable]
+_RANKS = "ranks/statistics"
 
 
-def save(folder: Path, step: int, tensors: Tensors, facts: dict[str, Any]) -> Path:
+def save(folder: Path, step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, Any]) -> Path:
     """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
 
     A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another
@@ -36,6 +37,7 @@ def save(folder: Path, step: int, tensors: Tensors, facts: dict[str, Any]) -> Pa
         folder: RUN_DIR/checkpoints.
         step: steps done so far.
         tensors: variables by name.
+        statistics: (size, n) float32, the statistics of each rank, kept beside their means in `tensors`.
         facts: what else the manifest holds: stage, data, config.
 
     Returns:
@@ -46,6 +48,8 @@ def save(folder: Path, step: int, tensors: Tensors, facts: dict[str, Any]) -> Pa
     """
     target = folder / f"step-{step:08d}"
     values = {name: np.array(variable.numpy(), order="C") for name, variable in tensors.items()}
+    if len(statistics) > 1:
+        values[_RANKS] = statistics
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
@@ -74,13 +78,16 @@ def save(folder: Path, step: int, tensors: Tensors, facts: dict[str, Any]) -> Pa
     return target
 
 
-def restore(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors) -> None:
+def restore(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors) -> np.ndarray | None:
     """Give the variables the values of a checkpoint.
 
     Args:
         checkpoint: its folder.
         manifest: what read_manifest returned for it.
         tensors: variables by name, all of which the checkpoint must hold.
+
+    Returns:
+        The statistics of each rank, (size, n) float32; None where it was made by one.
 
     Raises:
         RunError: a tensor is missing, left over, of another shape or dtype, or not what was written.
@@ -92,6 +99,7 @@ def restore(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors) -> Non
     recorded = manifest["tensors"]
     if damaged := sorted(name for name in recorded if name not in values or _describe(values[name]) != recorded[name]):
         raise RunError(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")
+    statistics = values.pop(_RANKS, None)
     missing, left_over = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
     if missing or left_over:
         parts = [f"it lacks {_list(missing)}"] * bool(missing) + [f"nothing takes its {_list(left_over)}"] * bool(
@@ -108,23 +116,21 @@ def restore(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors) -> Non
             )
     for name, variable in tensors.items():
         variable.assign(values[name])
+    return statistics
 
 
 def newest(folder: Path) -> Path | None:
     """The checkpoint that RUN_DIR/checkpoints/latest names, or None where nothing has been saved.
 
-    Raises:
-        RunError: `latest` names a folder that is not there, or there are checkpoints and no `latest`.
+    Where `latest` is missing or names nothing, it is the one of the highest step: a crash may fall between the rename,
+    which makes a checkpoint complete, and the naming.
     """
     latest = folder / _LATEST
-    if not latest.exists():
-        if any(folder.glob("step-*")):
-            raise RunError(f"{folder} holds checkpoints and no file {_LATEST}; name one with --resume CHECKPOINT")
-        return None
-    named = folder / Path(latest.read_text().strip()).name
-    if not named.is_dir():
-        raise RunError(f"{latest} names {named.name}, which is not there; name another with --resume CHECKPOINT")
-    return named
+    if latest.is_file():
+        named = folder / Path(latest.read_text().strip()).name
+        if (named / _MANIFEST).is_file():
+            return named
+    return max((path.parent for path in folder.glob(f"step-*/{_MANIFEST}")), default=None, key=lambda path: path.name)
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
@@ -141,6 +147,8 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         raise RunError(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
     if version != FORMAT_VERSION:
         raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
+    if missing := {"step", "config", "data", "tensors"} - manifest.keys():
+        raise RunError(f"{path} is damaged: it lacks {_list(sorted(missing))}")
     return manifest
 
 

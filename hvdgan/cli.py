@@ -41,11 +41,15 @@ def parse(arguments: Sequence[str]) -> Command | None:
     """
     config_path = _peek(arguments, "--config")
     saved = {} if config_path is None else read_json(Path(config_path))
-    name = _peek(arguments, "--recipe") or saved.get("recipe", Config.recipe)
+    given = _peek(arguments, "--recipe")
+    name = saved.get("recipe", Config.recipe) if given is None else given
     recipe = load_recipe(str(name))
     _check_names(str(name), recipe)
     Options: Any = recipe.Options
-    default = Options()
+    try:
+        default = Options()
+    except TypeError as error:
+        raise UserError(f"--recipe {name}: every field of its Options needs a default: {error}") from error
 
     def command(
         *,

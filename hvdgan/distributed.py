@@ -82,29 +82,22 @@ class Ranks:
         gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def mean(self, values: np.ndarray) -> np.ndarray:
-        """The mean over ranks of an array, float32; the same on every rank."""
-        if self.size == 1:
-            return values
-        return _horovod().allreduce(tf.constant(values, tf.float32)).numpy()
+    def stack(self, values: np.ndarray) -> np.ndarray:
+        """Every rank's array, float32 of one shape, stacked in the order of the ranks: (size, ...)."""
+        if self.size == 1 or not values.size:
+            return np.stack([values] * self.size)
+        return _horovod().allgather(tf.constant(values[None], tf.float32)).numpy()
 
-    def average(self, variables: Sequence[keras.Variable]) -> None:
-        """Give every rank the mean over ranks of these floating-point variables, in one reduction."""
-        if self.size == 1 or not variables:
-            return
-        flat = np.concatenate([np.asarray(variable.numpy(), np.float32).ravel() for variable in variables])
-        flat = self.mean(flat)
-        ends = np.cumsum([variable.numpy().size for variable in variables])
-        for variable, piece in zip(variables, np.split(flat, ends[:-1]), strict=True):
-            variable.assign(piece.reshape(variable.shape))
-
-    def broadcast(self, variables: Sequence[keras.Variable | tf.Variable]) -> None:
+    def broadcast(self, variables: Sequence[keras.Variable]) -> None:
         """Give every rank the values that rank 0 has."""
         if self.size > 1 and variables:
-            values = [getattr(variable, "value", variable) for variable in variables]
-            _horovod().broadcast_variables(
-                [v for v in values if isinstance(v, tf.Variable)], root_rank=0, inplace=False
-            )
+            _horovod().broadcast_variables([variable.value for variable in variables], root_rank=0, inplace=False)
+
+    def broadcast_array(self, values: np.ndarray) -> np.ndarray:
+        """Rank 0's array; the others give one of the same shape, float32."""
+        if self.size == 1 or not values.size:
+            return values
+        return _horovod().broadcast(tf.constant(values, tf.float32), root_rank=0).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, in the order of the ranks. The value must be expressible in JSON.
@@ -126,14 +119,23 @@ class Ranks:
         return [value for _, value in named]
 
     def from_root(self, work: Callable[[], Any], name: str) -> Any:
-        """Let rank 0 do something; every rank gets its result (expressible in JSON) or raises its RunError."""
+        """Let rank 0 do something; every rank gets its result (expressible in JSON), or an error if there was one.
+
+        Raises:
+            RunError: what the work raised; on the other ranks also where that was something else.
+        """
         result: dict[str, Any] = {}
+        failure = None
         if self.is_root:
             try:
                 result = {"value": work()}
-            except RunError as error:
-                result = {"error": str(error), "exit_code": error.exit_code}
+            except Exception as error:  # whatever it is, the others must not wait for a result that never comes
+                failure = error
+                text = str(error) if isinstance(error, RunError) else f"rank 0 failed: {error!r}"
+                result = {"error": text, "exit_code": getattr(error, "exit_code", RunError.exit_code)}
         result = self.gather(result, name)[0]
+        if failure is not None:
+            raise failure
         if "error" in result:
             raise (UserError if result["exit_code"] == UserError.exit_code else RunError)(result["error"])
         return result["value"]
@@ -177,9 +179,12 @@ def start(expect_size: int | None = None) -> Ranks:
     return ranks
 
 
-def is_lost_rank(error: Exception) -> bool:
-    """Whether an error says that a collective failed because another rank is gone."""
-    return isinstance(error, tf.errors.OpError) and "Horovod" in error.message
+def collective_failure(error: tf.errors.OpError) -> RunError | None:
+    """What to say where an error of TensorFlow's is that of a collective; None for any other."""
+    if "Horovod" not in error.message:
+        return None
+    reason = error.message.strip().splitlines()[0][:300]
+    return RunError(f"talking to the other ranks failed: {reason}; if one of them has left, what it said tells why")
 
 
 def _join(launcher: str, on_gpu: bool) -> Ranks:
@@ -228,13 +233,32 @@ def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
 
 
 def _claim_devices(ranks: Ranks) -> None:
+    # Before any collective: the first one fixes TensorFlow's devices and threads.
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        mine = gpus[visible_gpu(len(gpus), ranks.local_rank)]
-        tf.config.set_visible_devices(mine, "GPU")
-        tf.config.experimental.set_memory_growth(mine, True)
+        index = visible_gpu(len(gpus), ranks.local_rank)
+        tf.config.set_visible_devices(gpus[index], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[index], True)
+        check_gpus(ranks.gather([os.uname().nodename, os.environ.get("CUDA_VISIBLE_DEVICES", "all"), index], "GPUs"))
     elif ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(cores_of_rank(ranks))
+
+
+def check_gpus(claims: Sequence[Sequence[Any]]) -> None:
+    """Refuse two ranks on one GPU.
+
+    Args:
+        claims: for each rank its host, its CUDA_VISIBLE_DEVICES, and the index of its GPU among those.
+
+    Raises:
+        UserError: two claims are the same.
+    """
+    for rank, claim in enumerate(claims):
+        first = claims.index(claim)
+        if first != rank:
+            raise UserError(
+                f"ranks {first} and {rank} would share one GPU of {claim[0]}; start at most one rank for each GPU"
+            )
 
 
 def visible_gpu(visible: int, local_rank: int) -> int:
@@ -253,9 +277,12 @@ def visible_gpu(visible: int, local_rank: int) -> int:
 
 
 def cores_of_rank(ranks: Ranks) -> int:
-    """The cores a rank may use: those it is bound to, or its share where the ranks of a host are not bound."""
+    """The cores a rank may use: those it is bound to, or its share where the ranks of a host are not bound.
+
+    horovodrun never binds; mpirun and srun do unless told otherwise, and then leave fewer cores than the host has.
+    """
     cores = len(os.sched_getaffinity(0))
-    bound = cores < (os.cpu_count() or cores)
+    bound = ranks.launcher != "horovodrun" and cores < (os.cpu_count() or cores)
     return cores if bound else max(1, cores // ranks.local_size)
 
 

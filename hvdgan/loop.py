@@ -1,5 +1,6 @@
 """From a built run to its end: restore, broadcast once, then the schedule step by step."""
 
+import math
 import os
 import time
 
@@ -9,13 +10,12 @@ import tensorflow as tf
 
 from hvdgan import __version__
 from hvdgan.data import Batches, refuse_if_too_many
-from hvdgan.distributed import cores_of_rank
+from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.metrics import Record, Window
 from hvdgan.resume import claim, save
 from hvdgan.run import Run
 from hvdgan.samples import Sampler, save_grid
-from hvdgan.stages import Stage
 from hvdgan.step import StageStep
 
 
@@ -30,18 +30,51 @@ def train(run: Run, resume: str) -> None:
         UserError: the run folder cannot be used as resume says.
         RunError: a checkpoint cannot be read or written, the data fails, or the training diverged.
     """
-    start_step = run.ranks.from_root(lambda: claim(run, resume), "claim")
-    run.ranks.broadcast(list(run.state.tensors().values()))
-    record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=start_step, total_steps=run.last_step)
+    start_step = _restore(run, resume)
+    try:
+        record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=start_step, total_steps=run.last_step)
+    except OSError as error:
+        raise _as_run_error(run, error) from error
     try:
         _announce(run, record, start_step)
         if start_step < run.last_step:
             _Loop(run, record).steps(start_step)
-    except RunError as error:
-        record.say(f"stopped: {error}")
-        raise
+    except (RunError, OSError, tf.errors.OpError) as error:
+        failure = _as_run_error(run, error)
+        record.say(f"stopped: {failure}")
+        if failure is error:
+            raise
+        raise failure from error
     finally:
         record.close()
+
+
+def _restore(run: Run, resume: str) -> int:
+    """Restore on rank 0, and give all ranks what it has; returns the steps done."""
+    ranks, state = run.ranks, run.state
+    statistics: list[np.ndarray | None] = [None]
+
+    def work() -> dict[str, int]:
+        step, statistics[0] = claim(run, resume)
+        return {"step": step, "ranks": 1 if statistics[0] is None else len(statistics[0])}
+
+    restored = ranks.from_root(work, "restore")
+    ranks.broadcast(list(state.tensors().values()))
+    if restored["ranks"] == ranks.size > 1:
+        # With as many ranks as before each goes on with its own; with more or fewer all go on with the means.
+        mine = state.read_statistics()
+        empty = np.zeros((ranks.size, len(mine)), np.float32)
+        state.write_statistics(ranks.broadcast_array(empty if statistics[0] is None else statistics[0])[ranks.rank])
+    return restored["step"]
+
+
+def _as_run_error(run: Run, error: Exception) -> Exception:
+    """The one line that an error comes to, where it is one of the known kinds."""
+    if isinstance(error, OSError):
+        return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
+    if isinstance(error, tf.errors.OpError):
+        return collective_failure(error) or error
+    return error
 
 
 def _announce(run: Run, record: Record, start_step: int) -> None:
@@ -53,7 +86,8 @@ def _announce(run: Run, record: Record, start_step: int) -> None:
     )
     record.say(f"{run.source.name}: {len(run.source):,} images; run folder {run.run_dir}")
     if start_step >= run.last_step:
-        record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; ask for more steps to go on")
+        limit = "--max-steps" if run.last_step < run.schedule.total_steps else "the steps of the last stage"
+        record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; raise {limit} to go on")
     elif start_step:
         record.say(f"going on at step {start_step} of {run.last_step}")
 
@@ -73,16 +107,16 @@ class _Loop:
         run = self.run
         if self.sampler:
             save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
-        stage_step, index = None, -1
+        index = -1
         with self._batches(start_step) as batches:
             for step in range(start_step, run.last_step):
                 at = run.schedule.at(step)
-                if stage_step is None or index != at.index:
+                if index != at.index:
+                    index = at.index
                     run.ranks.agree({"stage": at.stage.name, "step": step}, "the stage")
-                    stage_step, index = self._stage_step(at.stage), at.index
                     if at.stage.reset_optimizers and at.stage_step == 0:
                         run.state.reset_optimizers(run.recipe, at.stage.owns)
-                self._step(stage_step, batches, step, at.stage_step)
+                self._step(run.steps[index], batches, step, at.stage_step)
                 self.record.advance(at.stage.name)
                 self._between(batches, step + 1)
         self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
@@ -108,22 +142,28 @@ class _Loop:
         sample, write = self._is_time(done, config.sample_every), self._is_time(done, config.checkpoint_every)
         if self._is_time(done, config.log_every):
             self._log(batches, done)
-        if sample or write:
-            # BatchNorm's statistics are each rank's own until somebody looks at them.
-            run.ranks.average(run.state.statistics())
+        if not (sample or write):
+            return
+        # BatchNorm's statistics are each rank's own; whoever looks at the networks sees their means.
+        statistics = run.ranks.stack(run.state.read_statistics())
         if sample and self.sampler:
-            save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
+            with run.state.with_statistics(statistics):
+                save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
-            run.ranks.from_root(lambda: save(run, done), "save")
+            run.ranks.from_root(lambda: save(run, done, statistics), "save")
 
     def _is_time(self, done: int, every: int) -> bool:
         return done == self.run.last_step or (every > 0 and done % every == 0)
 
     def _log(self, batches: Batches, done: int) -> None:
         run = self.run
-        values, self.window = self.window.means(), Window()
-        means = run.ranks.mean(np.array(list(values.values()), np.float32))
-        values = dict(zip(values, means.tolist(), strict=True))
+        own, self.window = self.window.means(), Window()
+        everyones = run.ranks.gather(own, "metrics")
+        if any(each.keys() != own.keys() for each in everyones):
+            raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")
+        values = {name: sum(each[name] for each in everyones) / run.ranks.size for name in own}
+        if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
+            raise RunError(f"step {done}, stage {run.schedule.at(done - 1).stage.name}: {bad[0]} is not finite")
         images_per_sec = run.config.global_batch_size / values["step_seconds"]
         self._report_bad_files(batches)
         at = run.schedule.at(done - 1)
@@ -159,16 +199,4 @@ class _Loop:
             threads=config.pipeline.threads or cores_of_rank(ranks),
             prefetch=config.pipeline.prefetch,
             max_bad_fraction=config.max_bad_fraction,
-        )
-
-    def _stage_step(self, stage: Stage) -> StageStep:
-        config = self.run.config
-        return StageStep(
-            self.run.recipe,
-            self.run.state,
-            stage,
-            self.run.ranks,
-            seed=config.seed,
-            global_batch_size=config.global_batch_size,
-            ema_decay=config.ema_decay,
         )

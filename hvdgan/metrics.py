@@ -1,6 +1,7 @@
 """The run's record: metrics.jsonl, TensorBoard events, log.txt, and what the terminal shows."""
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -63,7 +64,12 @@ class Record:
         if not self._is_root:
             return
         record = {"step": step, "stage": stage, "stage_step": stage_step, **values}
-        self._jsonl.write(json.dumps(record) + "\n")
+        # JSON has no NaN.
+        finite = {
+            name: value if not isinstance(value, float) or math.isfinite(value) else None
+            for name, value in record.items()
+        }
+        self._jsonl.write(json.dumps(finite) + "\n")
         self._jsonl.flush()
         with self._events.as_default(step=step):
             for name, value in values.items():
@@ -119,14 +125,14 @@ def _drop_after(path: Path, step: int) -> None:
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
         record = _parse(line)
-        if record is not None and record["step"] <= step:
+        if isinstance(record, dict) and record.get("step", step + 1) <= step:
             kept.append(line + "\n")
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(kept), encoding="utf-8")
     partial.rename(path)
 
 
-def _parse(line: str) -> dict[str, Any] | None:
+def _parse(line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError:

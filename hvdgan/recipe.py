@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -35,6 +36,8 @@ class Batch:
         self.images = images
         self.labels = labels
         self.random = random
+        if taken := self.__dict__.keys() & drawn.keys():
+            raise UserError(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise")
         self.__dict__.update(drawn)
 
     def __getattr__(self, name: str) -> tf.Tensor:
@@ -88,6 +91,10 @@ def load_recipe(name: str) -> type[Recipe]:
     Raises:
         UserError: there is no such recipe, or it is no Recipe.
     """
+    if not re.fullmatch(r"\w+|\w+(\.\w+)*:\w+", name):
+        raise UserError(
+            f'--recipe "{name}": expected one of {", ".join(known_recipes())}, or your own as package.module:Attribute'
+        )
     module_name, _, attribute = name.partition(":")
     if not attribute:
         module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
@@ -97,8 +104,8 @@ def load_recipe(name: str) -> type[Recipe]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if not (error.name and module_name.startswith(error.name)):
-            raise
+        if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
+            raise  # the module is there, and imports something that is not
         raise UserError(
             f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
             "your own is named package.module:Attribute"

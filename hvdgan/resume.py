@@ -4,15 +4,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hvdgan import checkpoint
+from hvdgan.config import read_json
 from hvdgan.errors import UserError
 from hvdgan.run import Run
 
 # What may differ between a run and its resumption without changing what is computed.
-_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "log_every", "sample_every", "checkpoint_every", "pipeline"}
+# The data may be spelt otherwise or have moved: its fingerprint is compared.
+_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels"}
+_MAY_CHANGE |= {"log_every", "sample_every", "checkpoint_every"}
 
 
-def claim(run: Run, resume: str) -> int:
+def claim(run: Run, resume: str) -> tuple[int, np.ndarray | None]:
     """Take the run folder and restore what it or a named checkpoint holds; rank 0 alone calls it.
 
     Args:
@@ -20,51 +25,68 @@ def claim(run: Run, resume: str) -> int:
         resume: "auto", "never" or a checkpoint's folder.
 
     Returns:
-        The number of steps done.
+        The number of steps done, and the statistics of each rank, (size, n), where the checkpoint has them.
 
     Raises:
         UserError: the folder or the checkpoint cannot serve this run.
         RunError: the checkpoint is damaged.
     """
-    config_path = run.run_dir / "config.json"
-    holds_run = config_path.exists() or run.checkpoints.exists()
-    if resume == "never" and holds_run:
-        raise UserError(
-            f"--resume never: {run.run_dir} holds a run already; name another --run-dir, or go on with auto"
-        )
-    if resume not in ("auto", "never") and not Path(resume).is_dir():
-        raise UserError(
-            f"--resume {resume}: expected auto, never, or the folder of a checkpoint such as .../step-00001000"
-        )
-    found = checkpoint.newest(run.checkpoints)
-    if resume not in ("auto", "never"):
-        if holds_run and (found is None or not found.samefile(resume)):
-            raise UserError(
-                f"--resume {resume}: {run.run_dir} holds a run whose later steps would be lost; name another --run-dir"
-            )
-        found = Path(resume)
-    step = 0
-    if found is not None:
-        manifest = checkpoint.read_manifest(found)
-        _check_unchanged(run, found, manifest)
-        checkpoint.restore(found, manifest, run.state.tensors())
-        step = manifest["step"]
     try:
-        run.run_dir.mkdir(parents=True, exist_ok=True)
-        partial = config_path.with_name(".config.json.partial")
-        partial.write_text(json.dumps(run.settings(), indent=2) + "\n", encoding="utf-8")
-        partial.rename(config_path)
+        found = _find(run, resume)
+        step, statistics = 0, None
+        if found is not None:
+            manifest = checkpoint.read_manifest(found)
+            _check_same_settings(run, found, manifest["config"])
+            _check_same_data(run, found, manifest["data"])
+            statistics = checkpoint.restore(found, manifest, run.state.tensors())
+            step = manifest["step"]
+        elif run.config_path.is_file():
+            _check_same_settings(run, run.config_path, read_json(run.config_path))
+        if step < run.last_step:
+            _write_settings(run)
+        if found is not None and found.parent.resolve() != run.checkpoints.resolve():
+            # From now on this folder stands by itself, also if the run ends before its first checkpoint is due.
+            save(run, step, run.state.read_statistics()[None] if statistics is None else statistics)
+        return step, statistics
     except OSError as error:
-        raise UserError(f"--run-dir {run.run_dir}: cannot be written: {error}") from error
-    return step
+        raise UserError(f"--run-dir {run.run_dir}, --resume {resume}: {error}") from error
 
 
-def _check_unchanged(run: Run, found: Path, manifest: dict[str, Any]) -> None:
+def _find(run: Run, resume: str) -> Path | None:
+    """The checkpoint to go on from."""
+    newest = checkpoint.newest(run.checkpoints)
+    if resume == "auto":
+        return newest
+    if resume == "never":
+        if run.config_path.exists() or run.checkpoints.exists():
+            raise UserError(
+                f"--resume never: {run.run_dir} holds a run already; name another --run-dir, or go on with auto"
+            )
+        return None
+    named = Path(resume)
+    if not (named / "manifest.json").is_file():
+        inside = checkpoint.newest(named / "checkpoints")
+        hint = f"; did you mean {inside}?" if inside else " such as runs/dcgan/checkpoints/step-00001000"
+        raise UserError(f"--resume {resume}: expected auto, never, or the folder of a checkpoint{hint}")
+    if newest is not None and not newest.samefile(named):
+        raise UserError(
+            f"--resume {resume}: {run.run_dir} holds a run whose steps after that would be lost; name another --run-dir"
+        )
+    return named
+
+
+def _write_settings(run: Run) -> None:
+    run.run_dir.mkdir(parents=True, exist_ok=True)
+    partial = run.config_path.with_name(".config.json.partial")
+    partial.write_text(json.dumps(run.settings(), indent=2) + "\n", encoding="utf-8")
+    partial.rename(run.config_path)
+
+
+def _check_same_settings(run: Run, found: Path, before: dict[str, Any]) -> None:
     """A resumed run computes what the first would have gone on to compute, or refuses."""
     now = run.settings()
-    before = {**manifest["config"]}
     free = _MAY_CHANGE | set(run.recipe.may_change)
-    changed = [key for key in sorted(now.keys() | before.keys()) if key not in free and now.get(key) != before.get(key)]
+    changed = [key for key in now | before if key not in free and now.get(key) != before.get(key)]
     if changed:
         key = changed[0]
         more = f" (and {', '.join(changed[1:])})" if changed[1:] else ""
@@ -72,16 +94,24 @@ def _check_unchanged(run: Run, found: Path, manifest: dict[str, Any]) -> None:
             f"--resume: {found} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
             "keep it, or start anew in another --run-dir"
         )
-    if manifest["data"]["fingerprint"] != run.source.fingerprint:
+
+
+def _check_same_data(run: Run, found: Path, before: dict[str, Any]) -> None:
+    if before.get("fingerprint") != run.source.fingerprint:
         raise UserError(
-            f"--resume: {found} was made with other images in {run.source.name} "
-            f"({manifest['data']['num_images']:,}, now {len(run.source):,}); restore them, or start anew in "
-            "another --run-dir"
+            f"--resume: {found} was made with other images than those of {run.source.name}, or other --channels "
+            f"({before.get('num_images')} images then, {len(run.source)} now); restore them, or start anew in another "
+            "--run-dir"
         )
 
 
-def save(run: Run, step: int) -> None:
+def save(run: Run, step: int, statistics: np.ndarray) -> None:
     """Write a checkpoint after `step` steps; rank 0 alone calls it.
+
+    Args:
+        run: its variables are written.
+        step: steps done so far, >= 1.
+        statistics: (size, n) float32, those of each rank.
 
     Raises:
         RunError: it cannot be written.
@@ -101,4 +131,5 @@ def save(run: Run, step: int) -> None:
         "ranks": run.ranks.size,
         "config": run.settings(),
     }
-    checkpoint.save(run.checkpoints, step, run.state.tensors(), facts)
+    with run.state.with_statistics(statistics):
+        checkpoint.save(run.checkpoints, step, run.state.tensors(), statistics, facts)

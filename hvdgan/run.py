@@ -15,6 +15,7 @@ from hvdgan.distributed import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.stages import Schedule
 from hvdgan.state import TrainState, build_state
+from hvdgan.step import StageStep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Run:
     ranks: Ranks
     state: TrainState
     schedule: Schedule
+    steps: tuple[StageStep, ...]
+    """the traced step of each stage"""
 
     @property
     def run_dir(self) -> Path:
@@ -35,6 +38,10 @@ class Run:
     @property
     def checkpoints(self) -> Path:
         return self.run_dir / "checkpoints"
+
+    @property
+    def config_path(self) -> Path:
+        return self.run_dir / "config.json"
 
     @property
     def last_step(self) -> int:
@@ -59,20 +66,34 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         UserError: the data, the batch size or the recipe cannot be used.
         RunError: the ranks would not build the same.
     """
+    keras.config.set_floatx("float32")  # a user's ~/.keras/keras.json may say otherwise, and on one host only
+    keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     ranks.slice_of(config.global_batch_size)
     source = open_source(config)
-    config = dataclasses.replace(config, channels=3 if source.channels == 3 else 1)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source)))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
     schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
-    run = Run(config, recipe, source, ranks, state, schedule)
+    steps = tuple(
+        StageStep(
+            recipe,
+            state,
+            stage,
+            ranks,
+            seed=config.seed,
+            global_batch_size=config.global_batch_size,
+            ema_decay=config.ema_decay,
+        )
+        for stage in schedule.stages
+    )
     variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
     stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
     ranks.agree({"data fingerprint": source.fingerprint, "stages": stages, **variables}, "what they have built")
-    return run
+    for step in steps:
+        step.trace(source.image_size, source.channels, labelled=source.labels is not None)
+    return Run(config, recipe, source, ranks, state, schedule, steps)
 
 
 def describe(run: Run) -> str:
@@ -94,7 +115,8 @@ def describe(run: Run) -> str:
             lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; all-reduces {reduced:,} bytes")
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
-    lines.append(f"data: {run.source.name}, {len(run.source):,} images, {len(run.source.bad_files)} unreadable")
+    source = run.source
+    lines.append(f"data: {source.name}, {len(source):,} images of {source.channels} channel(s)")
     return "\n".join(lines)
 
 

@@ -1,9 +1,12 @@
 """Everything that training changes, each tensor under its own name: networks, averages, optimizers."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 
 import keras
+import numpy as np
 
 from hvdgan.errors import UserError
 from hvdgan.recipe import Recipe
@@ -48,13 +51,41 @@ class TrainState:
                 variable.assign(initial)
 
     def statistics(self) -> list[keras.Variable]:
-        """What each rank gathers from its own samples, BatchNorm's moving statistics and their averages over time."""
+        """What each rank gathers from its own samples: BatchNorm's moving statistics and their averages over time."""
         found = []
         for name, network in self.networks.items():
             found += [variable for variable in network.non_trainable_variables if _is_float(variable)]
             pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
             found += [average for variable, average in pairs if not variable.trainable]
         return found
+
+    def read_statistics(self) -> np.ndarray:
+        """All statistics one after another, float32 (n,)."""
+        values = [np.asarray(variable.numpy(), np.float32).ravel() for variable in self.statistics()]
+        return np.concatenate([np.zeros(0, np.float32), *values])
+
+    def write_statistics(self, values: np.ndarray) -> None:
+        """Give the statistics the values that read_statistics returned, here or on another rank."""
+        begin = 0
+        for variable in self.statistics():
+            end = begin + math.prod(variable.shape)
+            variable.assign(values[begin:end].reshape(variable.shape))
+            begin = end
+
+    @contextlib.contextmanager
+    def with_statistics(self, everyones: np.ndarray) -> Iterator[None]:
+        """The means over ranks stand in for this rank's statistics, which have their own bits again afterwards.
+
+        Args:
+            everyones: (size, n) float32, each rank's read_statistics().
+        """
+        own = self.read_statistics()
+        # In double precision, so that the mean of equal numbers is that number for any number of ranks.
+        self.write_statistics(everyones.astype(np.float64).mean(axis=0).astype(np.float32))
+        try:
+            yield
+        finally:
+            self.write_statistics(own)
 
     def sampling_values(self) -> dict[str, list[tuple[keras.Variable, keras.Variable]]]:
         """For each averaged network the pairs (its variable, the average that stands in for it)."""
@@ -81,9 +112,20 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
                     f"networks {owner[id(variable)]} and {name} share {variable.path}; "
                     "every variable must be in one network"
                 )
+    for name, network in networks.items():
+        for variable in network.variables:
+            if "seed_generator_state" in variable.path:
+                raise UserError(
+                    f"network {name} draws its own random numbers ({variable.path}), which would depend on the rank; "
+                    "draw them with batch.random and give them to the network as an input"
+                )
     optimizers = recipe.optimizers()
     if missing := networks.keys() - optimizers.keys():
         raise UserError(f"optimizers() has none for {', '.join(sorted(missing))}; every network needs its own")
+    if len({id(optimizers[name]) for name in networks}) < len(networks):
+        raise UserError("optimizers() gives one optimizer to two networks; every network needs its own")
+    if unknown := set(recipe.ema) - networks.keys():
+        raise UserError(f"ema names {', '.join(sorted(unknown))}, and networks() returns {', '.join(networks)}")
     for name, network in networks.items():
         optimizers[name].build(network.trainable_variables)
     averaged = recipe.ema if ema_decay else ()

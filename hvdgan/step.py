@@ -84,10 +84,32 @@ class StageStep:
             an update with other gradients changed no weight.
 
         Raises:
-            UserError: at the first step, for a loss that is no scalar or does not touch a variable its update owns.
+            UserError: where trace() was not called, what it raises.
         """
         due = self.stage.due(stage_step)
+        data = {name: data[name] for name in ("images", "labels") if name in data}
         return self.function(due)(tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), data)
+
+    def trace(self, image_size: int, channels: int, *, labelled: bool) -> None:
+        """Trace all that this stage will run: a mistake in its losses must not wait for hours until the stage begins.
+
+        Args:
+            image_size: pixels.
+            channels: of the images.
+            labelled: whether the data has labels.
+
+        Raises:
+            UserError: a loss is no scalar, or does not touch a variable that its update owns.
+        """
+        first, last = self.ranks.slice_of(self.global_batch_size)
+        data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
+        if labelled:
+            data["labels"] = tf.TensorSpec((last - first,), tf.int32)
+        number = tf.TensorSpec((), tf.int64)
+        cycle = math.lcm(*(update.every for update in self.stage.updates))
+        for stage_step in range(min(self.stage.steps, cycle)):
+            if due := self.stage.due(stage_step):
+                self.function(due).get_concrete_function(number, number, data)
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The traced step in which exactly these updates run."""
@@ -142,7 +164,9 @@ class StageStep:
             return tf.constant(True)
 
         finite = tf.cond(finite, apply, lambda: tf.constant(False))
-        return {"loss": loss, **{name: tf.convert_to_tensor(value) for name, value in measured.items()}}, finite
+        if "loss" in measured:
+            raise UserError(f"{where}: a metric is named loss, as the loss itself is; rename it")
+        return {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}, finite
 
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
         """One step of each owned network's optimizer, with the update's rate, decays and clipping."""

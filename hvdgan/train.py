@@ -31,11 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        _complain("interrupted; the same command goes on from the last checkpoint")
+        _complain("interrupted; with --resume auto the same command goes on from the last checkpoint")
         return 130
-    except Exception as error:
-        lost = distributed.is_lost_rank(error)
-        _complain("another rank has left; what it said tells why" if lost else traceback.format_exc())
+    except Exception:
+        _complain(traceback.format_exc())
         return 1
     return 0
 

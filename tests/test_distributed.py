@@ -4,9 +4,10 @@ import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from hvdgan import distributed
-from hvdgan.distributed import Ranks, cores_of_rank, visible_gpu
+from hvdgan.distributed import Ranks, check_gpus, collective_failure, cores_of_rank, visible_gpu
 from hvdgan.errors import RunError, UserError
 from hvdgan.launchers import launched
 
@@ -49,12 +50,25 @@ def test_more_ranks_than_gpus_are_refused():
         visible_gpu(2, 2)
 
 
+def test_two_ranks_on_one_gpu_are_refused_by_name():
+    check_gpus([["a", "all", 0], ["a", "all", 1], ["b", "all", 0], ["b", "0", 0], ["b", "1", 0]])
+    with pytest.raises(UserError, match="ranks 0 and 2 would share one GPU of a"):
+        check_gpus([["a", "all", 0], ["b", "all", 0], ["a", "all", 0]])
+
+
+def test_an_error_of_a_collective_keeps_its_reason():
+    failure = collective_failure(tf.errors.UnknownError(None, None, "Horovod has been shut down.\nmore"))
+    assert "talking to the other ranks failed: Horovod has been shut down.; if one" in str(failure)
+    assert collective_failure(tf.errors.UnknownError(None, None, "no such kernel")) is None
+
+
 def test_ranks_that_are_not_bound_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert [cores_of_rank(Ranks(0, size, 0, size)) for size in (1, 2, 3, 16)] == [8, 4, 2, 1]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
-    assert cores_of_rank(Ranks(0, 4, 0, 4)) == 2
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    assert cores_of_rank(Ranks(0, 2, 0, 2, "mpirun")) == 4  # mpirun has bound this rank
+    assert cores_of_rank(Ranks(0, 2, 0, 2, "horovodrun")) == 2  # an allocation, which the ranks share
 
 
 def test_the_batch_is_split_evenly_or_refused():
@@ -70,12 +84,12 @@ def test_one_rank_needs_no_horovod_and_changes_nothing(bare):
     ranks = distributed.start()
     assert (ranks.rank, ranks.size, ranks.launcher, ranks.is_root) == (0, 1, "none", True)
     values = np.array([1.0, 2.0], np.float32)
-    np.testing.assert_array_equal(ranks.mean(values), values)
+    np.testing.assert_array_equal(ranks.stack(values), [values])
+    np.testing.assert_array_equal(ranks.broadcast_array(values), values)
     assert ranks.gather({"a": 1}, "b") == [{"a": 1}]
     assert ranks.from_root(lambda: 3, "c") == 3
     ranks.agree({"a": 1}, "d")
     ranks.broadcast([])
-    ranks.average([])
     ranks.shutdown()
 
 

@@ -1,6 +1,7 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -56,6 +57,21 @@ def folder(tmp_path, monkeypatch):
         ("--steps 0", "stage adversarial: 0 steps"),
         ("--config data/notes.txt", "--config data/notes.txt: cannot be read as JSON"),
         ("--recipe nobody", "--recipe nobody: there is no module hvdgan.recipes.nobody"),
+        ("--recipe :X", '--recipe ":X": expected one of dcgan'),
+        ("--recipe ..x:Y", '--recipe "..x:Y": expected one of'),
+        ("--recipe=", '--recipe "": expected one of'),
+        ("--recipe tiny:Required", "every field of its Options needs a default"),
+        ("--recipe tiny:UnknownEma", "ema names nobody, and networks() returns generator, discriminator"),
+        ("--recipe tiny:OneOptimizer", "optimizers() gives one optimizer to two networks"),
+        ("--recipe tiny:Noisy", "network discriminator draws its own random numbers"),
+        ("--recipe tiny:Untouched", "update fool: the loss does not depend on generator/dense"),
+        ("--recipe tiny:TwoLosses", "stage joint, update judge: a metric is named loss"),
+        ("--recipe tiny:Overdrawn", "draw() returns images, which every batch has"),
+        ("--stages adversarial=0", "stage adversarial: 0 steps"),
+        ("--data=", "--data"),
+        ("--resume data/good", "--resume data/good: expected auto, never, or the folder of a checkpoint"),
+        (f"--resume {'x' * 300}", "File name too long"),
+        (f"--run-dir {'x' * 300}", "File name too long"),
     ],
 )
 def test_one_line_exit_code_2_and_nothing_written(folder, capsys, arguments, complaint):
@@ -90,7 +106,7 @@ def test_a_resumed_run_with_other_settings_is_refused_by_field(folder, capsys):
         assert main([*TINY, "--run-dir", "run", flag, value]) == 2
         assert field in capsys.readouterr().err
     assert main([*TINY, "--run-dir", "run", "--data", "synthetic", "--channels", "1"]) == 2
-    assert "data 'digits', and this run has 'synthetic'" in capsys.readouterr().err
+    assert "was made with other images than those of synthetic" in capsys.readouterr().err
 
 
 def test_a_resumed_run_may_be_longer_and_log_otherwise(folder, capsys):
@@ -106,12 +122,55 @@ def test_other_images_under_the_same_name_are_refused(folder, capsys):
     assert main([*TINY, "--data", "data/good", "--run-dir", "run"]) == 0
     (folder / "data" / "good" / "0.png").unlink()
     assert main([*TINY, "--data", "data/good", "--run-dir", "run"]) == 2
-    assert "was made with other images in data/good (8, now 7)" in capsys.readouterr().err
+    assert (
+        "was made with other images than those of data/good, or other --channels (8 images then, 7 now)"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_keeps_its_settings(folder, capsys):
+    assert main([*TINY, "--run-dir", "run"]) == 0
+    shutil.rmtree(folder / "run" / "checkpoints")
+    assert main([*TINY, "--run-dir", "run", "--seed", "7"]) == 2
+    assert "run/config.json was made with seed 0, and this run has 7" in capsys.readouterr().err
+    assert main([*TINY, "--run-dir", "run"]) == 0
+
+
+def test_the_run_folder_of_another_run_is_not_its_checkpoint(folder, capsys):
+    assert main([*TINY, "--run-dir", "a"]) == 0
+    assert main([*TINY, "--run-dir", "b", "--resume", "a"]) == 2
+    assert "did you mean a/checkpoints/step-00000002?" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_from_elsewhere_stands_by_itself_at_once(folder, capsys):
+    """It is killed here before its first checkpoint is due, and the same command goes on."""
+    assert main([*TINY, "--run-dir", "a", "--checkpoint-every", "1"]) == 0
+    elsewhere = [*TINY, "--run-dir", "b", "--resume", "a/checkpoints/step-00000001/", "--max-steps", "1"]
+    assert main(elsewhere) == 0
+    assert (folder / "b" / "checkpoints" / "latest").read_text() == "step-00000001\n"
+    assert main([*TINY, "--run-dir", "b"]) == 0
+    assert "going on at step 1 of 2" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_left_as_it_is(folder, capsys):
+    assert main([*TINY, "--run-dir", "run"]) == 0
+    before = (folder / "run" / "config.json").read_bytes()
+    assert main([*TINY, "--run-dir", "run", "--max-steps", "1"]) == 0
+    assert "step 2 of 1 is reached; raise --max-steps to go on" in capsys.readouterr().err
+    assert (folder / "run" / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("blocked", ["metrics.jsonl", "samples/step-00000002.png", "checkpoints/latest"])
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(folder, capsys, blocked):
+    (folder / "run" / blocked).mkdir(parents=True)
+    assert main([*TINY, "--run-dir", "run"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("hvdgan: ") and "cannot be written" in last and blocked.split("/")[-1] in last
 
 
 def test_a_named_checkpoint_never_drops_a_runs_later_steps(folder, capsys):
     assert main([*TINY, "--run-dir", "run", "--checkpoint-every", "1"]) == 0
     before = (folder / "run" / "metrics.jsonl").read_text()
     assert main([*TINY, "--run-dir", "run", "--resume", "run/checkpoints/step-00000001"]) == 2
-    assert "run holds a run whose later steps would be lost" in capsys.readouterr().err
+    assert "run holds a run whose steps after that would be lost" in capsys.readouterr().err
     assert (folder / "run" / "metrics.jsonl").read_text() == before

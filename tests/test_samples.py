@@ -1,7 +1,11 @@
 import numpy as np
+import tensorflow as tf
 from PIL import Image
 
-from hvdgan.samples import save_grid, to_uint8
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.draws import Random
+from hvdgan.samples import Sampler, save_grid, to_uint8
+from tiny import TinyOptions
 
 
 def test_pixels_are_rounded_and_clipped():
@@ -20,3 +24,33 @@ def test_a_grid_holds_every_image_in_reading_order(tmp_path):
 def test_grey_images_make_a_grey_picture(tmp_path):
     save_grid(tmp_path / "grid.png", np.zeros((4, 8, 8, 1), np.uint8))
     assert Image.open(tmp_path / "grid.png").mode == "L"
+
+
+def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_nothing():
+    run = tiny_run(options=TinyOptions(norm="batch"), ema_decay=0.5)
+    step = stage_step(run)
+    for number in range(3):
+        step(number, number, data_of(run, number))
+    before = values_of(run)
+    drawn = Sampler(run.recipe, run.state, run.source, run.config.seed)()
+    assert not changed(before, values_of(run))
+    # By hand: the averages are put in the network's place.
+    network = run.state.networks["generator"]
+    for variable in network.variables:
+        variable.assign(before[f"ema/generator/{variable.path}"])
+    random = Random(0, tf.constant(-1, tf.int64), 0, 64, 64)
+    images = network(run.recipe.draw(random.scoped("draw"))["latents"], training=False)
+    np.testing.assert_array_equal(drawn, to_uint8(images.numpy()))
+
+
+def test_another_seed_draws_other_samples_and_the_same_one_the_same():
+    grids = [Sampler(run.recipe, run.state, run.source, seed)() for run in [tiny_run()] for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(grids[0], grids[1])
+    assert not np.array_equal(grids[0], grids[2])
+
+
+def test_real_images_are_spread_over_the_data():
+    run = tiny_run()
+    real = Sampler(run.recipe, run.state, run.source, 0).real
+    assert len(real) == 64
+    np.testing.assert_array_equal(real[[0, -1]], run.source.fetch_batch(np.array([0, len(run.source) - 1])))

@@ -9,7 +9,7 @@ from hvdgan.draws import Random
 from hvdgan.errors import UserError
 from hvdgan.stages import LearningRate, Stage, Update
 from hvdgan.step import StageStep, rate_at
-from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched, Vector
+from tiny import Exploding, Labelled, Staged, Tiny, TinyOptions, Untouched, Vector
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,13 @@ def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
 
 
 def test_an_owned_variable_that_the_loss_never_touches_is_refused_by_name():
-    run = tiny_run(Untouched)
     with pytest.raises(UserError, match="stage adversarial, update fool: the loss does not depend on generator/dense"):
-        stage_step(run)(0, 0, data_of(run))
+        tiny_run(Untouched)
 
 
 def test_a_loss_that_is_no_scalar_is_refused():
-    run = tiny_run(Vector)
     with pytest.raises(UserError, match=r"update judge: the loss has shape \(16, 1\); it must be a scalar"):
-        stage_step(run)(0, 0, data_of(run))
+        tiny_run(Vector)
 
 
 def test_gradients_that_are_not_finite_change_no_weight():
@@ -207,3 +205,28 @@ def test_a_stage_may_reset_the_optimizers_it_owns():
     reset = {name for name in after if name.startswith("optimizers/generator/")}
     assert not changed({name: fresh[name] for name in reset}, after)
     assert not changed({name: trained[name] for name in trained if name not in reset}, after)
+
+
+def test_labels_reach_the_loss():
+    run = tiny_run(Labelled)
+    labels = run.source.labels[:16]
+    metrics, _ = stage_step(run)(0, 0, {**data_of(run), "labels": tf.constant(labels)})
+    assert float(metrics["judge/label"]) == pytest.approx(labels.mean())
+
+
+def test_the_seed_decides_weights_and_latents():
+    def first_step(seed):
+        run = tiny_run(seed=seed)
+        before = values_of(run)["networks/generator/generator/dense/kernel"]
+        for name, variable in run.state.tensors().items():
+            variable.assign(np.zeros_like(variable) if "/learning_rate" not in name else 0.001)
+        for variable in run.state.networks["generator"].trainable_variables:
+            variable.assign(np.full(variable.shape, 0.01, np.float32))
+        for variable in run.state.networks["discriminator"].trainable_variables:
+            variable.assign(np.full(variable.shape, 0.01, np.float32))
+        return before, float(stage_step(run)(0, 0, data_of(run))[0]["judge/loss"])
+
+    (weights, loss), again, (other_weights, other_loss) = first_step(0), first_step(0), first_step(1)
+    np.testing.assert_array_equal(weights, again[0])
+    assert loss == again[1]
+    assert not np.array_equal(weights, other_weights) and loss != other_loss

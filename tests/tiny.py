@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from typing import Literal
 
 import keras
@@ -113,6 +114,73 @@ class Exploding(Tiny):
         loss, metrics = super().judge(nets, batch)
         sick = tf.equal(batch.random.step, 2)
         return loss * tf.where(sick, tf.constant(float("nan")), 1.0), metrics
+
+
+class Required(Tiny):
+    """An option without a default."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        steps: int
+
+
+class UnknownEma(Tiny):
+    """An average of a network that is not there."""
+
+    ema = ("nobody",)
+
+
+class OneOptimizer(Tiny):
+    """One optimizer for two networks."""
+
+    def optimizers(self):
+        return dict.fromkeys(("generator", "discriminator"), keras.optimizers.Adam())
+
+
+class Noisy(Tiny):
+    """A network with noise of its own."""
+
+    def networks(self):
+        networks = super().networks()
+        pixels = networks["discriminator"].input_shape[1:]
+        noisy = keras.Sequential([keras.Input(pixels), layers.Dropout(0.5), networks["discriminator"]])
+        return {**networks, "discriminator": noisy}
+
+
+class TwoLosses(Staged):
+    """A metric by the name of the loss, in the last stage alone."""
+
+    def stages(self):
+        *others, joint = super().stages()
+        judge, fool = joint.updates
+        return [*others, dataclasses.replace(joint, updates=[dataclasses.replace(judge, loss=self.twice), fool])]
+
+    def twice(self, nets, batch):
+        loss, _ = self.judge(nets, batch)
+        return loss, {"loss": loss}
+
+
+class Overdrawn(Tiny):
+    """Draws what every batch has."""
+
+    def draw(self, random):
+        return {"images": random.normal("images", (8,))}
+
+
+class Labelled(Tiny):
+    """Reports the mean label of a batch."""
+
+    def judge(self, nets, batch):
+        loss, _ = super().judge(nets, batch)
+        return loss, {"label": tf.reduce_mean(tf.cast(batch.labels, tf.float32))}
+
+
+class Unequal(Tiny):
+    """Reports more where the environment says so, as a rank with another version of a file would."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss, {**metrics, **({"extra": loss} if "EXTRA_METRIC" in os.environ else {})}
 
 
 class Clashing(Recipe):

@@ -30,7 +30,7 @@ def open_source(config: Config) -> Source:
         return SyntheticSource(image_size=config.image_size, channels=config.channels or 3)
     path = Path(config.data)
     try:
-        if path.is_dir():
+        if config.data and path.is_dir():
             return FolderSource(
                 config.data,
                 image_size=config.image_size,

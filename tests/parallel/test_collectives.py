@@ -40,14 +40,24 @@ def test_an_error_on_rank_0_is_raised_on_all_with_its_kind(ranks):
         ranks.from_root(fail, "a")
 
 
-def test_means_and_averages_are_over_ranks(ranks):
-    mine = np.array([1.0, 2.0], np.float32) * (1 + 2 * ranks.rank)
-    np.testing.assert_array_equal(ranks.mean(mine), [2.0, 4.0])
-    first = keras.Variable(np.full((2, 3), ranks.rank, np.float32))
-    second = keras.Variable(np.float32(10 * ranks.rank))
-    ranks.average([first, second])
-    np.testing.assert_array_equal(first.numpy(), np.full((2, 3), 0.5))
-    assert second.numpy() == 5.0
+def test_arrays_are_stacked_in_the_order_of_the_ranks(ranks):
+    mine = np.array([1.0, 2.0], np.float32) + 10 * ranks.rank
+    np.testing.assert_array_equal(ranks.stack(mine), [[1, 2], [11, 12]])
+    assert ranks.stack(np.zeros(0, np.float32)).shape == (2, 0)
+
+
+def test_an_array_of_rank_0_reaches_all(ranks):
+    np.testing.assert_array_equal(
+        ranks.broadcast_array(np.full((2, 3), 7.0 + ranks.rank, np.float32)), np.full((2, 3), 7)
+    )
+
+
+def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
+    def fail():
+        raise KeyError("data")
+
+    with pytest.raises(KeyError if ranks.is_root else RunError, match="data"):
+        ranks.from_root(fail, "a")
 
 
 def test_broadcast_gives_all_the_values_of_rank_0(ranks):
