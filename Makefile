@@ -1,5 +1,6 @@
 # A checkout and its .venv; launch/setup.sh makes the .venv, and takes a second where there is nothing to do.
 python := .venv/bin/python
+MAKEFLAGS += --no-print-directory
 
 .PHONY: help setup demo test lint clean
 
@@ -9,8 +10,8 @@ help:  ## show this list
 setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 minutes the first time)
 	@bash launch/setup.sh
 
-demo: setup  ## train a small GAN on this machine
-	@bash launch/demo.sh
+demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes to the trainer
+	@bash launch/demo.sh $(ARGS)
 
 test: setup  ## run all tests; ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest $(ARGS)

@@ -48,7 +48,7 @@ def save(folder: Path, step: int, tensors: Tensors, statistics: np.ndarray, fact
     """
     target = folder / f"step-{step:08d}"
     values = {name: np.array(variable.numpy(), order="C") for name, variable in tensors.items()}
-    if len(statistics) > 1:
+    if len(statistics) > 1 and statistics.size:
         values[_RANKS] = statistics
     manifest = {
         "format_version": FORMAT_VERSION,

@@ -36,7 +36,7 @@ choose_python() {
 
 # Sets device (cpu or gpu), device_why, and cuda: the toolkit for the NCCL build, or none.
 choose_device() {
-    local gpu folder nvcc
+    local gpu folder
     device=cpu cuda=none device_why="nvidia-smi does not answer"
     if [[ -n "${HVDGAN_GPU:-}" ]]; then
         device_why="HVDGAN_GPU=$HVDGAN_GPU"
@@ -48,8 +48,11 @@ choose_device() {
         device=gpu device_why=".venv was made for GPUs; HVDGAN_GPU=0 undoes it"
     fi
     [[ "$device" == gpu ]] || return 0
-    nvcc="$(command -v nvcc || true)"
-    for folder in "${CUDA_HOME:-}" "${nvcc%/bin/nvcc}" /usr/local/cuda "$(kept cuda)"; do
+    # The nvcc on the PATH may be a wrapper somewhere else: it says itself where its toolkit is.
+    local -a toolkits=("$(nvcc --dryrun -x cu -E /dev/null 2>&1 | sed -n 's|^#. _HERE_=\(.*\)/bin$|\1|p')")
+    toolkits+=(/usr/local/cuda "$(kept cuda)")
+    if [[ -n "${CUDA_HOME:-}" ]]; then toolkits=("$CUDA_HOME"); fi
+    for folder in "${toolkits[@]}"; do
         if [[ -x "$folder/bin/nvcc" ]]; then cuda="$folder"; return; fi
     done
 }

@@ -12,7 +12,8 @@
 #   PYTHON=python3.12   the Python to use (default: the first of python3.11, 3.12, 3.10, python3 that fits)
 #   HVDGAN_GPU=0|1      without or with TensorFlow for GPUs (default: with it where nvidia-smi answers)
 #   HVDGAN_MPI=0        no MPI in Horovod (default: with it where horovodrun can drive the MPI found)
-#   CUDA_HOME=/…        the CUDA toolkit for Horovod's NCCL build (default: that of nvcc, or /usr/local/cuda)
+#   CUDA_HOME=/…        the CUDA toolkit for Horovod's NCCL build (default: that of nvcc, or /usr/local/cuda);
+#                       none: without NCCL
 set -euo pipefail
 
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -51,7 +52,8 @@ logged() {
 }
 failed() {
     local hint
-    hint="$(tac "$log" | sed '/^===/q' | tac | grep -m 1 -iE '\berror: ' | cut -c 1-200 || true)"
+    hint="$(tac "$log" | sed '/^===/q' | tac | grep -E '((^|: ) *(fatal )?(error|ERROR): |^ *Could NOT find)' |
+        grep -vE 'subprocess-exited|Failed building' | sed 's/^ *//; s/^\(.\{200\}\).*/\1…/; q' || true)"
     die "$1 failed${hint:+ ($hint)}; its output is in $log"
 }
 
@@ -166,7 +168,7 @@ main() {
     choose_mpi
     compute_keys
     if [[ "${1:-}" == --plan ]]; then print_plan; return; fi
-    # One at a time: a second one waits, and then finds the work done. A pip that outlives this script holds the lock too.
+    # One at a time: a second one waits, and then finds the work done. A pip that outlives this script keeps the lock.
     # Some network file systems have no such lock; there it goes on without.
     exec 9<"$root/launch"
     flock --nonblock --conflict-exit-code 75 9 2>/dev/null || if [[ $? == 75 ]]; then

@@ -52,7 +52,13 @@ class Machine:
         self.checkout = folder / "a checkout"
         self.bin = folder / "bin"
         self.calls_file = folder / "calls"
-        self.environment = {"PATH": str(self.bin), "CALLS": str(self.calls_file), "HOME": str(folder), "LC_ALL": "C"}
+        self.environment = {
+            "PATH": str(self.bin),
+            "CALLS": str(self.calls_file),
+            "TMPDIR": str(folder / "tmp"),
+            "LC_ALL": "C",
+        }
+        (folder / "tmp").mkdir()
         (self.checkout / "launch").mkdir(parents=True)
         for name in ("launch/setup.sh", "launch/choose.sh", "launch/constraints.txt", "setup.cfg"):
             shutil.copy(ROOT / name, self.checkout / name)
@@ -151,12 +157,23 @@ def test_choice_of_device(machine):
     machine.has(**GPU)
     plan, _ = machine.succeeds("--plan", CUDA_HOME="/nowhere")
     assert "tensorflow[and-cuda] 2.18.1: nvidia-smi found NVIDIA H100\n" in plan
-    machine.has(nvcc="")
-    (machine.checkout / "cuda").mkdir()
-    (machine.checkout / "cuda" / "bin").symlink_to(machine.bin)
-    plan, _ = machine.succeeds("--plan", CUDA_HOME=str(machine.checkout / "cuda"))
-    assert f"NCCL between GPUs, built with {machine.checkout}/cuda/bin/nvcc\n" in plan
+    assert "no NCCL (gradients go through main memory): there is no nvcc" in plan
     assert "tensorflow-cpu 2.18.1: HVDGAN_GPU=0" in machine.succeeds("--plan", HVDGAN_GPU="0")[0]
+
+
+def test_cuda_toolkit_is_where_nvcc_says(machine):
+    """The nvcc on the PATH is a wrapper, as Debian's is; Horovod must be given the folder of the real one."""
+    toolkit = machine.checkout / "cuda"
+    (toolkit / "bin").mkdir(parents=True)
+    (toolkit / "bin" / "nvcc").symlink_to("/bin/true")
+    machine.has(**GPU, nvcc=f"echo '#$ _HERE_={toolkit}/bin' >&2")
+    assert f"NCCL between GPUs, built with {toolkit}/bin/nvcc\n" in machine.succeeds("--plan")[0]
+    assert "no NCCL" in machine.succeeds("--plan", CUDA_HOME="none")[0]
+    _, calls = machine.succeeds()
+    assert {"HOROVOD_GPU_OPERATIONS=NCCL", f"HOROVOD_CUDA_HOME={toolkit}"} <= set(
+        re.split(" (?=HOROVOD|CXX)", calls[2])
+    )
+    assert f"verify none, {toolkit}" in calls
 
 
 def test_wrong_python(machine):
@@ -202,6 +219,7 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert "CXXFLAGS=-include cstdint" in build
     assert check == "verify Open MPI 4.1.4, none"
     assert "50% of Horovod" in output
+    assert os.listdir(machine.environment["TMPDIR"]) == []
 
     output, calls = machine.succeeds()
     assert calls == []
@@ -226,12 +244,25 @@ def test_wrong_build_is_not_kept(machine):
     assert "checking Horovod failed" in machine.fails()
     assert kinds(machine.succeeds()[1]) == ["build", "horovod", "check", "hvdgan"]
 
+    machine.has(**OPEN_MPI_4)
+    machine.calls_file.with_suffix(".fail").write_text("^verify")
+    assert "checking Horovod failed" in machine.fails()
+    assert "build" in kinds(machine.succeeds(HVDGAN_MPI="0")[1])
+
 
 def test_installation_cut_short_is_made_anew(machine):
     machine.calls_file.with_suffix(".kill").write_text("pip install -c")
     assert machine.setup().returncode == -9
-    _, calls = machine.succeeds()
-    assert kinds(calls) == ["venv", "packages", "build", "horovod", "check", "hvdgan"]
+    anew = ["venv", "packages", "build", "horovod", "check", "hvdgan"]
+    assert kinds(machine.succeeds()[1]) == anew
+
+    pins = machine.checkout / "launch" / "constraints.txt"
+    before = pins.read_text()
+    pins.write_text(before + "another==1.0\n")
+    machine.calls_file.with_suffix(".kill").write_text("pip install -c")
+    assert machine.setup().returncode == -9
+    pins.write_text(before)
+    assert kinds(machine.succeeds()[1]) == anew
 
 
 def test_only_what_changed_is_made_again(machine):
