@@ -14,7 +14,7 @@ from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.metrics import Record, Window
 from hvdgan.resume import claim, save
-from hvdgan.run import Run
+from hvdgan.run import Run, describe
 from hvdgan.samples import Sampler, save_grid
 from hvdgan.step import StageStep
 
@@ -84,7 +84,8 @@ def _announce(run: Run, record: Record, start_step: int) -> None:
         f"hvdgan {__version__}: {run.ranks.size} rank(s) on {len(set(hosts))} host(s), launcher {run.ranks.launcher}, "
         f"{device}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
     )
-    record.say(f"{run.source.name}: {len(run.source):,} images; run folder {run.run_dir}")
+    record.say(describe(run))
+    record.say(f"run folder {run.run_dir}")
     if start_step >= run.last_step:
         limit = "--max-steps" if run.last_step < run.schedule.total_steps else "the steps of the last stage"
         record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; raise {limit} to go on")

@@ -24,3 +24,29 @@ def non_saturating_generator(fake_logits: tf.Tensor) -> tf.Tensor:
     Reference: Goodfellow et al. 2014, section 3.
     """
     return tf.reduce_mean(tf.nn.softplus(-fake_logits))
+
+
+def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean over all pixels of the squared error inside the mask.
+
+    Args:
+        images: (B, H, W, C).
+        filled: (B, H, W, C).
+        mask: (B, H, W, 1), 1 inside the hole and 0 outside.
+
+    Reference: Iizuka et al. 2017, equation 2.
+    """
+    return tf.reduce_mean(tf.square(mask * (filled - images)))
+
+
+def masked_psnr(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Peak signal-to-noise ratio inside the mask, in dB, over the batch as a whole.
+
+    Args:
+        images: (B, H, W, C) in [-1, 1], so that the peak is 2.
+        filled: (B, H, W, C).
+        mask: (B, H, W, 1), 1 inside the hole and 0 outside.
+    """
+    pixels = tf.reduce_sum(mask) * tf.cast(tf.shape(images)[-1], mask.dtype)
+    error = tf.reduce_sum(tf.square(mask * (filled - images))) / pixels
+    return 10.0 * tf.math.log(4.0 / tf.maximum(error, 1e-10)) / tf.math.log(10.0)

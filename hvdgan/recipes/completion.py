@@ -1,0 +1,135 @@
+"""Globally and locally consistent image completion (Iizuka et al. 2017, ACM Transactions on Graphics 36(4))."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvdgan import losses
+from hvdgan.config import Count, Decay, Fraction, Positive
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from hvdgan.networks.completion import completion_network, context_discriminator
+from hvdgan.recipe import Batch, Recipe
+from hvdgan.stages import Stage, Update
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompletionOptions:
+    """Options of the recipe completion."""
+
+    completion_steps: Count = 90_000
+    """steps of the first stage, which trains the completion network alone"""
+    discriminator_steps: Count = 10_000
+    """steps of the second stage, which trains the discriminator alone"""
+    joint_steps: Count = 400_000
+    """steps of the third stage, which trains both"""
+    nf: Count = 64
+    """width of the networks: channels of their first layers"""
+    alpha: Positive = 4e-4
+    """weight of the adversarial loss beside the squared error"""
+    min_hole: Fraction = 0.375
+    """smallest height and width of a hole, as a fraction of the image's"""
+    max_hole: Fraction = 0.5
+    """largest height and width of a hole, as a fraction of the image's, at most 0.5"""
+    learning_rate: Positive = 2e-4
+    """Adam's step size for both networks"""
+    beta_1: Decay = 0.5
+    """Adam's decay of the mean of the gradients"""
+
+
+class Completion(Recipe):
+    """Three stages: squared error alone, then the discriminator alone, then both.
+
+    Apart from the paper: Adam instead of ADADELTA, images in [-1, 1], and holes filled with the middle grey instead of
+    the data's mean.
+
+    Command:
+        horovodrun -np 2 python -m hvdgan.train --recipe completion --data digits --nf 16
+            --stages completion=600,discriminator=100,joint=600
+    """
+
+    Options = CompletionOptions
+    ema = ("completion",)
+    may_change = ("joint_steps",)
+
+    def networks(self) -> dict[str, keras.Model]:
+        if not 0 < self.options.min_hole <= self.options.max_hole <= 0.5:
+            raise UserError(
+                f"--min-hole {self.options.min_hole}, --max-hole {self.options.max_hole}: expected "
+                "0 < min_hole <= max_hole <= 0.5, since the discriminator looks at a patch of half the size"
+            )
+        shape = {"image_size": self.data.image_size, "channels": self.data.channels, "nf": self.options.nf}
+        return {"completion": completion_network(**shape), "discriminator": context_discriminator(**shape)}
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        o = self.options
+        return {name: keras.optimizers.Adam(o.learning_rate, o.beta_1) for name in ("completion", "discriminator")}
+
+    def stages(self) -> list[Stage]:
+        reconstruct = Update("reconstruct", owns=["completion"], loss=self.reconstruct)
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["completion"], loss=self.fool)
+        return [
+            Stage("completion", self.options.completion_steps, [reconstruct]),
+            Stage("discriminator", self.options.discriminator_steps, [judge]),
+            Stage("joint", self.options.joint_steps, [judge, fool]),
+        ]
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        """A rectangular hole, `mask` (B, H, W, 1), and the `corner` (B, 2) of a patch of half the size around it."""
+        size = self.data.image_size
+        patch = size // 2
+        extent, corner, offset = tf.unstack(random.uniform("holes", (3, 2)), axis=1)  # each (B, 2): down, across
+        smallest, largest = (max(1, round(size * f)) for f in (self.options.min_hole, self.options.max_hole))
+        extent = smallest + tf.floor(extent * (largest - smallest + 1))
+        corner = tf.floor(corner * (size - patch + 1))
+        begin = corner + tf.floor(offset * (patch - extent + 1))
+        places = tf.range(size, dtype=tf.float32)
+        inside = (places >= begin[..., None]) & (places < (begin + extent)[..., None])  # (B, 2, size)
+        mask = tf.cast(inside[:, 0, :, None, None] & inside[:, 1, None, :, None], tf.float32)
+        return {"mask": mask, "corner": tf.cast(corner, tf.int32)}
+
+    def reconstruct(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        output = self._output(nets, batch)
+        return losses.masked_mse(batch.images, output, batch.mask), {
+            "hole_psnr": losses.masked_psnr(batch.images, output, batch.mask)
+        }
+
+    def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        filled = self._fill(batch, self._output(nets, batch))
+        real_logits, fake_logits = self._logits(nets, batch, batch.images), self._logits(nets, batch, filled)
+        return losses.non_saturating_discriminator(real_logits, fake_logits), {}
+
+    def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Equation 4: the squared error, and what the discriminator says of the filled image."""
+        output = self._output(nets, batch)
+        error = losses.masked_mse(batch.images, output, batch.mask)
+        adversarial = losses.non_saturating_generator(self._logits(nets, batch, self._fill(batch, output)))
+        return error + self.options.alpha * adversarial, {
+            "mse": error,
+            "adversarial": adversarial,
+            "hole_psnr": losses.masked_psnr(batch.images, output, batch.mask),
+        }
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        """Side by side: with the hole, filled, the original."""
+        masked = batch.images * (1.0 - batch.mask)
+        filled = self._fill(batch, self._output(nets, batch))
+        return tf.concat([masked, filled, batch.images], axis=2)[:32]
+
+    def _output(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return nets.completion([batch.images * (1.0 - batch.mask), batch.mask])
+
+    def _fill(self, batch: Batch, output: tf.Tensor) -> tf.Tensor:
+        return batch.images * (1.0 - batch.mask) + output * batch.mask
+
+    def _logits(self, nets: Any, batch: Batch, images: tf.Tensor) -> tf.Tensor:
+        places = batch.corner[..., None] + tf.range(self.data.image_size // 2)  # (B, 2, patch)
+        rows = tf.gather(images, places[:, 0], axis=1, batch_dims=1)
+        patches = tf.gather(rows, places[:, 1], axis=2, batch_dims=1)
+        return nets.discriminator([images, patches])
+
+
+RECIPE = Completion

@@ -1,0 +1,139 @@
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import losses
+from hvdgan.config import DataSpec
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from hvdgan.nets import Nets
+from hvdgan.networks.completion import completion_network, context_discriminator
+from hvdgan.recipe import Batch
+from hvdgan.recipes.completion import Completion, CompletionOptions
+from hvdgan.train import main
+
+SMALL = CompletionOptions(nf=2, completion_steps=3, discriminator_steps=3, joint_steps=3)
+
+
+def draw(options=SMALL, image_size=32, count=500):
+    recipe = Completion(options, DataSpec(image_size, 1, 1))
+    return recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count, count))
+
+
+def completion_run(**settings):
+    return tiny_run(Completion, SMALL, image_size=32, **settings)
+
+
+@pytest.mark.parametrize("image_size", [32, 64, 256])
+def test_the_networks_fit_the_image_size(image_size):
+    completion = completion_network(image_size=image_size, channels=3, nf=2)
+    discriminator = context_discriminator(image_size=image_size, channels=3, nf=2)
+    images, mask = np.zeros((1, image_size, image_size, 3)), np.zeros((1, image_size, image_size, 1))
+    assert completion([images, mask]).shape == images.shape
+    patches = images[:, : image_size // 2, : image_size // 2]
+    assert discriminator([images, patches]).shape == (1,)
+
+
+def test_at_256_pixels_they_are_the_networks_of_the_paper():
+    completion = completion_network(image_size=256, channels=3, nf=64)
+    convolutions = [layer for layer in completion.layers if hasattr(layer, "kernel_size")]
+    widths = [64, 128, 128, *[256] * 3, *[256] * 4, *[256] * 2, 128, 128, 64, 32, 3]
+    assert [layer.filters for layer in convolutions] == widths
+    assert [layer.dilation_rate[0] for layer in convolutions if layer.dilation_rate[0] > 1] == [2, 4, 8, 16]
+    discriminator = context_discriminator(image_size=256, channels=3, nf=64)
+    for name, expected in (("global", [64, 128, 256, 512, 512, 512]), ("local", [64, 128, 256, 512, 512])):
+        layers = [layer for layer in discriminator.layers if layer.name.startswith(name)]
+        assert [layer.filters for layer in layers if hasattr(layer, "kernel_size")] == expected
+        assert [layer.units for layer in layers if hasattr(layer, "units")] == [1024]
+
+
+def test_a_hole_is_one_rectangle_of_the_asked_size_inside_its_patch():
+    drawn = draw()
+    masks, corners = drawn["mask"].numpy()[..., 0], drawn["corner"].numpy()
+    assert set(np.unique(masks)) == {0, 1}
+    heights, widths = set(), set()
+    for mask, (top, left) in zip(masks, corners, strict=True):
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        assert mask.sum() == len(rows) * len(columns)
+        assert top <= rows[0] and rows[-1] < top + 16 <= 32
+        assert left <= columns[0] and columns[-1] < left + 16 <= 32
+        heights.add(len(rows))
+        widths.add(len(columns))
+    assert heights == widths == set(range(12, 17))  # 0.375 and 0.5 of 32 pixels
+
+
+@pytest.mark.parametrize(("smallest", "largest"), [(0.5, 0.4), (0.0, 0.3), (0.2, 0.6)])
+def test_holes_that_cannot_be_are_refused(smallest, largest):
+    options = CompletionOptions(nf=2, min_hole=smallest, max_hole=largest)
+    with pytest.raises(UserError, match="expected 0 < min_hole <= max_hole <= 0.5"):
+        Completion(options, DataSpec(32, 1, 1)).networks()
+
+
+def test_losses_count_the_hole_alone():
+    images, filled = np.zeros((2, 4, 4, 3), np.float32), np.full((2, 4, 4, 3), 0.5, np.float32)
+    mask = np.zeros((2, 4, 4, 1), np.float32)
+    mask[0, :2] = 1  # 8 of 32 pixels
+    assert float(losses.masked_mse(images, filled, mask)) == pytest.approx(0.25 * 8 / 32)
+    assert float(losses.masked_psnr(images, filled, mask)) == pytest.approx(10 * np.log10(4 / 0.25))
+
+
+def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():
+    recipe = Completion(SMALL, DataSpec(32, 1, 1))
+    drawn = draw(count=4)
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 1)).astype(np.float32)
+    batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 4, 4), drawn)
+    output = np.full_like(images, 9)
+    filled = recipe._fill(batch, output).numpy()
+    mask = drawn["mask"].numpy() == 1
+    np.testing.assert_array_equal(filled[~mask], images[~mask])
+    assert (filled[mask] == 9).all()
+    seen = {}
+
+    class Spy:
+        def discriminator(self, inputs):
+            seen["images"], seen["patches"] = inputs
+
+    recipe._logits(Spy(), batch, tf.constant(images))
+    for image, patch, (top, left) in zip(images, seen["patches"].numpy(), drawn["corner"].numpy(), strict=True):
+        np.testing.assert_array_equal(patch, image[top : top + 16, left : left + 16])
+
+
+def test_each_stage_changes_only_what_it_owns():
+    run = completion_run()
+    for stage, owned in enumerate([{"completion"}, {"discriminator"}, {"completion", "discriminator"}]):
+        before = values_of(run)
+        step = stage_step(run, stage)
+        for number in range(2):
+            step(number, number, data_of(run, number))
+        assert {name.split("/")[1] for name in changed(before, values_of(run))} == owned
+
+
+def test_the_discriminators_gradient_in_the_joint_stage_is_that_of_its_own_loss_alone():
+    """By hand: a plain tape over the judge's loss; Adam's mean after one step from zero is 1 - beta_1 = 0.5 of it."""
+    run = completion_run()
+    network = run.state.networks["discriminator"]
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
+    batch = Batch(images, None, random, run.recipe.draw(random.scoped("draw")))
+    with tf.GradientTape() as tape:
+        loss, _ = run.recipe.judge(Nets(run.state.networks, training=True), batch)
+    gradients = tape.gradient(loss, [variable.value for variable in network.trainable_variables])
+    stage_step(run, 2)(0, 0, data_of(run))
+    after = values_of(run)
+    for variable, gradient in zip(network.trainable_variables, gradients, strict=True):
+        momentum = after[f"optimizers/discriminator/{variable.path}/momentum"]
+        np.testing.assert_allclose(momentum, 0.5 * gradient, rtol=2e-3, atol=1e-6)
+
+
+def test_the_command_runs_all_three_stages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stages = "completion=2,discriminator=2,joint=2"
+    arguments = ["--recipe", "completion", "--nf", "2", "--global-batch-size", "8", "--stages", stages]
+    assert main([*arguments, "--log-every", "1"]) == 0
+    records = [json.loads(line) for line in (tmp_path / "runs/completion/metrics.jsonl").read_text().splitlines()]
+    updates = [sorted(key.split("/")[0] for key in record if key.endswith("/loss")) for record in records]
+    assert updates == [["reconstruct"]] * 2 + [["judge"]] * 2 + [["fool", "judge"]] * 2
+    assert all(np.isfinite(record["fool/hole_psnr"]) for record in records[4:])
