@@ -47,7 +47,11 @@ class Completion(Recipe):
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe completion --data digits --nf 16
-            --stages completion=600,discriminator=100,joint=600
+            --learning-rate 5e-4 --stages completion=600,discriminator=100,joint=600
+
+    Expect:
+        fool/hole_psnr of about 19 dB, on the data it trains on, and filled digits that look real. It took 150 s on two
+        cores.
     """
 
     Options = CompletionOptions
