@@ -17,7 +17,7 @@ class MyOptions:
 
     warmup_steps: Count = 100
     """steps in which the discriminator learns alone"""
-    steps: Count = 1000
+    steps: Count = 4000
     """steps in which both learn"""
     width: Count = 128
     """units of the hidden layers"""

@@ -71,6 +71,8 @@ class Config:
     """stop after so many steps in all; default: the end of the last stage"""
     stages: Annotated[str | None, _TRAINING] = None
     """stages to run, as NAME=STEPS,NAME=STEPS: skips, shortens, reorders or repeats those of the recipe"""
+    sync_batch_norm: Annotated[bool, _TRAINING] = False
+    """BatchNorm over the whole global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
     """decay per step of the moving average of the weights that draws the samples; 0: off"""
 

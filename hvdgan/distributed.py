@@ -82,6 +82,13 @@ class Ranks:
         gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
+    def differentiable_mean(self, values: tf.Tensor) -> tf.Tensor:
+        """The mean over ranks of a tensor, through which gradients flow; call it inside a tf.function.
+
+        It is a group of its own, since what Horovod packs together by chance is summed in another order at every run.
+        """
+        return _horovod().grouped_allreduce([values], op=_horovod().Average)[0]
+
     def stack(self, values: np.ndarray) -> np.ndarray:
         """Every rank's array, float32 of one shape, stacked in the order of the ranks: (size, ...)."""
         if self.size == 1 or not values.size:

@@ -12,6 +12,8 @@ from hvdgan import checkpoint
 from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.data import Source, open_source
 from hvdgan.distributed import Ranks
+from hvdgan.errors import UserError
+from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
 from hvdgan.stages import Schedule
 from hvdgan.state import TrainState, build_state
@@ -75,6 +77,8 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
+    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks):
+        raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
     steps = tuple(
         StageStep(

@@ -16,13 +16,13 @@ LAYERS = [
     {"samples", "step"},
     {"state"},
     {"checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets"},
+    {"recipe", "nets", "layers"},
     {"stages", "draws", "distributed", "networks", "losses"},
     {"config", "launchers"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step"}
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers"}
 
 
 def _imports():

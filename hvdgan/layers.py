@@ -1,0 +1,48 @@
+"""Layers that Keras lacks under Horovod."""
+
+from collections.abc import Iterable
+
+import keras
+import tensorflow as tf
+
+from hvdgan.distributed import Ranks
+
+
+class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
+    """BatchNorm whose statistics are those of the batch of all ranks, forward and gradient.
+
+    Keras' own `synchronized=True` asks tf.distribute, and under Horovod changes nothing without a word. The ranks'
+    batches are of one size, so the mean over ranks of (mean, mean square) is that of the whole batch.
+    """
+
+    ranks = Ranks()
+
+    def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        mean, variance = super()._moments(inputs, mask)
+        if self.ranks.size == 1:
+            return mean, variance
+        mean, square = tf.unstack(self.ranks.differentiable_mean(tf.stack([mean, variance + tf.square(mean)])))
+        return mean, tf.maximum(square - tf.square(mean), 0.0)
+
+
+def synchronise_batch_norm(networks: Iterable[keras.Model], ranks: Ranks) -> int:
+    """Make every BatchNormalization of these networks, nested ones too, take its statistics over the ranks.
+
+    Args:
+        networks: built; their variables and the names of these stay as they are.
+        ranks: over which to synchronise.
+
+    Returns:
+        How many layers there were.
+    """
+    found = [
+        layer
+        for network in networks
+        for layer in network._flatten_layers(include_self=False, recursive=True)
+        if type(layer) is keras.layers.BatchNormalization
+    ]
+    for layer in found:
+        layer.__class__ = SynchronisedBatchNormalization
+        # Past Keras' own bookkeeping, which takes dataclasses apart to look for variables.
+        layer.__dict__["ranks"] = ranks
+    return len(found)
