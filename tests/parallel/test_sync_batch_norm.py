@@ -52,8 +52,8 @@ def test_two_ranks_with_batch_norm_compute_what_one_computes(ranks):
     together, single = train(ranks), train(Ranks())
     for name in single:
         if name.startswith(("networks/", "ema/")):
-            # A bias before BatchNorm has a gradient of zero, and Adam makes steps of its rounding: hence the 1e-3. Without
-            # synchronisation the kernels differ by 0.07 and more.
+            # A bias before BatchNorm has a gradient of zero, and Adam makes steps of its rounding: hence the 1e-3.
+            # Without synchronisation the kernels differ by 0.07 and more.
             assert np.linalg.norm(together[name] - single[name]) <= 1e-4 * np.linalg.norm(single[name]) + 1e-3, name
     everyones = ranks.gather({name: value.tobytes().hex() for name, value in together.items()}, "state")
     assert everyones[0] == everyones[1]
