@@ -53,9 +53,10 @@ class Ranks:
         """
         if global_batch_size % self.size:
             below = global_batch_size // self.size * self.size
+            possible = f"{below} or {below + self.size}" if below else f"{self.size}"
             raise UserError(
                 f"--global-batch-size {global_batch_size}: cannot be split evenly over {self.size} ranks; "
-                f"take {max(below, self.size)} or {below + self.size}"
+                f"take {possible}"
             )
         local = global_batch_size // self.size
         return self.rank * local, (self.rank + 1) * local

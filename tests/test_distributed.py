@@ -75,7 +75,7 @@ def test_the_batch_is_split_evenly_or_refused():
     assert [Ranks(rank, 4).slice_of(12) for rank in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 12)]
     with pytest.raises(UserError, match="--global-batch-size 10: cannot be split evenly over 4 ranks; take 8 or 12"):
         Ranks(0, 4).slice_of(10)
-    with pytest.raises(UserError, match="take 4 or 4|take 4"):
+    with pytest.raises(UserError, match="over 4 ranks; take 4$"):
         Ranks(0, 4).slice_of(2)
 
 
