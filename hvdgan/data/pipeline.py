@@ -59,13 +59,15 @@ class Batches:
             indices = sample_indices(seed, int(step), global_batch_size, len(source))
             return indices[rank * local_batch_size : (rank + 1) * local_batch_size]
 
+        # AutoGraph would write what it makes of a function to the temporary folder, and leave it there at a hard exit.
+        @tf.autograph.experimental.do_not_convert
+        def slice_of(step: tf.Tensor) -> tf.Tensor:
+            return tf.ensure_shape(tf.numpy_function(indices_of, [step], tf.int64), (local_batch_size,))
+
         self._loader = _Loader(source, max_bad_fraction)
         with tf.device("cpu:0"):
             steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
-            indices = steps.map(
-                lambda step: tf.ensure_shape(tf.numpy_function(indices_of, [step], tf.int64), (local_batch_size,))
-            )
-            batches = _load(self._loader, indices, local_batch_size, threads or _own_cores())
+            batches = _load(self._loader, steps.map(slice_of), local_batch_size, threads or _own_cores())
             # A list, so that close can drop the iterator, the only thing that keeps the threads, without touching self.
             self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches.prefetch(prefetch))]
         # Also runs at exit, since Python kills a thread that comes back to it later, inside TensorFlow's code.
@@ -183,6 +185,7 @@ def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, thre
         types["labels"] = tf.int32
     pixels = (source.image_size, source.image_size, source.channels)
 
+    @tf.autograph.experimental.do_not_convert
     def load(some: tf.Tensor) -> dict[str, tf.Tensor]:
         loaded = dict(zip(types, tf.numpy_function(loader, [some], list(types.values())), strict=True))
         count = some.shape[0]
