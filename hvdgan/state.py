@@ -152,9 +152,7 @@ def _is_float(variable: keras.Variable) -> bool:
 
 
 def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:
-    return "learning_rate" not in optimizer.get_config() or not isinstance(
-        optimizer.get_config()["learning_rate"], dict
-    )
+    return not isinstance(optimizer.get_config().get("learning_rate"), dict)
 
 
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
