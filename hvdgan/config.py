@@ -88,11 +88,15 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
-    """What a recipe needs to know of the data: image_size in pixels, channels (1 or 3), images in all."""
+    """What a recipe needs to know of the data: image_size in pixels, channels (1 or 3), images and classes in all.
+
+    Labels are 0 to num_classes - 1; data without labels has 0 classes.
+    """
 
     image_size: int
     channels: int
     num_images: int
+    num_classes: int = 0
 
 
 def to_json(config: Config, options: Any) -> dict[str, Any]:

@@ -9,24 +9,24 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Random:
-    """Draws for this rank's slice of a global batch.
+    """Draws for one part of a global batch: a rank's slice, or one micro-batch of it.
 
-    Every draw is made for the whole global batch and then sliced, so that the numbers a sample gets do not depend on
+    Every draw is made for the whole global batch and then cut, so that the numbers a sample gets do not depend on
     how many ranks there are; they are few (latents, mixing weights) compared with what a step computes.
 
     Args:
         seed: of the run.
         step: scalar int64 tensor, the global step.
-        first: place in the global batch of this rank's first sample.
-        last: place past this rank's last sample.
+        part: which of the parts, 0 <= part < parts; an int or a scalar tensor.
+        parts: equal parts that the global batch is cut into; divides global_batch_size.
         global_batch_size: samples over all ranks.
         scope: keeps the draws of one update apart from another's.
     """
 
     seed: int
     step: tf.Tensor
-    first: int
-    last: int
+    part: "int | tf.Tensor"
+    parts: int
     global_batch_size: int
     scope: str = ""
 
@@ -36,13 +36,14 @@ class Random:
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Standard normal numbers, (B, *shape) float32; one key names the same numbers within a step and scope."""
-        everything = tf.random.stateless_normal((self.global_batch_size, *shape), self._seed(key), alg="philox")
-        return everything[self.first : self.last]
+        return tf.random.stateless_normal(self._shape(shape), self._seed(key), alg="philox")[self.part]
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Numbers in [0, 1), (B, *shape) float32; one key names the same numbers within a step and scope."""
-        everything = tf.random.stateless_uniform((self.global_batch_size, *shape), self._seed(key), alg="philox")
-        return everything[self.first : self.last]
+        return tf.random.stateless_uniform(self._shape(shape), self._seed(key), alg="philox")[self.part]
+
+    def _shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return (self.parts, self.global_batch_size // self.parts, *shape)
 
     def _seed(self, key: str) -> tf.Tensor:
         digest = hashlib.sha256(f"{self.seed}/{self.scope}/{key}".encode()).digest()

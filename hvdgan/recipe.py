@@ -5,7 +5,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -27,15 +27,31 @@ class Batch:
 
     images: (B, image_size, image_size, channels) float32 in [-1, 1].
     labels: (B,) int32, or None where the data has none.
+    inputs: (B, image_size, image_size, channels) float32 in [-1, 1], what goes with each image where the data is
+        paired; else None.
     random: draws of the running update; see hvdgan.draws.Random.
+    augment: called with images (B, H, W, C) and a key, returns them as the discriminator may see them: with the
+        run's differentiable augmentations, drawn anew for each key, or unchanged where it has none.
+    truncation: for samples, how far styles may be from their mean, in [0, 1]; 1: not limited.
     """
 
     def __init__(
-        self, images: tf.Tensor, labels: tf.Tensor | None, random: Random, drawn: dict[str, tf.Tensor]
+        self,
+        images: tf.Tensor,
+        labels: tf.Tensor | None,
+        random: Random,
+        drawn: dict[str, tf.Tensor],
+        *,
+        inputs: tf.Tensor | None = None,
+        augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images,
+        truncation: float = 1.0,
     ) -> None:
         self.images = images
         self.labels = labels
         self.random = random
+        self.inputs = inputs
+        self.augment = augment
+        self.truncation = truncation
         if taken := self.__dict__.keys() & drawn.keys():
             raise UserError(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise")
         self.__dict__.update(drawn)
@@ -59,6 +75,12 @@ class Recipe:
     """names of the networks whose weights are averaged over time and draw the samples"""
     may_change: ClassVar[Sequence[str]] = ()
     """names of the options that a resumed run may change, such as the steps of the last stage"""
+    paired: ClassVar[bool] = False
+    """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
+    shows_data: ClassVar[bool] = False
+    """whether sample() starts from images of the data, not from latents alone"""
+    truncates: ClassVar[bool] = False
+    """whether sample() heeds batch.truncation"""
 
     def __init__(self, options: Any, data: DataSpec) -> None:
         self.options = options
@@ -83,6 +105,10 @@ class Recipe:
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
         """Images to look at, (N, H, W, C) in [-1, 1]; networks run in inference mode, averaged where `ema` says so."""
         raise NotImplementedError
+
+    def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
+        """Metrics of held-out images by name, (B,) each, one number per image; networks as in sample()."""
+        return {}
 
 
 def load_recipe(name: str) -> type[Recipe]:

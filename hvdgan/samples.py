@@ -43,7 +43,7 @@ class Sampler:
 
     def _draw(self) -> tf.Tensor:
         count = len(self.real)
-        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count, count)
+        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, 1, count)
         images = tf.constant(self.real, tf.float32) / 127.5 - 1.0
         labels = None if self._labels is None else tf.constant(self._labels)
         batch = Batch(images, labels, random.scoped("sample"), self._recipe.draw(random.scoped("draw")))

@@ -125,8 +125,7 @@ class StageStep:
     def _run(
         self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: dict[str, tf.Tensor]
     ) -> tuple[Metrics, Metrics]:
-        first, last = self.ranks.slice_of(self.global_batch_size)
-        random = Random(self.seed, step, first, last, self.global_batch_size)
+        random = Random(self.seed, step, self.ranks.rank, self.ranks.size, self.global_batch_size)
         images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
         drawn = self.recipe.draw(random.scoped("draw"))
         metrics: Metrics = {}

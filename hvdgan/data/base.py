@@ -64,6 +64,11 @@ class Source(abc.ABC):
         self.labels = labels
         self.bad_files = list(bad_files)
 
+    @property
+    def num_classes(self) -> int:
+        """One more than the largest label; 0 where the data has none, or one below 0, which is no class."""
+        return 0 if self.labels is None or self.labels.min() < 0 else int(self.labels.max()) + 1
+
     @abc.abstractmethod
     def __len__(self) -> int:
         """The number of images that have an index."""
