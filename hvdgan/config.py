@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
@@ -21,11 +21,24 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
     return int(text)
 
 
+def _kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Read names with commas between them; `none` is none of them."""
+    named = [name.strip() for token in tokens for name in token.value.split(",")]
+    possible = get_args(Kind)
+    if named == ["none"]:
+        return ()
+    if unknown := [name for name in named if name not in possible]:
+        raise ValueError(f'"{unknown[0]}" is none of {", ".join(possible)}.')
+    return tuple(kind for kind in possible if kind in named)
+
+
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]
 Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**31))]
 Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
+Kind = Literal["color", "translation", "cutout"]
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
@@ -73,6 +86,18 @@ class Config:
     """stages to run, as NAME=STEPS,NAME=STEPS: skips, shortens, reorders or repeats those of the recipe"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
     """BatchNorm over the whole global batch instead of each rank's part; costs a small all-reduce per layer and call"""
+    accumulate: Annotated[Count, _TRAINING] = 1
+    """micro-batches in which a rank computes its part of the batch, to need less memory; they are reduced once"""
+    precision: Annotated[Precision, _TRAINING] = "float32"
+    """in which networks compute; weights stay float32, and mixed_float16 has a dynamic loss scale"""
+    lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
+    """how learning rates grow with the global batch: not at all, with its ratio to the base batch, or the root of it"""
+    lr_base_batch_size: Annotated[Count, _TRAINING] = 64
+    """global batch for which the learning rates are meant; used by --lr-scaling"""
+    flip: Annotated[bool, _DATA] = False
+    """mirror half of the images left to right, other ones at each step"""
+    diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=_kinds, n_tokens=1)] = ()
+    """differentiable augmentation of all that the discriminator sees: any of color,translation,cutout"""
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
     """decay per step of the moving average of the weights that draws the samples; 0: off"""
 
@@ -84,6 +109,15 @@ class Config:
     """steps between two checkpoints; 0: only at the end"""
 
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
+
+    @property
+    def rate_factor(self) -> float:
+        """What learning rates are multiplied with.
+
+        Reference: Goyal et al. 2017, section 2.1 (linear); Krizhevsky 2014, section 5 (root).
+        """
+        ratio = self.global_batch_size / self.lr_base_batch_size
+        return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[self.lr_scaling]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,71 @@
 """The networks as a loss sees them: owned ones train, all others run without touching their state."""
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
+from tensorflow.python.eager.record import could_possibly_record
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """One run of a network: on what, what came out, and where its statistics would have moved."""
+
+    inputs: Any
+    output: Any
+    moved: Sequence[tuple[keras.Variable, Any]]
+
+    def is_on(self, inputs: Any) -> bool:
+        same_structure = tf.nest.map_structure(lambda _: 0, self.inputs) == tf.nest.map_structure(lambda _: 0, inputs)
+        return same_structure and all(
+            mine is other or (not tf.is_tensor(mine) and not tf.is_tensor(other) and mine == other)
+            for mine, other in zip(tf.nest.flatten(self.inputs), tf.nest.flatten(inputs), strict=True)
+        )
+
+
+class Forwards:
+    """What networks made of their inputs in this step, so that two updates need not compute it twice.
+
+    A call that moves no state is kept until an update changes the network. The same call again, on the very same
+    tensors, gives the same output. The call of an update that owns the network also moves its statistics to where they
+    would have come.
+    """
+
+    def __init__(self) -> None:
+        self._tapes: Sequence[tf.GradientTape] = ()
+        self._calls: dict[str, list[_Call]] = {}
+
+    @contextlib.contextmanager
+    def recorded(self, tapes: Sequence[tf.GradientTape]) -> Iterator[None]:
+        """Let these tapes record what follows: that of the update whose turn it is, and those of all after it."""
+        with contextlib.ExitStack() as stack:
+            for tape in tapes:
+                stack.enter_context(tape)
+            self._tapes = tapes
+            yield
+
+    def find(self, name: str, inputs: Any) -> _Call | None:
+        """The call of a network on these inputs, if it can stand for another one."""
+        call = next((call for call in self._calls.get(name, ()) if call.is_on(inputs)), None)
+        return None if call is None or self._is_recorded_elsewhere() else call
+
+    def keep(self, name: str, call: _Call) -> None:
+        """Remember a call that has moved no state."""
+        self._calls.setdefault(name, []).append(call)
+
+    def forget(self, name: str) -> None:
+        """The network changes: what it made so far it would not make again."""
+        self._calls.pop(name, None)
+
+    def _is_recorded_elsewhere(self) -> bool:
+        """Whether a tape of the loss's own, as for a gradient penalty, is open: it must see the call itself."""
+        with contextlib.ExitStack() as stack:
+            for tape in self._tapes:
+                stack.enter_context(tape.stop_recording())
+            return could_possibly_record()
 
 
 class Nets:
@@ -15,6 +76,7 @@ class Nets:
         owned: the names whose statistics (BatchNorm's and the like) a call may move.
         training: whether networks run in training mode.
         values: for a name, (variable, value) pairs that stand in for the network's own variables.
+        forwards: calls of this step that may be used again; None: none are.
     """
 
     def __init__(
@@ -24,20 +86,42 @@ class Nets:
         owned: Collection[str] = (),
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
+        forwards: Forwards | None = None,
     ) -> None:
         self._networks = networks
         self._owned = owned
         self._training = training
         self._values = values or {}
+        self._forwards = forwards
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._networks:
             raise AttributeError(f"there is no network {name}; networks() returns {', '.join(self._networks)}")
 
         def call(*inputs: Any, **keywords: Any) -> Any:
-            # A stateless scope takes a network's assignments to its own variables and drops them.
-            scope = nullcontext() if name in self._owned else keras.StatelessScope(self._values.get(name))
-            with scope:
-                return self._networks[name](*inputs, training=self._training, **keywords)
+            return self._call(name, (inputs, keywords))
 
         return call
+
+    def _call(self, name: str, inputs: Any) -> Any:
+        forwards = self._forwards or Forwards()
+        known = forwards.find(name, inputs)
+        if name in self._owned:
+            if known is None:
+                return self._run(name, inputs)
+            for variable, value in known.moved:
+                variable.assign(value)
+            forwards.forget(name)
+            return known.output
+        if known is not None:
+            return known.output
+        # A stateless scope takes a network's assignments to its own variables and drops them.
+        with keras.StatelessScope(self._values.get(name)) as scope:
+            output = self._run(name, inputs)
+        values = [(variable, scope.get_current_value(variable)) for variable in self._networks[name].variables]
+        forwards.keep(name, _Call(inputs, output, [(v, value) for v, value in values if value is not None]))
+        return output
+
+    def _run(self, name: str, inputs: Any) -> Any:
+        positional, keywords = inputs
+        return self._networks[name](*positional, training=self._training, **keywords)

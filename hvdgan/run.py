@@ -15,6 +15,7 @@ from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
 from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
+from hvdgan.scaling import LossScale
 from hvdgan.stages import Schedule
 from hvdgan.state import TrainState, build_state
 from hvdgan.step import StageStep
@@ -71,33 +72,42 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.config.set_floatx("float32")  # a user's ~/.keras/keras.json may say otherwise, and on one host only
     keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
-    ranks.slice_of(config.global_batch_size)
+    _check_batch(config, ranks)
     source = open_source(config)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
     state = build_state(recipe, config.ema_decay)
     if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks):
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
-    schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
-    steps = tuple(
-        StageStep(
-            recipe,
-            state,
-            stage,
-            ranks,
-            seed=config.seed,
-            global_batch_size=config.global_batch_size,
-            ema_decay=config.ema_decay,
+    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
+        raise UserError(
+            f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
+            "which cannot be scaled; give the schedule to the Update, as LearningRate"
         )
-        for stage in schedule.stages
-    )
+    schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
+    if config.precision == "mixed_float16":
+        names = {update.name for stage in schedule.stages for update in stage.updates}
+        state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
+    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
     variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
     stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
     ranks.agree({"data fingerprint": source.fingerprint, "stages": stages, **variables}, "what they have built")
     for step in steps:
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
+    if config.diff_augment and not any(step.augments for step in steps):
+        raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
     return Run(config, recipe, source, ranks, state, schedule, steps)
+
+
+def _check_batch(config: Config, ranks: Ranks) -> None:
+    first, last = ranks.slice_of(config.global_batch_size)
+    if (last - first) % config.accumulate:
+        raise UserError(
+            f"--accumulate {config.accumulate}: a rank's {last - first} images of each global batch of "
+            f"{config.global_batch_size} cannot be cut into so many equal micro-batches"
+        )
 
 
 def describe(run: Run) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hvdgan.errors import UserError
 from hvdgan.recipe import Recipe
+from hvdgan.scaling import LossScale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,12 +21,14 @@ class TrainState:
     optimizers: one per network, built on its trainable variables.
     learning_rates: of the optimizers as the recipe made them; one that has a schedule of its own is left out.
     ema: for each averaged network, one average per floating-point variable, in the order of averaged_variables().
+    loss_scales: of the updates by name, where the run has any.
     """
 
     networks: dict[str, keras.Model]
     optimizers: dict[str, keras.optimizers.Optimizer]
     learning_rates: dict[str, float]
     ema: dict[str, list[keras.Variable]]
+    loss_scales: dict[str, LossScale] = dataclasses.field(default_factory=dict)
 
     def tensors(self) -> dict[str, keras.Variable]:
         """All variables by the names that a checkpoint gives them.
@@ -40,6 +43,8 @@ class TrainState:
         for name, averages in self.ema.items():
             variables = averaged_variables(self.networks[name])
             _add(named, f"ema/{name}", ((v.path, average) for v, average in zip(variables, averages, strict=True)))
+        for name, scale in self.loss_scales.items():
+            _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
         return named
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:

@@ -1,22 +1,25 @@
 """The step of a stage, one tf.function: forward, the owned variables' gradients, reduce, apply."""
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from hvdgan.apply import apply_gradients
+from hvdgan.augment import diff_augment, flip
+from hvdgan.config import Config
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
-from hvdgan.nets import Nets
+from hvdgan.nets import Forwards, Nets
 from hvdgan.recipe import Batch, Recipe
-from hvdgan.stages import LearningRate, Stage, Update
+from hvdgan.stages import Stage, Update
 from hvdgan.state import TrainState, averaged_variables
 
 Metrics = dict[str, tf.Tensor]
+Data = dict[str, tf.Tensor]
 
 
 class OwnedTape(tf.GradientTape):
@@ -46,32 +49,20 @@ class StageStep:
         state: what the step changes.
         stage: whose updates run.
         ranks: over which gradients are averaged.
-        seed: of the run.
-        global_batch_size: images per step over all ranks.
-        ema_decay: of the averaged networks, per step.
+        config: seed, batch, average, accumulation and augmentation are used.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        state: TrainState,
-        stage: Stage,
-        ranks: Ranks,
-        *,
-        seed: int,
-        global_batch_size: int,
-        ema_decay: float,
-    ) -> None:
+    def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
         self.recipe = recipe
         self.state = state
         self.stage = stage
         self.ranks = ranks
-        self.seed = seed
-        self.global_batch_size = global_batch_size
-        self.ema_decay = ema_decay
+        self.config = config
+        self.augments = False
+        """whether some loss that was traced augments what the discriminator sees"""
         self._functions: dict[tuple[str, ...], tf.types.experimental.PolymorphicFunction] = {}
 
-    def __call__(self, step: int, stage_step: int, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+    def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
         """Run one step.
 
         Args:
@@ -80,8 +71,8 @@ class StageStep:
             data: images (B, H, W, C) uint8, and labels (B,) int32 where the data has them.
 
         Returns:
-            Metrics, scalars by <update>/<name>, and for each update whether its gradients were finite on every rank;
-            an update with other gradients changed no weight.
+            Metrics, scalars by <update>/<name>, and for each update whether training may go on: its gradients were
+            finite on every rank, or the loss scale can still be lowered. Other gradients change no weight.
 
         Raises:
             UserError: where trace() was not called, what it raises.
@@ -101,7 +92,7 @@ class StageStep:
         Raises:
             UserError: a loss is no scalar, or does not touch a variable that its update owns.
         """
-        first, last = self.ranks.slice_of(self.global_batch_size)
+        first, last = self.ranks.slice_of(self.config.global_batch_size)
         data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
         if labelled:
             data["labels"] = tf.TensorSpec((last - first,), tf.int32)
@@ -116,114 +107,195 @@ class StageStep:
         key = tuple(update.name for update in due)
         if key not in self._functions:
 
-            def run(step: tf.Tensor, stage_step: tf.Tensor, data: dict[str, tf.Tensor]) -> tuple[Metrics, Metrics]:
+            def run(step: tf.Tensor, stage_step: tf.Tensor, data: Data) -> tuple[Metrics, Metrics]:
                 return self._run(due, step, stage_step, data)
 
             self._functions[key] = tf.function(run, autograph=False)
         return self._functions[key]
 
     def _run(
-        self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: dict[str, tf.Tensor]
+        self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: Data
     ) -> tuple[Metrics, Metrics]:
-        random = Random(self.seed, step, self.ranks.rank, self.ranks.size, self.global_batch_size)
-        images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
-        drawn = self.recipe.draw(random.scoped("draw"))
         metrics: Metrics = {}
-        finite: Metrics = {}
+        may_go_on: Metrics = {}
+        compute = _InTurn(self, due, step, data) if self.config.accumulate == 1 else _InParts(self, step, data)
         for update in due:
-            batch = Batch(images, data.get("labels"), random.scoped(update.name), drawn)
-            # Horovod matches the ranks' tensors by name: no two updates may share one.
-            with tf.name_scope(f"{self.stage.name}/{update.name}"):
-                measured, finite[update.name] = self._update(update, batch, stage_step)
-            metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
+            gradients, measured = compute(update)
+            may_go_on[update.name], more = self._apply(update, gradients, stage_step)
+            metrics.update({f"{update.name}/{name}": value for name, value in {**measured, **more}.items()})
         self._average({name for update in due for name in update.owns}, step)
-        return metrics, finite
+        return metrics, may_go_on
 
-    def _update(self, update: Update, batch: Batch, stage_step: tf.Tensor) -> tuple[Metrics, tf.Tensor]:
-        variables = [v for name in update.owns for v in self.state.networks[name].trainable_variables]
-        where = f"stage {self.stage.name}, update {update.name}"
-        with OwnedTape(watch_accessed_variables=False) as tape:
-            tape.watch([variable.value for variable in variables])
-            loss, measured = update.loss(Nets(self.state.networks, owned=update.owns, training=True), batch)
-            loss = tf.convert_to_tensor(loss)
+    def random(self, step: tf.Tensor, part: "int | tf.Tensor" = 0) -> Random:
+        """The draws of a micro-batch of this rank's slice."""
+        parts = self.config.accumulate
+        return Random(
+            self.config.seed,
+            step,
+            self.ranks.rank * parts + part,
+            self.ranks.size * parts,
+            self.config.global_batch_size,
+        )
+
+    def prepare(self, data: Data, random: Random) -> tuple[Data, Metrics]:
+        """What all updates of a step share: the images as they see them, and the recipe's draws."""
+        images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
+        if self.config.flip:
+            images = flip(images, random.scoped("data"))
+        return {**data, "images": images}, self.recipe.draw(random.scoped("draw"))
+
+    def loss(
+        self, update: Update, data: Data, random: Random, drawn: Metrics, forwards: Forwards | None
+    ) -> tuple[tf.Tensor, Metrics]:
+        """An update's loss, scaled where there is a loss scale, and its metrics, the loss itself among them."""
+
+        def augment(images: tf.Tensor, key: str) -> tf.Tensor:
+            self.augments = True
+            return diff_augment(images, self.config.diff_augment, random.scoped(update.name), key)
+
+        batch = Batch(data["images"], data.get("labels"), random.scoped(update.name), drawn, augment=augment)
+        nets = Nets(self.state.networks, owned=update.owns, training=True, forwards=forwards)
+        loss, measured = update.loss(nets, batch)
+        loss = tf.convert_to_tensor(loss)
         if loss.shape.rank != 0:
             raise UserError(
-                f"{where}: the loss has shape {tuple(loss.shape)}; it must be a scalar, the mean over the batch"
+                f"{self.where(update)}: the loss has shape {tuple(loss.shape)}; it must be a scalar, the mean over the "
+                "batch"
             )
-        try:
-            gradients = self.ranks.reduced_gradients(tape, loss, variables)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
-        # Reduced gradients are the same on every rank, and so is the verdict.
+        loss = tf.cast(loss, tf.float32)
+        if "loss" in measured:
+            raise UserError(f"{self.where(update)}: a metric is named loss, as the loss itself is; rename it")
+        metrics = {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}
+        scale = self.state.loss_scales.get(update.name)
+        return loss if scale is None else loss * scale.value.value, metrics
+
+    def variables(self, update: Update) -> list[keras.Variable]:
+        """What the update computes gradients of."""
+        return [v for name in update.owns for v in self.state.networks[name].trainable_variables]
+
+    def where(self, update: Update) -> str:
+        """The update's place, for messages."""
+        return f"stage {self.stage.name}, update {update.name}"
+
+    def scope(self, update: Update) -> Any:
+        """The name scope of an update: Horovod matches the ranks' tensors by name, and no two updates may share one."""
+        return tf.name_scope(f"{self.stage.name}/{update.name}")
+
+    def _apply(
+        self, update: Update, gradients: Sequence[tf.Tensor], stage_step: tf.Tensor
+    ) -> tuple[tf.Tensor, Metrics]:
+        """Step where the gradients are finite; reduced gradients are the same on every rank, and so is the verdict."""
+        scale = self.state.loss_scales.get(update.name)
+        if scale is not None:
+            gradients = [gradient / scale.value.value for gradient in gradients]
         norm = tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
         finite = tf.math.is_finite(norm)
 
         def apply() -> tf.Tensor:
-            self._apply(update, gradients, norm, stage_step)
+            apply_gradients(
+                self.state,
+                update,
+                gradients,
+                norm,
+                stage_step=stage_step,
+                stage_steps=self.stage.steps,
+                rate_factor=self.config.rate_factor,
+            )
             return tf.constant(True)
 
-        finite = tf.cond(finite, apply, lambda: tf.constant(False))
-        if "loss" in measured:
-            raise UserError(f"{where}: a metric is named loss, as the loss itself is; rename it")
-        return {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}, finite
-
-    def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
-        """One step of each owned network's optimizer, with the update's rate, decays and clipping."""
-        if update.clip_norm is not None:
-            scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
-            gradients = [gradient * scale for gradient in gradients]
-        begin = 0
-        for name in update.owns:
-            optimizer, variables = self.state.optimizers[name], self.state.networks[name].trainable_variables
-            rate = self.state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
-            if rate is not None:
-                optimizer.learning_rate.assign(rate_at(rate, stage_step, self.stage.steps))
-            with _betas(optimizer, update.betas):
-                optimizer.apply(gradients[begin : begin + len(variables)], variables)
-            begin += len(variables)
+        applied = tf.cond(finite, apply, lambda: tf.constant(False))
+        if scale is None:
+            return applied, {}
+        used = tf.identity(scale.value.value)
+        scale.adapt(applied)
+        return applied | (used > 1.0), {"loss_scale": used, "skipped": 1.0 - tf.cast(applied, tf.float32)}
 
     def _average(self, owned: set[str], step: tf.Tensor) -> None:
         # The first weights are noise: the average forgets them sooner (as in TensorFlow's ExponentialMovingAverage).
         done = tf.cast(step, tf.float32)
-        decay = tf.minimum(self.ema_decay, (1.0 + done) / (10.0 + done))
+        decay = tf.minimum(self.config.ema_decay, (1.0 + done) / (10.0 + done))
         for name in sorted(owned & self.state.ema.keys()):
             variables = averaged_variables(self.state.networks[name])
             for average, variable in zip(self.state.ema[name], variables, strict=True):
                 average.value.assign_sub((1.0 - decay) * (average.value - variable.value))
 
 
-def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:
-    """The learning rate at a step of a stage.
+class _InTurn:
+    """The reduced gradients of one update after another, on the whole slice; unchanged networks run once for all."""
 
-    Args:
-        rate: constant, or a schedule.
-        stage_step: scalar int64, from 0.
-        steps: of the stage.
+    def __init__(self, step: StageStep, due: Sequence[Update], number: tf.Tensor, data: Data) -> None:
+        self._step = step
+        self._random = step.random(number)
+        self._data, self._drawn = step.prepare(data, self._random)
+        self._forwards = Forwards()
+        # All are open from the start: a later update may differentiate what an earlier one has computed.
+        self._tapes = {update.name: OwnedTape(watch_accessed_variables=False) for update in due}
+        for update in due:
+            with self._tapes[update.name] as tape:
+                tape.watch([variable.value for variable in step.variables(update)])
 
-    Returns:
-        Scalar float32.
-    """
-    if not isinstance(rate, LearningRate):
-        return tf.constant(rate, tf.float32)
-    done = tf.cast(stage_step, tf.float32)
-    warmup = float(rate.warmup_steps)
-    # The last step has the final rate.
-    left = 1.0 - tf.clip_by_value((done - warmup) / max(steps - 1 - warmup, 1.0), 0.0, 1.0)
-    if rate.decay == "cosine":
-        left = 0.5 * (1.0 - tf.cos(math.pi * left))
-    value = rate.peak if rate.decay == "constant" else rate.final + (rate.peak - rate.final) * left
-    return value * tf.minimum(1.0, (done + 1.0) / (warmup + 1.0))
+    def __call__(self, update: Update) -> tuple[list[tf.Tensor], Metrics]:
+        step = self._step
+        with step.scope(update):
+            with self._forwards.recorded(list(self._tapes.values())):
+                loss, metrics = step.loss(update, self._data, self._random, self._drawn, self._forwards)
+            try:
+                gradients = step.ranks.reduced_gradients(self._tapes.pop(update.name), loss, step.variables(update))
+            except UserError as error:
+                raise UserError(f"{step.where(update)}: {error}") from None
+        for name in update.owns:
+            self._forwards.forget(name)
+        return gradients, metrics
 
 
-@contextlib.contextmanager
-def _betas(optimizer: keras.optimizers.Optimizer, betas: tuple[float, float] | None) -> Iterator[None]:
-    """Let an optimizer be traced with other decays: Keras reads them as Python numbers while the step is traced."""
-    if betas is None:
-        yield
-        return
-    own = optimizer.beta_1, optimizer.beta_2
-    optimizer.beta_1, optimizer.beta_2 = betas
-    try:
-        yield
-    finally:
-        optimizer.beta_1, optimizer.beta_2 = own
+class _InParts:
+    """The reduced gradients of an update from micro-batches, one in memory at a time, and one reduction for all."""
+
+    def __init__(self, step: StageStep, number: tf.Tensor, data: Data) -> None:
+        self._step = step
+        self._number = number
+        parts = step.config.accumulate
+        self._data = {name: tf.reshape(value, (parts, -1, *value.shape[1:])) for name, value in data.items()}
+
+    def __call__(self, update: Update) -> tuple[list[tf.Tensor], Metrics]:
+        step, parts = self._step, self._step.config.accumulate
+        part_spec = tf.TensorSpec((), tf.int32)
+        # A function of its own: its outputs, which the loop must know beforehand, are known before the loop is made.
+        one = tf.function(lambda part: self._one(update, part), autograph=False)
+        shapes = one.get_concrete_function(part_spec).structured_outputs
+        zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), shapes)
+
+        def add(part: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
+            return part + 1, tf.nest.map_structure(lambda total, value: total + value / parts, sums, one(part))
+
+        first = tf.constant(0)
+        _, (gradients, metrics) = tf.while_loop(
+            lambda part, _: part < parts, add, (first, zeros), parallel_iterations=1, maximum_iterations=parts
+        )
+        with step.scope(update):
+            tape = _accumulated(gradients)
+            return step.ranks.reduced_gradients(tape, tf.constant(0.0), step.variables(update)), metrics
+
+    def _one(self, update: Update, part: tf.Tensor) -> tuple[list[tf.Tensor], Metrics]:
+        step = self._step
+        random = step.random(self._number, part)
+        data, drawn = step.prepare({name: value[part] for name, value in self._data.items()}, random)
+        variables = step.variables(update)
+        with step.scope(update), OwnedTape(watch_accessed_variables=False) as tape:
+            tape.watch([variable.value for variable in variables])
+            loss, metrics = step.loss(update, data, random, drawn, None)
+        try:
+            gradients = tape.gradient(loss, [variable.value for variable in variables])
+        except UserError as error:
+            raise UserError(f"{step.where(update)}: {error}") from None
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], metrics
+
+
+def _accumulated(gradients: list[tf.Tensor]) -> tf.GradientTape:
+    """A tape whose gradient() is what micro-batches have added up: Horovod's tape reduces what a tape returns."""
+
+    class Accumulated(tf.GradientTape):
+        def gradient(self, *_: Any, **__: Any) -> list[tf.Tensor]:
+            return gradients
+
+    return Accumulated()

@@ -23,15 +23,7 @@ def tiny_run(
 
 def stage_step(run: Run, stage: int = 0) -> StageStep:
     """The step of one of its stages."""
-    return StageStep(
-        run.recipe,
-        run.state,
-        run.schedule.stages[stage],
-        run.ranks,
-        seed=run.config.seed,
-        global_batch_size=run.config.global_batch_size,
-        ema_decay=run.config.ema_decay,
-    )
+    return StageStep(run.recipe, run.state, run.schedule.stages[stage], run.ranks, run.config)
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:

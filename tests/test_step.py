@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.apply import rate_at
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
 from hvdgan.stages import LearningRate, Stage, Update
-from hvdgan.step import StageStep, rate_at
+from hvdgan.step import StageStep
 from tiny import Exploding, Labelled, Staged, Tiny, TinyOptions, Untouched, Vector
 
 
@@ -146,9 +147,7 @@ def test_an_update_without_a_rate_goes_back_to_the_optimizers_own():
     run = _with_update(learning_rate=0.02)
     stage_step(run)(0, 0, data_of(run))
     assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.02)
-    plain = StageStep(
-        run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, seed=0, global_batch_size=16, ema_decay=0.0
-    )
+    plain = StageStep(run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, run.config)
     plain(1, 0, data_of(run))
     assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.001)
 

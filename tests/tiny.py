@@ -37,12 +37,13 @@ class Tiny(Recipe):
         norm = [layers.BatchNormalization()] if self.options.norm == "batch" else []
         generator = keras.Sequential(
             [keras.Input((8,)), layers.Dense(16), *norm, layers.ReLU(), layers.Dense(math.prod(pixels))]
-            + [layers.Activation("tanh"), layers.Reshape(pixels)],
+            + [layers.Activation("tanh", dtype="float32"), layers.Reshape(pixels, dtype="float32")],
             name="generator",
         )
         norm = [layers.BatchNormalization()] if self.options.norm == "batch" else []
         discriminator = keras.Sequential(
-            [keras.Input(pixels), layers.Flatten(), layers.Dense(16), *norm, layers.LeakyReLU(0.2), layers.Dense(1)],
+            [keras.Input(pixels), layers.Flatten(), layers.Dense(16), *norm, layers.LeakyReLU(0.2)]
+            + [layers.Dense(1, dtype="float32")],
             name="discriminator",
         )
         return {"generator": generator, "discriminator": discriminator}

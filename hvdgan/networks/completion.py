@@ -19,15 +19,16 @@ def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Mode
         nf: width of the first layer; 64 in the paper.
 
     Returns:
-        A model [(B, H, W, channels) images without the holes, (B, H, W, 1) mask] -> (B, H, W, channels) in [-1, 1].
+        A model [(B, H, W, channels) images, (B, H, W, 1) mask] -> (B, H, W, channels) in [-1, 1]; what the images hold
+        inside the mask, where it is 1, is not looked at.
 
     Raises:
         UserError: image_size is not one of those.
     """
     _check_size(image_size)
-    masked = keras.Input((image_size, image_size, channels), name="masked")
+    images = keras.Input((image_size, image_size, channels), name="images")
     mask = keras.Input((image_size, image_size, 1), name="mask")
-    x = layers.Concatenate(name="masked_and_mask")([masked, mask])
+    x = layers.Concatenate(name="masked_and_mask")([images * (1.0 - mask), mask])
     x = _conv(x, nf, kernel=5, name="full")  # (B, H, W, nf)
     x = _conv(x, 2 * nf, strides=2, name="half_1")  # (B, H / 2, W / 2, 2 nf)
     x = _conv(x, 2 * nf, name="half_2")
@@ -44,7 +45,7 @@ def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Mode
     x = _deconv(x, nf, name="full_2")  # (B, H, W, nf)
     x = _conv(x, max(nf // 2, 1), name="full_3")
     x = layers.Conv2D(channels, 3, padding="same", name="to_image")(x)
-    return keras.Model([masked, mask], layers.Activation("tanh", dtype="float32", name="images")(x), name="completion")
+    return keras.Model([images, mask], layers.Activation("tanh", dtype="float32", name="filled")(x), name="completion")
 
 
 def context_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model:

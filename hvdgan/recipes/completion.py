@@ -124,7 +124,7 @@ class Completion(Recipe):
         return tf.concat([masked, filled, batch.images], axis=2)[:32]
 
     def _output(self, nets: Any, batch: Batch) -> tf.Tensor:
-        return nets.completion([batch.images * (1.0 - batch.mask), batch.mask])
+        return nets.completion([batch.images, batch.mask])
 
     def _fill(self, batch: Batch, output: tf.Tensor) -> tf.Tensor:
         return batch.images * (1.0 - batch.mask) + output * batch.mask

@@ -1,0 +1,60 @@
+"""--accumulate: micro-batches one after another are the whole batch at once."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import data_of, stage_step, tiny_run, values_of
+from hvdgan.errors import UserError
+from tiny import Labelled, Staged, Tiny, TinyOptions, Untouched
+
+
+def trained(recipe=Tiny, steps=5, **settings):
+    run = tiny_run(recipe, options=TinyOptions(steps=20), **settings)
+    step = stage_step(run, len(run.schedule.stages) - 1)
+    for number in range(steps):
+        metrics, _ = step(number, number, data_of(run, number))
+    return values_of(run), {name: float(value) for name, value in metrics.items()}
+
+
+@pytest.mark.parametrize("parts", [2, 4, 16])
+@pytest.mark.parametrize("recipe", [Tiny, Staged])
+def test_micro_batches_equal_the_whole_batch(recipe, parts):
+    whole, metrics = trained(recipe)
+    cut, cut_metrics = trained(recipe, accumulate=parts)
+    for name, value in whole.items():
+        assert np.linalg.norm(cut[name] - value) <= 1e-4 * np.linalg.norm(value) + 1e-7, name
+    assert cut_metrics == pytest.approx(metrics, rel=1e-4)
+
+
+def test_labels_and_flips_go_with_their_images():
+    run = tiny_run(Labelled, accumulate=4, flip=True)
+    labels = run.source.labels[:16]
+    metrics, _ = stage_step(run)(0, 0, {**data_of(run), "labels": tf.constant(labels)})
+    assert float(metrics["judge/label"]) == pytest.approx(labels.mean())
+
+
+def test_statistics_move_with_each_micro_batch():
+    """A BatchNorm layer with momentum 0.99 that has seen four micro-batches is four steps from its first value."""
+    once, _ = trained(Norm, steps=1)
+    four, _ = trained(Norm, steps=1, accumulate=4)
+    name = next(name for name in once if name.startswith("networks/generator") and "moving_variance" in name)
+    assert np.abs(once[name] - 1).max() <= 0.0101 * max(1, np.abs(1 - once[name]).max() / 0.01)
+    assert np.abs(four[name] - 1).max() > 2 * np.abs(once[name] - 1).max()
+
+
+class Norm(Tiny):
+    """Tiny with BatchNorm."""
+
+    def __init__(self, options, data):
+        super().__init__(TinyOptions(steps=options.steps, norm="batch"), data)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    with pytest.raises(UserError, match="--accumulate 3: a rank's 16 images of each global batch of 16"):
+        tiny_run(accumulate=3)
+
+
+def test_a_mistake_in_a_loss_is_named_as_without_it():
+    with pytest.raises(UserError, match="update fool: the loss does not depend on generator/dense"):
+        tiny_run(Untouched, accumulate=2)

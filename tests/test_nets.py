@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import nets
+from hvdgan.recipes.completion import Completion, CompletionOptions
+from hvdgan.stages import Stage
+from tiny import Tiny, TinyOptions
+
+
+def calls_while_tracing(monkeypatch, recipe, options, **settings):
+    """The names of the networks that are run when the last stage is traced."""
+    run = tiny_run(recipe, options, **settings)
+    called = []
+    plain = nets.Nets._run
+    monkeypatch.setattr(nets.Nets, "_run", lambda self, name, inputs: called.append(name) or plain(self, name, inputs))
+    step = stage_step(run, len(run.schedule.stages) - 1)
+    step.trace(run.source.image_size, 1, labelled=False)
+    return called
+
+
+def test_an_alternating_stage_runs_the_generator_once(monkeypatch):
+    called = calls_while_tracing(monkeypatch, Tiny, TinyOptions(norm="batch"))
+    assert sorted(called) == ["discriminator"] * 3 + ["generator"]
+
+
+def test_so_does_the_joint_stage_of_completion(monkeypatch):
+    called = calls_while_tracing(monkeypatch, Completion, CompletionOptions(nf=2), image_size=32)
+    assert called.count("completion") == 1
+
+
+class GeneratorFirst(Tiny):
+    """The generator has changed when the discriminator looks at it."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        return [Stage("adversarial", 4, stage.updates[::-1])]
+
+
+def test_a_network_that_has_changed_runs_again(monkeypatch):
+    assert calls_while_tracing(monkeypatch, GeneratorFirst, TinyOptions()).count("generator") == 2
+
+
+class OtherLatents(Tiny):
+    """The generator's update has latents of its own."""
+
+    def fool(self, nets, batch):
+        latents = batch.random.normal("latents", (8,))
+        return tf.reduce_mean(tf.nn.softplus(-nets.discriminator(nets.generator(latents)))), {}
+
+
+def test_other_inputs_run_again(monkeypatch):
+    assert calls_while_tracing(monkeypatch, OtherLatents, TinyOptions()).count("generator") == 2
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_sharing_changes_no_bit(monkeypatch, norm):
+    """Weights, slots, averages and BatchNorm's statistics after three steps, with and without it."""
+
+    def trained():
+        run = tiny_run(options=TinyOptions(norm=norm))
+        step = stage_step(run)
+        for number in range(3):
+            step(number, number, data_of(run, number))
+        return values_of(run)
+
+    shared = trained()
+    monkeypatch.setattr(nets.Forwards, "find", lambda *_: None)
+    apart = trained()
+    for name, value in apart.items():
+        np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+    if norm == "batch":
+        assert any("moving_mean" in name for name in shared)
+
+
+class Penalised(Tiny):
+    """The generator's update differentiates the generator itself, as a path-length penalty does."""
+
+    def fool(self, nets, batch):
+        with tf.GradientTape() as tape:
+            tape.watch(batch.latents)
+            images = nets.generator(batch.latents)
+        slopes = tape.gradient(images, batch.latents)
+        loss = tf.reduce_mean(tf.nn.softplus(-nets.discriminator(images)))
+        return loss + tf.reduce_mean(tf.square(slopes)), {"slope": tf.reduce_mean(tf.abs(slopes))}
+
+
+def test_a_tape_inside_a_loss_sees_the_call_it_differentiates():
+    run = tiny_run(Penalised)
+    before = values_of(run)
+    metrics, _ = stage_step(run)(0, 0, data_of(run))
+    assert float(metrics["fool/slope"]) > 0
+    assert any("/generator/" in name for name in changed(before, values_of(run)))
