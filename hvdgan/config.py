@@ -94,6 +94,8 @@ class Config:
     """how learning rates grow with the global batch: not at all, with its ratio to the base batch, or the root of it"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
     """global batch for which the learning rates are meant; used by --lr-scaling"""
+    holdout: Annotated[Decay | None, _DATA] = None
+    """part of the images kept out of training and evaluated; default: 0.05 where the recipe evaluates, else 0"""
     flip: Annotated[bool, _DATA] = False
     """mirror half of the images left to right, other ones at each step"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=_kinds, n_tokens=1)] = ()
@@ -105,6 +107,8 @@ class Config:
     """steps between two lines of metrics"""
     sample_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two sample grids; 0: only at the end"""
+    eval_every: Annotated[CountOrNever, _OUTPUT] = 500
+    """steps between two evaluations on the images held out; 0: only at the end"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two checkpoints; 0: only at the end"""
 

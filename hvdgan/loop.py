@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,10 +13,13 @@ from hvdgan import __version__
 from hvdgan.data import Batches, refuse_if_too_many
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
-from hvdgan.metrics import Record, Window
-from hvdgan.resume import claim, save
+from hvdgan.evaluation import Evaluator
+from hvdgan.metrics import Record, Window, merge_states
+from hvdgan.plateau import Watch
+from hvdgan.resume import Found, claim, save
 from hvdgan.run import Run, describe
 from hvdgan.samples import Sampler, save_grid
+from hvdgan.stages import Position
 from hvdgan.step import StageStep
 
 
@@ -30,7 +34,7 @@ def train(run: Run, resume: str) -> None:
         UserError: the run folder cannot be used as resume says.
         RunError: a checkpoint cannot be read or written, the data fails, or the training diverged.
     """
-    start_step = _restore(run, resume)
+    start_step, progress = _restore(run, resume)
     try:
         record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=start_step, total_steps=run.last_step)
     except OSError as error:
@@ -38,7 +42,7 @@ def train(run: Run, resume: str) -> None:
     try:
         _announce(run, record, start_step)
         if start_step < run.last_step:
-            _Loop(run, record).steps(start_step)
+            _Loop(run, record, progress).steps(start_step)
     except (RunError, OSError, tf.errors.OpError) as error:
         failure = _as_run_error(run, error)
         record.say(f"stopped: {failure}")
@@ -49,23 +53,28 @@ def train(run: Run, resume: str) -> None:
         record.close()
 
 
-def _restore(run: Run, resume: str) -> int:
-    """Restore on rank 0, and give all ranks what it has; returns the steps done."""
+def _restore(run: Run, resume: str) -> tuple[int, dict[str, Any]]:
+    """Restore on rank 0, and give all ranks what it has: the steps done, and the loop's progress."""
     ranks, state = run.ranks, run.state
-    statistics: list[np.ndarray | None] = [None]
+    found = Found()
 
-    def work() -> dict[str, int]:
-        step, statistics[0] = claim(run, resume)
-        return {"step": step, "ranks": 1 if statistics[0] is None else len(statistics[0])}
+    def work() -> dict[str, Any]:
+        nonlocal found
+        found = claim(run, resume)
+        saved_by = 1 if found.statistics is None else len(found.statistics)
+        return {"step": found.step, "saved_by": saved_by, "progress": found.progress}
 
     restored = ranks.from_root(work, "restore")
+    run.schedule.ended.update({int(index): steps for index, steps in restored["progress"].get("ended", {}).items()})
     ranks.broadcast(list(state.tensors().values()))
-    if restored["ranks"] == ranks.size > 1:
+    if restored["saved_by"] == ranks.size > 1:
         # With as many ranks as before each goes on with its own; with more or fewer all go on with the means.
         mine = state.read_statistics()
         empty = np.zeros((ranks.size, len(mine)), np.float32)
-        state.write_statistics(ranks.broadcast_array(empty if statistics[0] is None else statistics[0])[ranks.rank])
-    return restored["step"]
+        state.write_statistics(
+            ranks.broadcast_array(empty if found.statistics is None else found.statistics)[ranks.rank]
+        )
+    return restored["step"], restored["progress"]
 
 
 def _as_run_error(run: Run, error: Exception) -> Exception:
@@ -94,64 +103,123 @@ def _announce(run: Run, record: Record, start_step: int) -> None:
 
 
 class _Loop:
-    """The steps of a run and what happens between them."""
+    """The steps of a run and what happens between them.
 
-    def __init__(self, run: Run, record: Record) -> None:
+    Args:
+        run: built and restored.
+        record: of what happens.
+        progress: what progress() returned before the run was interrupted; empty at its start.
+    """
+
+    def __init__(self, run: Run, record: Record, progress: dict[str, Any]) -> None:
         self.run = run
         self.record = record
-        self.window = Window()
-        self.bad_files: dict[str, str] = {}
+        self.bad_files: dict[str, str] = dict(progress.get("bad_files", {}))
+        mine = self._own_part(progress.get("ranks", []))
+        self.window = Window(mine.get("window"))
+        self._saved_watch = mine.get("watch")
+        self.watch: Watch | None = None
         self.sampler = Sampler(run.recipe, run.state, run.source, run.config.seed) if run.ranks.is_root else None
+        self.evaluator = None
+        if run.held_out:
+            self.evaluator = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)
 
     def steps(self, start_step: int) -> None:
         """All steps from start_step to the run's last."""
         run = self.run
         if self.sampler:
             save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
-        index = -1
+        index, step = -1, start_step
         with self._batches(start_step) as batches:
-            for step in range(start_step, run.last_step):
+            while step < run.last_step:
                 at = run.schedule.at(step)
                 if index != at.index:
                     index = at.index
-                    run.ranks.agree({"stage": at.stage.name, "step": step}, "the stage")
-                    if at.stage.reset_optimizers and at.stage_step == 0:
-                        run.state.reset_optimizers(run.recipe, at.stage.owns)
+                    self._begin(at, step)
                 self._step(run.steps[index], batches, step, at.stage_step)
                 self.record.advance(at.stage.name)
-                self._between(batches, step + 1)
+                step += 1
+                if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks):
+                    self._end_early(at)
+                self._between(batches, step)
         self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
+
+    def _begin(self, at: Position, step: int) -> None:
+        """Enter a stage, or go on in the middle of it."""
+        run = self.run
+        run.ranks.agree({"stage": at.stage.name, "step": step}, "the stage")
+        if at.stage.reset_optimizers and at.stage_step == 0:
+            run.state.reset_optimizers(run.recipe, at.stage.owns)
+        saved = self._saved_watch if at.stage_step else None
+        self.watch = Watch(at.stage.until, saved) if at.stage.until else None
+
+    def _end_early(self, at: Position) -> None:
+        if at.stage_step + 1 == at.stage.steps or at.stage.until is None:
+            return
+        self.run.schedule.ended[at.index] = at.stage_step + 1
+        self.record.say(
+            f"stage {at.stage.name} ends after {at.stage_step + 1} of {at.stage.steps} steps: {at.stage.until.metric} "
+            f"no longer gets better; this run ends at step {self.run.last_step}"
+        )
 
     def _step(self, stage_step: StageStep, batches: Batches, step: int, step_of_stage: int) -> None:
         begin = time.perf_counter()
         data = next(batches)
         arrived = time.perf_counter()
-        metrics, finite = stage_step(step, step_of_stage, data)
+        metrics, may_go_on = stage_step(step, step_of_stage, data)
         # Reading the verdict waits for the step to end, which makes step_seconds true.
-        bad = [update for update, verdict in finite.items() if not verdict.numpy()]
+        bad = [update for update, verdict in may_go_on.items() if not verdict.numpy()]
         if bad:
             raise RunError(
                 f"step {step}, stage {stage_step.stage.name}, update {bad[0]}: the gradients are not finite; no rank "
                 "has applied them; lower the learning rate, or look at the data; the last checkpoint is intact"
             )
         end = time.perf_counter()
-        self.window.add(metrics, wait_seconds=arrived - begin, step_seconds=end - begin)
+        self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
+        if self.watch:
+            self.watch.add(metrics)
 
     def _between(self, batches: Batches, done: int) -> None:
-        """Log, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
+        """Log, evaluate, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
         run, config = self.run, self.run.config
         sample, write = self._is_time(done, config.sample_every), self._is_time(done, config.checkpoint_every)
+        evaluate = self.evaluator is not None and self._is_time(done, config.eval_every)
         if self._is_time(done, config.log_every):
             self._log(batches, done)
-        if not (sample or write):
+        if not (sample or evaluate or write):
             return
         # BatchNorm's statistics are each rank's own; whoever looks at the networks sees their means.
         statistics = run.ranks.stack(run.state.read_statistics())
-        if sample and self.sampler:
-            with run.state.with_statistics(statistics):
+        with run.state.with_statistics(statistics):
+            if evaluate:
+                self._evaluate(done)
+            if sample and self.sampler:
                 save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
-            run.ranks.from_root(lambda: save(run, done, statistics), "save")
+            progress = self._progress()
+            run.ranks.from_root(lambda: save(run, done, statistics, progress), "save")
+
+    def _evaluate(self, done: int) -> None:
+        assert self.evaluator is not None
+        at = self.run.schedule.at(done - 1)
+        self.record.write_evaluation(done, at.stage.name, at.stage_step + 1, self.evaluator())
+
+    def _progress(self) -> dict[str, Any]:
+        """What a resumed loop needs beside the tensors; every rank calls it."""
+        mine = {"window": self.window.state(), "watch": self.watch and self.watch.state()}
+        everyones = self.run.ranks.gather(mine, "progress")
+        return {"ended": self.run.schedule.ended, "bad_files": self.bad_files, "ranks": everyones}
+
+    def _own_part(self, everyones: list[dict[str, Any]]) -> dict[str, Any]:
+        """What this rank was in the middle of; the mean of all where there were more or fewer ranks."""
+        if not everyones:
+            return {}
+        if len(everyones) == self.run.ranks.size:
+            return everyones[self.run.ranks.rank]
+        watch = everyones[0]["watch"]
+        if watch:
+            watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones])}
+        return {"window": merge_states([each["window"] for each in everyones]), "watch": watch}
 
     def _is_time(self, done: int, every: int) -> bool:
         return done == self.run.last_step or (every > 0 and done % every == 0)

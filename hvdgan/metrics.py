@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +64,7 @@ class Record:
         """
         if not self._is_root:
             return
-        record = {"step": step, "stage": stage, "stage_step": stage_step, **values}
-        # JSON has no NaN.
-        finite = {
-            name: value if not isinstance(value, float) or math.isfinite(value) else None
-            for name, value in record.items()
-        }
-        self._jsonl.write(json.dumps(finite) + "\n")
-        self._jsonl.flush()
-        with self._events.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
+        self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
         losses = " ".join(f"{name} {value:.4g}" for name, value in values.items() if name.endswith("/loss"))
         rate = values["images_per_sec"]
         if self._bar.disable:
@@ -81,6 +72,33 @@ class Record:
             self.say(f"step {step}/{self._bar.total} {stage} {losses} {rate:.1f} images/s, {left} left")
         else:
             self._bar.set_postfix_str(f"{losses} {rate:.1f} images/s")
+
+    def write_evaluation(self, step: int, stage: str, stage_step: int, values: dict[str, float]) -> None:
+        """Metrics of the held-out images, after so many steps.
+
+        Args:
+            step: steps done so far.
+            stage: the name of the stage they are in.
+            stage_step: steps of the stage done so far.
+            values: by name.
+        """
+        if not self._is_root:
+            return
+        self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
+        self.say(f"step {step} held out: {' '.join(f'{name} {value:.4g}' for name, value in values.items())}")
+
+    def _append(self, record: dict[str, Any]) -> None:
+        # JSON has no NaN.
+        finite = {
+            name: value if not isinstance(value, float) or math.isfinite(value) else None
+            for name, value in record.items()
+        }
+        self._jsonl.write(json.dumps(finite) + "\n")
+        self._jsonl.flush()
+        with self._events.as_default(step=record["step"]):
+            for name, value in record.items():
+                if name not in ("step", "stage", "stage_step"):
+                    tf.summary.scalar(name, value)
 
     def close(self) -> None:
         """Finish the files."""
@@ -92,30 +110,45 @@ class Record:
 
 
 class Window:
-    """Averages over the steps since the last record; metrics stay on their device until then."""
+    """Sums over the steps since the last record; metrics stay on their device until somebody asks.
 
-    def __init__(self) -> None:
-        self._metrics: dict[str, list[tf.Tensor]] = {}
-        self._wait_seconds = 0.0
-        self._step_seconds = 0.0
-        self._steps = 0
+    Args:
+        state: what state() returned, to go on from there.
+    """
 
-    def add(self, metrics: dict[str, tf.Tensor], *, wait_seconds: float, step_seconds: float) -> None:
-        """One step: its metrics, the time it waited for data, and the time it took, waiting included."""
-        for name, value in metrics.items():
-            self._metrics.setdefault(name, []).append(value)
-        self._wait_seconds += wait_seconds
-        self._step_seconds += step_seconds
-        self._steps += 1
+    def __init__(self, state: dict[str, list[float]] | None = None) -> None:
+        self._waiting: list[dict[str, tf.Tensor | float]] = []
+        self._sums = {name: (total, int(count)) for name, (total, count) in (state or {}).items()}
+
+    def add(self, values: dict[str, tf.Tensor | float]) -> None:
+        """One step's values by name; a step need not have all of them."""
+        self._waiting.append(values)
 
     def means(self) -> dict[str, float]:
-        """The means over the steps added, of which there is at least one."""
-        values = {name: float(tf.reduce_mean(tf.stack(steps))) for name, steps in sorted(self._metrics.items())}
-        times = {
-            "step_seconds": self._step_seconds / self._steps,
-            "wait_seconds": self._wait_seconds / self._steps,
-        }
-        return {**times, **values}
+        """The mean of each name over the steps that had it."""
+        return {name: total / count for name, (total, count) in sorted(self._read().items())}
+
+    def state(self) -> dict[str, list[float]]:
+        """For each name its sum and count, expressible in JSON."""
+        return {name: [total, count] for name, (total, count) in self._read().items()}
+
+    def _read(self) -> dict[str, tuple[float, int]]:
+        # One by one and in order: the sums have the same bits wherever a checkpoint has read them in between.
+        for values in self._waiting:
+            for name, value in values.items():
+                total, count = self._sums.get(name, (0.0, 0))
+                self._sums[name] = total + float(value), count + 1
+        self._waiting = []
+        return self._sums
+
+
+def merge_states(states: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """One window's state for any rank, from those of other ranks: the means over them."""
+    names = {name for state in states for name in state}
+    return {
+        name: [sum(state[name][place] for state in states if name in state) / len(states) for place in (0, 1)]
+        for name in sorted(names)
+    }
 
 
 def _drop_after(path: Path, step: int) -> None:

@@ -108,7 +108,12 @@ class Recipe:
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Metrics of held-out images by name, (B,) each, one number per image; networks as in sample()."""
-        return {}
+        raise NotImplementedError
+
+    @classmethod
+    def evaluates(cls) -> bool:
+        """Whether the recipe has metrics of held-out images."""
+        return cls.evaluate is not Recipe.evaluate
 
 
 def load_recipe(name: str) -> type[Recipe]:

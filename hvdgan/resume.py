@@ -1,5 +1,6 @@
 """Where a run goes on: what a run folder holds, and whether it may be continued with these settings."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,29 @@ from hvdgan.run import Run
 # What may differ between a run and its resumption without changing what is computed.
 # The data may be spelt otherwise or have moved: its fingerprint is compared.
 _MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels"}
-_MAY_CHANGE |= {"log_every", "sample_every", "checkpoint_every"}
+_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "checkpoint_every"}
 
 
-def claim(run: Run, resume: str) -> tuple[int, np.ndarray | None]:
+@dataclasses.dataclass
+class Found:
+    """Where a run goes on.
+
+    step: steps done.
+    statistics: (size, n) float32, those of each rank, where the checkpoint has them.
+    progress: what else a loop was in the middle of, as it was given to save().
+    """
+
+    step: int = 0
+    statistics: np.ndarray | None = None
+    progress: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def claim(run: Run, resume: str) -> Found:
     """Take the run folder and restore what it or a named checkpoint holds; rank 0 alone calls it.
 
     Args:
         run: its variables receive the values.
         resume: "auto", "never" or a checkpoint's folder.
-
-    Returns:
-        The number of steps done, and the statistics of each rank, (size, n), where the checkpoint has them.
 
     Raises:
         UserError: the folder or the checkpoint cannot serve this run.
@@ -33,21 +45,23 @@ def claim(run: Run, resume: str) -> tuple[int, np.ndarray | None]:
     """
     try:
         found = _find(run, resume)
-        step, statistics = 0, None
+        state = Found()
         if found is not None:
             manifest = checkpoint.read_manifest(found)
             _check_same_settings(run, found, manifest["config"])
             _check_same_data(run, found, manifest["data"])
             statistics = checkpoint.restore(found, manifest, run.state.tensors())
-            step = manifest["step"]
+            state = Found(manifest["step"], statistics, manifest.get("progress", {}))
+            run.schedule.ended.update({int(index): steps for index, steps in state.progress.get("ended", {}).items()})
         elif run.config_path.is_file():
             _check_same_settings(run, run.config_path, read_json(run.config_path))
-        if step < run.last_step:
+        if state.step < run.last_step:
             _write_settings(run)
         if found is not None and found.parent.resolve() != run.checkpoints.resolve():
             # From now on this folder stands by itself, also if the run ends before its first checkpoint is due.
-            save(run, step, run.state.read_statistics()[None] if statistics is None else statistics)
-        return step, statistics
+            statistics = run.state.read_statistics()[None] if state.statistics is None else state.statistics
+            save(run, state.step, statistics, state.progress)
+        return state
     except OSError as error:
         raise UserError(f"--run-dir {run.run_dir}, --resume {resume}: {error}") from error
 
@@ -105,13 +119,14 @@ def _check_same_data(run: Run, found: Path, before: dict[str, Any]) -> None:
         )
 
 
-def save(run: Run, step: int, statistics: np.ndarray) -> None:
+def save(run: Run, step: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
     """Write a checkpoint after `step` steps; rank 0 alone calls it.
 
     Args:
         run: its variables are written.
         step: steps done so far, >= 1.
         statistics: (size, n) float32, those of each rank.
+        progress: what the loop needs to go on, expressible in JSON.
 
     Raises:
         RunError: it cannot be written.
@@ -130,6 +145,7 @@ def save(run: Run, step: int, statistics: np.ndarray) -> None:
         "seed": run.config.seed,
         "ranks": run.ranks.size,
         "config": run.settings(),
+        "progress": progress,
     }
     with run.state.with_statistics(statistics):
         checkpoint.save(run.checkpoints, step, run.state.tensors(), statistics, facts)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hvdgan import checkpoint
 from hvdgan.config import Config, DataSpec, to_json
-from hvdgan.data import Source, open_source
+from hvdgan.data import Source, hold_out, open_source
 from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
 from hvdgan.layers import synchronise_batch_norm
@@ -28,6 +28,7 @@ class Run:
     config: Config
     recipe: Recipe
     source: Source
+    held_out: Source | None
     ranks: Ranks
     state: TrainState
     schedule: Schedule
@@ -73,7 +74,8 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
-    source = open_source(config)
+    everything = open_source(config)
+    source, held_out = hold_out(everything, _holdout(config, recipe_class))
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
@@ -98,7 +100,13 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
     if config.diff_augment and not any(step.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
-    return Run(config, recipe, source, ranks, state, schedule, steps)
+    return Run(config, recipe, source, held_out, ranks, state, schedule, steps)
+
+
+def _holdout(config: Config, recipe: type[Recipe]) -> float:
+    if config.holdout and not recipe.evaluates():
+        raise UserError(f"--holdout {config.holdout:g}: the recipe has no evaluate(); leave the flag out")
+    return (0.05 if recipe.evaluates() else 0.0) if config.holdout is None else config.holdout
 
 
 def _check_batch(config: Config, ranks: Ranks) -> None:
@@ -130,7 +138,8 @@ def describe(run: Run) -> str:
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
     source = run.source
-    lines.append(f"data: {source.name}, {len(source):,} images of {source.channels} channel(s)")
+    held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
+    lines.append(f"data: {source.name}, {len(source):,} images of {source.channels} channel(s){held}")
     return "\n".join(lines)
 
 

@@ -60,6 +60,25 @@ class Update:
 
 
 @dataclasses.dataclass(frozen=True)
+class Plateau:
+    """End a stage early where a metric no longer gets better.
+
+    Args:
+        metric: as it is logged, <update>/<name>; its mean over `window` steps and all ranks is what counts.
+        window: steps.
+        patience: so many windows in a row without a better mean end the stage.
+        min_delta: >= 0, by how much a mean must be better than the best.
+        mode: whether smaller or larger is better.
+    """
+
+    metric: str
+    window: int = 100
+    patience: int = 10
+    min_delta: float = 0.0
+    mode: Literal["min", "max"] = "min"
+
+
+@dataclasses.dataclass(frozen=True)
 class Stage:
     """A number of steps, each of which runs the same updates in order.
 
@@ -69,12 +88,14 @@ class Stage:
         updates: what each step runs.
         reset_optimizers: forget the slots and the iteration count of all owned networks when the stage begins; without
             it they carry over from the stage before.
+        until: end before `steps` where this says so.
     """
 
     name: str
     steps: int
     updates: Sequence[Update]
     reset_optimizers: bool = False
+    until: Plateau | None = None
 
     @property
     def owns(self) -> list[str]:
@@ -111,7 +132,16 @@ class Schedule:
     def __init__(self, stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> None:
         _check(stages, set(networks))
         self.stages = tuple(stages) if choice is None else _choose(stages, choice)
-        self.total_steps = sum(stage.steps for stage in self.stages)
+        self.ended: dict[int, int] = {}
+        """steps after which a stage, by its index, has ended early"""
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all stages."""
+        return sum(self._steps(index) for index in range(len(self.stages)))
+
+    def _steps(self, index: int) -> int:
+        return self.ended.get(index, self.stages[index].steps)
 
     def at(self, step: int) -> Position:
         """The position of a global step, 0 <= step < total_steps.
@@ -121,9 +151,9 @@ class Schedule:
         """
         begin = 0
         for index, stage in enumerate(self.stages):
-            if begin <= step < begin + stage.steps:
+            if begin <= step < begin + self._steps(index):
                 return Position(index, stage, step - begin)
-            begin += stage.steps
+            begin += self._steps(index)
         raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
 
 
@@ -164,6 +194,9 @@ def _check_stage(stage: Stage, networks: set[str]) -> None:
     _check_unique([update.name for update in stage.updates], f"stage {stage.name}", "update")
     for update in stage.updates:
         _check_update(stage, update, networks)
+    until = stage.until
+    if until and not (until.window >= 1 and until.patience >= 1 and until.min_delta >= 0):
+        raise UserError(f"stage {stage.name}: {until}; window and patience must be at least 1, min_delta at least 0")
 
 
 def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:

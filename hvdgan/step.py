@@ -90,8 +90,10 @@ class StageStep:
             labelled: whether the data has labels.
 
         Raises:
-            UserError: a loss is no scalar, or does not touch a variable that its update owns.
+            UserError: a loss is no scalar, or does not touch a variable that its update owns, or no update has the
+                metric whose plateau ends the stage.
         """
+        names = set()
         first, last = self.ranks.slice_of(self.config.global_batch_size)
         data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
         if labelled:
@@ -100,7 +102,14 @@ class StageStep:
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
             if due := self.stage.due(stage_step):
-                self.function(due).get_concrete_function(number, number, data)
+                metrics, _ = self.function(due).get_concrete_function(number, number, data).structured_outputs
+                names |= metrics.keys()
+        until = self.stage.until
+        if until and until.metric not in names:
+            raise UserError(
+                f"stage {self.stage.name}: it ends on a plateau of {until.metric}, and its metrics are "
+                f"{', '.join(sorted(names))}"
+            )
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The traced step in which exactly these updates run."""

@@ -11,19 +11,19 @@ PACKAGE = Path(hvdgan.__file__).parent
 LAYERS = [
     {"train"},
     {"cli", "loop"},
-    {"resume"},
+    {"resume", "plateau"},
     {"run"},
-    {"samples", "step"},
+    {"samples", "step", "evaluation"},
     {"apply"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures"},
     {"config", "launchers"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers"}
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau"}
 
 
 def _imports():

@@ -60,8 +60,10 @@ def test_a_resumed_run_drops_the_records_that_it_computes_again(tmp_path):
 
 def test_a_window_averages_each_metric_over_the_steps_that_had_it():
     window = Window()
-    window.add({"judge/loss": tf.constant(1.0)}, wait_seconds=0.1, step_seconds=0.5)
-    window.add({"judge/loss": tf.constant(2.0), "fool/loss": tf.constant(5.0)}, wait_seconds=0.3, step_seconds=1.5)
+    window.add({"judge/loss": tf.constant(1.0), "wait_seconds": 0.1, "step_seconds": 0.5})
+    window.add(
+        {"judge/loss": tf.constant(2.0), "fool/loss": tf.constant(5.0), "wait_seconds": 0.3, "step_seconds": 1.5}
+    )
     assert window.means() == pytest.approx(
         {"step_seconds": 1.0, "wait_seconds": 0.2, "judge/loss": 1.5, "fool/loss": 5.0}
     )

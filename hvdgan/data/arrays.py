@@ -80,6 +80,9 @@ class ArraySource(Source):
             images = images[..., 0]  # Pillow's shape of grey
         return np.stack([to_pixels(Image.fromarray(image), self.image_size, self.channels) for image in images])
 
+    def key(self, index: int) -> bytes:
+        return np.ascontiguousarray(self._array[index]).tobytes()
+
     def _in_8_bits(self, indices: np.ndarray) -> np.ndarray:
         """uint8 (B, H, W, C) of the array's own size."""
         values = self._array[indices]

@@ -87,6 +87,10 @@ class Source(abc.ABC):
             BadImage: this image cannot be read.
         """
 
+    @abc.abstractmethod
+    def key(self, index: int) -> bytes:
+        """What identifies an image on every machine: its name within the data, or what it holds."""
+
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         """Read several images.
 

@@ -69,6 +69,9 @@ class FolderSource(Source):
         file = self._files[index]
         return read_image(os.path.join(self.name, file), printable(file), self.image_size, self.channels)
 
+    def key(self, index: int) -> bytes:
+        return os.fsencode(self._files[index])
+
 
 def _find(folder: str) -> tuple[list[str], list[BadFile]]:
     """The image files' paths relative to the folder, sorted, and the folders that cannot be listed."""

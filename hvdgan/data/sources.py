@@ -68,7 +68,7 @@ class DigitsSource(Source):
         from sklearn.datasets import load_digits  # half a second that other sources need not pay
 
         digits = load_digits()
-        scans = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+        self._scans = scans = np.rint(digits.images * (255 / 16)).astype(np.uint8)
         self._images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
         super().__init__(
             name="digits",
@@ -86,6 +86,9 @@ class DigitsSource(Source):
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return np.repeat(self._images[indices], self.channels, axis=-1)
+
+    def key(self, index: int) -> bytes:
+        return self._scans[index].tobytes()
 
 
 class SyntheticSource(Source):
@@ -117,6 +120,9 @@ class SyntheticSource(Source):
     def fetch(self, index: int) -> np.ndarray:
         shift, number = divmod(index, self._PATTERNS)
         return np.roll(self._patterns[number], shift * self.image_size // self._SHIFTS, axis=1)
+
+    def key(self, index: int) -> bytes:
+        return str(index).encode()
 
 
 def _pattern(number: int, image_size: int, channels: int) -> np.ndarray:

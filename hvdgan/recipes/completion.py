@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan import losses
+from hvdgan import losses, measures
 from hvdgan.config import Count, Decay, Fraction, Positive
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
@@ -57,6 +57,7 @@ class Completion(Recipe):
     Options = CompletionOptions
     ema = ("completion",)
     may_change = ("joint_steps",)
+    shows_data = True
 
     def networks(self) -> dict[str, keras.Model]:
         if not 0 < self.options.min_hole <= self.options.max_hole <= 0.5:
@@ -122,6 +123,12 @@ class Completion(Recipe):
         masked = batch.images * (1.0 - batch.mask)
         filled = self._fill(batch, self._output(nets, batch))
         return tf.concat([masked, filled, batch.images], axis=2)[:32]
+
+    def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
+        """Inside the holes of images that it has never seen."""
+        filled = self._fill(batch, self._output(nets, batch))
+        measure = {"l1": measures.l1, "psnr": measures.psnr, "ssim": measures.ssim}
+        return {f"hole_{name}": of(batch.images, filled, batch.mask) for name, of in measure.items()}
 
     def _output(self, nets: Any, batch: Batch) -> tf.Tensor:
         return nets.completion([batch.images, batch.mask])

@@ -1,0 +1,78 @@
+"""Images that training never sees: which they are is a function of the images alone, the same on every machine."""
+
+import hashlib
+
+import numpy as np
+
+from hvdgan.data.base import Source
+from hvdgan.errors import UserError
+
+
+def hold_out(source: Source, fraction: float) -> tuple[Source, Source | None]:
+    """Split a source.
+
+    An image's key (a file's name, or what an array holds) decides where it goes: adding images moves no other, and
+    equal images of an array stay together.
+
+    Args:
+        source: all images.
+        fraction: about how many to hold out, in [0, 1).
+
+    Returns:
+        The images to train on, and those held out, or None where there are none to be.
+
+    Raises:
+        UserError: one of the two would be empty.
+    """
+    if not fraction:
+        return source, None
+    held = np.array([_place(source.key(index)) < fraction for index in range(len(source))])
+    if held.all() or not held.any():
+        raise UserError(
+            f"--holdout {fraction:g}: {int(held.sum())} of the {len(source)} images of {source.name} would be held out; "
+            "some must be, and some must be left to train on"
+        )
+    return Subset(source, np.flatnonzero(~held)), Subset(source, np.flatnonzero(held))
+
+
+class Subset(Source):
+    """Some images of another source, in its order.
+
+    Args:
+        source: the other.
+        indices: int64 (N,), which of its images.
+    """
+
+    def __init__(self, source: Source, indices: np.ndarray) -> None:
+        super().__init__(
+            name=source.name,
+            image_size=source.image_size,
+            channels=source.channels,
+            fingerprint=source.fingerprint,
+            labels=None if source.labels is None else source.labels[indices],
+            bad_files=source.bad_files,
+        )
+        self.batched = source.batched
+        self._source = source
+        self._indices = indices
+
+    @property
+    def num_classes(self) -> int:
+        return self._source.num_classes
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def fetch(self, index: int) -> np.ndarray:
+        return self._source.fetch(int(self._indices[index]))
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        return self._source.fetch_batch(self._indices[indices])
+
+    def key(self, index: int) -> bytes:
+        return self._source.key(int(self._indices[index]))
+
+
+def _place(key: bytes) -> float:
+    """A number in [0, 1) that looks random and is not."""
+    return int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64

@@ -1,0 +1,54 @@
+"""Whether a stage's metric still gets better: decided from means over all ranks, so that all decide alike."""
+
+import math
+from typing import Any
+
+from hvdgan.distributed import Ranks
+from hvdgan.metrics import Window
+from hvdgan.stages import Plateau
+
+
+class Watch:
+    """Follows one stage's metric.
+
+    Args:
+        rule: what ends the stage.
+        state: what state() returned, to go on from there.
+    """
+
+    def __init__(self, rule: Plateau, state: dict[str, Any] | None = None) -> None:
+        state = state or {"best": None, "waited": 0, "window": None}
+        self._rule = rule
+        self._best: float | None = state["best"]
+        self._waited: int = state["waited"]
+        self._window = Window(state["window"])
+
+    def state(self) -> dict[str, Any]:
+        """What is needed to go on from here, expressible in JSON."""
+        return {"best": self._best, "waited": self._waited, "window": self._window.state()}
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        """One step's metrics by name."""
+        if self._rule.metric in metrics:
+            self._window.add({self._rule.metric: metrics[self._rule.metric]})
+
+    def is_over(self, stage_step: int, ranks: Ranks) -> bool:
+        """Whether the stage ends here; every rank calls it after each step.
+
+        Args:
+            stage_step: steps of the stage done so far.
+            ranks: over which the means are taken.
+        """
+        if stage_step % self._rule.window:
+            return False
+        means = [each[self._rule.metric] for each in ranks.gather(self._window.means(), "plateau") if each]
+        self._window = Window()
+        if not means:
+            return False
+        value = math.fsum(means) / len(means)
+        better = value if self._rule.mode == "min" else -value
+        if self._best is None or better < self._best - self._rule.min_delta:
+            self._best, self._waited = better, 0
+        else:
+            self._waited += 1
+        return self._waited >= self._rule.patience
