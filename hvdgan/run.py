@@ -72,7 +72,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     ranks.slice_of(config.global_batch_size)
-    source = open_source(config)
+    source = open_source(config, paired=recipe_class.paired)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)

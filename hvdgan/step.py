@@ -12,7 +12,7 @@ from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
 from hvdgan.nets import Nets
-from hvdgan.recipe import Batch, Recipe
+from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.stages import LearningRate, Stage, Update
 from hvdgan.state import TrainState, averaged_variables
 
@@ -77,7 +77,8 @@ class StageStep:
         Args:
             step: the global step, from 0.
             stage_step: the step within the stage, from 0.
-            data: images (B, H, W, C) uint8, and labels (B,) int32 where the data has them.
+            data: images (B, H, W, C) uint8, or (B, H, W, 2C) where the recipe is paired, and labels (B,) int32 where
+                the data has them.
 
         Returns:
             Metrics, scalars by <update>/<name>, and for each update whether its gradients were finite on every rank;
@@ -95,13 +96,15 @@ class StageStep:
 
         Args:
             image_size: pixels.
-            channels: of the images.
+            channels: of an image.
             labelled: whether the data has labels.
 
         Raises:
             UserError: a loss is no scalar, or does not touch a variable that its update owns.
         """
         first, last = self.ranks.slice_of(self.global_batch_size)
+        if self.recipe.paired:
+            channels *= 2
         data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
         if labelled:
             data["labels"] = tf.TensorSpec((last - first,), tf.int32)
@@ -126,12 +129,12 @@ class StageStep:
         self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: dict[str, tf.Tensor]
     ) -> tuple[Metrics, Metrics]:
         random = Random(self.seed, step, self.ranks.rank, self.ranks.size, self.global_batch_size)
-        images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
+        inputs, images = split_pairs(data["images"], paired=self.recipe.paired)
         drawn = self.recipe.draw(random.scoped("draw"))
         metrics: Metrics = {}
         finite: Metrics = {}
         for update in due:
-            batch = Batch(images, data.get("labels"), random.scoped(update.name), drawn)
+            batch = Batch(images, data.get("labels"), random.scoped(update.name), drawn, inputs=inputs)
             # Horovod matches the ranks' tensors by name: no two updates may share one.
             with tf.name_scope(f"{self.stage.name}/{update.name}"):
                 measured, finite[update.name] = self._update(update, batch, stage_step)
