@@ -69,19 +69,13 @@ class FolderSource(Source):
         refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
+        parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
         labels, class_names = _classes(self._images)
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(
-                image_size,
-                channels,
-                [
-                    *([b"paired"] if paired else []),
-                    *(os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)),
-                ],
-            ),
+            fingerprint=fingerprint(image_size, channels, [b"pairs", *parts] if paired else parts),
             labels=labels,
             class_names=class_names,
             paired=paired,

@@ -42,14 +42,14 @@ def unet_generator(
     shapes = mask_shapes(image_size=image_size, nf=nf) if dropout else []
     masks = [keras.Input(shape, name=f"keep_{shape[0]}") for shape in shapes]
     x, beside = inputs, []
-    for depth, width in enumerate(widths):
+    for depth, width in enumerate(widths[:-1]):
         name = f"down_{image_size >> (depth + 1)}"
-        x = _conv(x, width, strides=2, bias=depth in (0, len(widths) - 1), name=name)  # (B, size, size, width)
-        if 0 < depth < len(widths) - 1:
+        x = _conv(x, width, strides=2, bias=depth == 0, name=name)  # (B, size, size, width)
+        if depth:
             x = _norm(x, name)
         x = layers.LeakyReLU(0.2, name=f"{name}_relu")(x)
         beside.append(x)
-    x = layers.ReLU(name="innermost_relu")(beside.pop())
+    x = layers.ReLU(name="down_1_relu")(_conv(x, widths[-1], strides=2, bias=True, name="down_1"))
     outputs = {}
     for number, width in enumerate(reversed(widths[:-1])):
         size = 2 << number
