@@ -120,7 +120,8 @@ def describe(run: Run) -> str:
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
     source = run.source
-    lines.append(f"data: {source.name}, {len(source):,} images of {source.channels} channel(s)")
+    what = "pairs of images" if source.paired else "images"
+    lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s)")
     return "\n".join(lines)
 
 

@@ -226,10 +226,10 @@ def test_networks_that_cannot_be_are_refused(changes, complaint):
 
 
 def test_each_update_changes_only_what_it_owns():
+    run = pix2pix_run(outputs=ALL)
+    step = stage_step(run)
     for name, owned in (("judge", "discriminator"), ("fool", "generator")):
-        run = pix2pix_run(outputs=ALL)
         before = values_of(run)
-        step = stage_step(run)
         (update,) = [update for update in run.schedule.stages[0].updates if update.name == name]
         _, finite = step.function((update,))(tf.constant(0, tf.int64), tf.constant(0, tf.int64), data_of(run))
         assert all(finite.values())

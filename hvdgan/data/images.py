@@ -168,7 +168,7 @@ def _opaque(image: Image.Image) -> Image.Image:
 
 
 def _loaded(image: Image.Image) -> Image.Image:
-    """The image in its full size, upright: a JPEG decoded smaller may lose the column between two halves."""
+    """The image in its full size, upright: a JPEG decoded smaller may have no even width."""
     image.load()
     return _upright(image)
 
