@@ -10,7 +10,7 @@ from hvdgan.data import BadImage, Source
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
 from hvdgan.nets import Nets
-from hvdgan.recipe import Batch, Recipe
+from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.state import TrainState
 
 _FIRST_STEP = -2  # no training step, nor the samples': what is drawn here is the same at every evaluation
@@ -69,7 +69,8 @@ class Evaluator:
     def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, ranks = self._config, self._ranks
         random = Random(config.seed, step, ranks.rank, ranks.size, config.global_batch_size)
-        images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
-        batch = Batch(images, data.get("labels"), random.scoped("evaluate"), self._recipe.draw(random.scoped("draw")))
+        inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
+        drawn = self._recipe.draw(random.scoped("draw"))
+        batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)
         nets = Nets(self._state.networks, training=False, values=self._state.sampling_values())
         return {f"eval/{name}": tf.cast(v, tf.float32) for name, v in self._recipe.evaluate(nets, batch).items()}

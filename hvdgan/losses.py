@@ -26,6 +26,23 @@ def non_saturating_generator(fake_logits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.softplus(-fake_logits))
 
 
+def absolute_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Mean over all pixels of the absolute error; both (B, H, W, C) in [-1, 1]."""
+    return tf.reduce_mean(tf.abs(outputs - images))
+
+
+def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Mean over all pixels of the squared error; both (B, H, W, C) in [-1, 1]."""
+    return tf.reduce_mean(tf.square(outputs - images))
+
+
+def binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Mean over all pixels of the cross-entropy, where -1 means no and 1 yes; both (B, H, W, C) in [-1, 1]."""
+    yes = tf.clip_by_value((outputs + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
+    wanted = (images + 1.0) / 2.0
+    return -tf.reduce_mean(wanted * tf.math.log(yes) + (1.0 - wanted) * tf.math.log(1.0 - yes))
+
+
 def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Mean over all pixels of the squared error inside the mask.
 

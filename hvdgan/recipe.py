@@ -62,6 +62,23 @@ class Batch:
         )
 
 
+def split_pairs(pixels: tf.Tensor, *, paired: bool) -> tuple[tf.Tensor | None, tf.Tensor]:
+    """What the data gives as a batch's inputs and images.
+
+    Args:
+        pixels: (B, H, W, C) uint8, or (B, H, W, 2C) where paired, the inputs' channels first.
+        paired: the recipe's.
+
+    Returns:
+        Inputs, None where not paired, and images, each (B, H, W, C) float32 in [-1, 1].
+    """
+    values = tf.cast(pixels, tf.float32) / 127.5 - 1.0
+    if not paired:
+        return None, values
+    inputs, images = tf.split(values, 2, axis=-1)
+    return inputs, images
+
+
 class Recipe:
     """One GAN. Subclass it, give `Options` a frozen dataclass, and name it on the command line.
 

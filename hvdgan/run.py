@@ -74,7 +74,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
-    everything = open_source(config)
+    everything = open_source(config, paired=recipe_class.paired)
     source, held_out = hold_out(everything, _holdout(config, recipe_class))
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
@@ -139,7 +139,8 @@ def describe(run: Run) -> str:
     lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
     source = run.source
     held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
-    lines.append(f"data: {source.name}, {len(source):,} images of {source.channels} channel(s){held}")
+    what = "pairs of images" if source.paired else "images"
+    lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s){held}")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from hvdgan.data import BadImage, Source
 from hvdgan.draws import Random
 from hvdgan.errors import RunError
 from hvdgan.nets import Nets
-from hvdgan.recipe import Batch, Recipe
+from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.state import TrainState
 
 _GRID = 64
@@ -31,7 +31,8 @@ class Sampler:
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, source: Source, seed: int) -> None:
-        self.real, self._labels = _examples(source)
+        self._pixels, self._labels = _examples(source)
+        self.real = np.concatenate(np.split(self._pixels, 2, axis=-1), axis=2) if source.paired else self._pixels
         self._recipe = recipe
         self._state = state
         self._seed = seed
@@ -42,17 +43,21 @@ class Sampler:
         return to_uint8(self._function().numpy())
 
     def _draw(self) -> tf.Tensor:
-        count = len(self.real)
+        count = len(self._pixels)
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, 1, count)
-        images = tf.constant(self.real, tf.float32) / 127.5 - 1.0
+        inputs, images = split_pairs(tf.constant(self._pixels), paired=self._recipe.paired)
         labels = None if self._labels is None else tf.constant(self._labels)
-        batch = Batch(images, labels, random.scoped("sample"), self._recipe.draw(random.scoped("draw")))
+        drawn = self._recipe.draw(random.scoped("draw"))
+        batch = Batch(images, labels, random.scoped("sample"), drawn, inputs=inputs)
         nets = Nets(self._state.networks, training=False, values=self._state.sampling_values())
         return self._recipe.sample(nets, batch)
 
 
 def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
-    """Up to 64 images and their labels, spread evenly over the data: every class of a sorted folder is there."""
+    """Up to 64 images as the source fetches them, and their labels, spread evenly over the data.
+
+    Every class of a sorted folder is there.
+    """
     images, indices = [], []
     for index in np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64)):
         try:

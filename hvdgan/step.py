@@ -14,7 +14,7 @@ from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
 from hvdgan.nets import Forwards, Nets
-from hvdgan.recipe import Batch, Recipe
+from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.stages import Stage, Update
 from hvdgan.state import TrainState, averaged_variables
 
@@ -68,7 +68,8 @@ class StageStep:
         Args:
             step: the global step, from 0.
             stage_step: the step within the stage, from 0.
-            data: images (B, H, W, C) uint8, and labels (B,) int32 where the data has them.
+            data: images (B, H, W, C) uint8, or (B, H, W, 2C) where the recipe is paired, and labels (B,) int32 where
+                the data has them.
 
         Returns:
             Metrics, scalars by <update>/<name>, and for each update whether training may go on: its gradients were
@@ -86,7 +87,7 @@ class StageStep:
 
         Args:
             image_size: pixels.
-            channels: of the images.
+            channels: of an image.
             labelled: whether the data has labels.
 
         Raises:
@@ -95,6 +96,7 @@ class StageStep:
         """
         names = set()
         first, last = self.ranks.slice_of(self.config.global_batch_size)
+        channels *= 2 if self.recipe.paired else 1
         data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
         if labelled:
             data["labels"] = tf.TensorSpec((last - first,), tf.int32)
@@ -148,10 +150,11 @@ class StageStep:
 
     def prepare(self, data: Data, random: Random) -> tuple[Data, Metrics]:
         """What all updates of a step share: the images as they see them, and the recipe's draws."""
-        images = tf.cast(data["images"], tf.float32) / 127.5 - 1.0
+        pixels = data["images"]
         if self.config.flip:
-            images = flip(images, random.scoped("data"))
-        return {**data, "images": images}, self.recipe.draw(random.scoped("draw"))
+            pixels = flip(pixels, random.scoped("data"))
+        inputs, images = split_pairs(pixels, paired=self.recipe.paired)
+        return {**data, "images": images, "inputs": inputs}, self.recipe.draw(random.scoped("draw"))
 
     def loss(
         self, update: Update, data: Data, random: Random, drawn: Metrics, forwards: Forwards | None
@@ -162,7 +165,14 @@ class StageStep:
             self.augments = True
             return diff_augment(images, self.config.diff_augment, random.scoped(update.name), key)
 
-        batch = Batch(data["images"], data.get("labels"), random.scoped(update.name), drawn, augment=augment)
+        batch = Batch(
+            data["images"],
+            data.get("labels"),
+            random.scoped(update.name),
+            drawn,
+            inputs=data["inputs"],
+            augment=augment,
+        )
         nets = Nets(self.state.networks, owned=update.owns, training=True, forwards=forwards)
         loss, measured = update.loss(nets, batch)
         loss = tf.convert_to_tensor(loss)

@@ -38,6 +38,8 @@ class ArraySource(Source):
         name: what `--data` says, the file.
         image_size: in pixels; images are cropped and resized to it.
         channels: 1, 3, or None for what the array has (4 becomes 3).
+        member: the array to take of an .npz; None: as above.
+        half: 0 or 1: the images are the left or right halves of the array's; None: they are whole.
 
     Raises:
         UserError: the file cannot be read, or is not such an array.
@@ -45,16 +47,28 @@ class ArraySource(Source):
 
     batched = True
 
-    def __init__(self, name: str, *, image_size: int, channels: int | None) -> None:
-        self._array, labels = _open(name)
+    def __init__(
+        self,
+        name: str,
+        *,
+        image_size: int,
+        channels: int | None,
+        member: str | None = None,
+        half: int | None = None,
+    ) -> None:
+        self._array, labels = _open(name, member)
         _check_array(name, self._array)
         if self._array.ndim == 3:
             self._array = self._array[..., None]
         spread = np.unique(np.linspace(0, len(self._array) - 1, _SAMPLE).astype(np.int64))
         sample = self._array[spread]
-        self._low = _low(name, sample)
+        self._low = _low(name, sample)  # of both halves, where one may have a part of the range only
+        self.array_shape = self._array.shape
+        if half is not None:
+            width = self.array_shape[2] // 2
+            self._array = self._array[:, :, half * width : (half + 1) * width]
         channels = channels or (1 if self._array.shape[-1] == 1 else 3)
-        header = f"array {self._array.shape} {self._array.dtype.str}".encode()
+        header = f"array {self.array_shape} {self._array.dtype.str}".encode()
         labels = None if labels is None else _check_labels(name, labels, len(self._array))
         super().__init__(
             name=name,
@@ -98,11 +112,20 @@ class ArraySource(Source):
         return np.rint((values.astype(np.float32) - self._low) * (255 / (1 - self._low))).clip(0, 255).astype(np.uint8)
 
 
-def _open(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+def array_names(name: str) -> list[str]:
+    """The names of the arrays in an .npz; none for what is no archive."""
+    try:
+        with zipfile.ZipFile(name) as archive:
+            return [member.removesuffix(".npy") for member in archive.namelist()]
+    except (zipfile.BadZipFile, OSError):
+        return []
+
+
+def _open(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Images and labels of a file, memory-mapped where they can be."""
     try:
         if zipfile.is_zipfile(name):
-            return _open_npz(name)
+            return _open_npz(name, member)
         return npy_format.open_memmap(name, mode="r"), None
     except UserError:
         raise
@@ -119,11 +142,13 @@ def _open(name: str) -> tuple[np.ndarray, np.ndarray | None]:
         ) from error
 
 
-def _open_npz(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+def _open_npz(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     with zipfile.ZipFile(name) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        others = [member for member in members if member != "labels"]
+        others = [other for other in members if other != "labels"]
         chosen = others if len(others) == 1 else [known for known in _IMAGE_NAMES if known in members]
+        if member is not None:
+            chosen = [member]
         if not chosen:
             raise UserError(
                 f"--data {name}: found the arrays {', '.join(sorted(members)) or '(none)'}; "

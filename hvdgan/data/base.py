@@ -38,9 +38,11 @@ class Source(abc.ABC):
     Args:
         name: what `--data` says, for error messages.
         image_size: height and width of what `fetch` returns, in pixels.
-        channels: of what `fetch` returns, 1 (grey) or 3 (RGB).
+        channels: of an image, 1 (grey) or 3 (RGB).
         fingerprint: hex digits, equal wherever the same images are seen at the same size and channels.
         labels: int32 (N,), or None where the data has none.
+        class_names: what the labels 0, 1, ... mean, or None where that is not known.
+        paired: whether each image comes with an input of the same size and channels.
         bad_files: what was found broken when opening; they have no index.
     """
 
@@ -55,6 +57,8 @@ class Source(abc.ABC):
         channels: int,
         fingerprint: str,
         labels: np.ndarray | None = None,
+        class_names: Sequence[str] | None = None,
+        paired: bool = False,
         bad_files: Iterable[BadFile] = (),
     ) -> None:
         self.name = name
@@ -62,12 +66,19 @@ class Source(abc.ABC):
         self.channels = channels
         self.fingerprint = fingerprint
         self.labels = labels
+        self.class_names = None if class_names is None else list(class_names)
+        self.paired = paired
         self.bad_files = list(bad_files)
 
     @property
     def num_classes(self) -> int:
         """One more than the largest label; 0 where the data has none, or one below 0, which is no class."""
         return 0 if self.labels is None or self.labels.min() < 0 else int(self.labels.max()) + 1
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of what `fetch` returns: (image_size, image_size, channels), or twice the channels where paired."""
+        return self.image_size, self.image_size, self.channels * (2 if self.paired else 1)
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -81,7 +92,7 @@ class Source(abc.ABC):
             index: 0 <= index < len(self).
 
         Returns:
-            uint8 (image_size, image_size, channels).
+            uint8, of `shape`; of a pair, the channels of the input come first.
 
         Raises:
             BadImage: this image cannot be read.
@@ -98,7 +109,7 @@ class Source(abc.ABC):
             indices: int64 (B,).
 
         Returns:
-            uint8 (B, image_size, image_size, channels).
+            uint8 (B, *shape).
 
         Raises:
             BadImage: one of them cannot be read.

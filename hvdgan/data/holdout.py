@@ -29,7 +29,7 @@ def hold_out(source: Source, fraction: float) -> tuple[Source, Source | None]:
     held = np.array([_place(source.key(index)) < fraction for index in range(len(source))])
     if held.all() or not held.any():
         raise UserError(
-            f"--holdout {fraction:g}: {int(held.sum())} of the {len(source)} images of {source.name} would be held out; "
+            f"--holdout {fraction:g}: {int(held.sum())} of {len(source)} images of {source.name} would be held out; "
             "some must be, and some must be left to train on"
         )
     return Subset(source, np.flatnonzero(~held)), Subset(source, np.flatnonzero(held))
@@ -50,6 +50,8 @@ class Subset(Source):
             channels=source.channels,
             fingerprint=source.fingerprint,
             labels=None if source.labels is None else source.labels[indices],
+            class_names=source.class_names,
+            paired=source.paired,
             bad_files=source.bad_files,
         )
         self.batched = source.batched

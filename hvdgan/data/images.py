@@ -1,8 +1,10 @@
 """From one image file to pixels: what is accepted, and how it is converted."""
 
+import contextlib
 import os
 import stat
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -36,7 +38,7 @@ def check_header(path: str, name: str) -> int:
     Raises:
         BadImage: it is no image of an accepted format, too large, or not readable.
     """
-    try:
+    with _reasons(name):
         status = os.stat(path)
         # Opening a named pipe would wait for its writer for ever.
         if not stat.S_ISREG(status.st_mode):
@@ -45,10 +47,6 @@ def check_header(path: str, name: str) -> int:
             raise BadImage(name, "empty file")
         with Image.open(path, formats=_FORMATS) as image:
             _check_pixels(image, name)
-    except BadImage:
-        raise
-    except Exception as error:  # Pillow's parsers raise nearly every type on damaged files
-        raise BadImage(name, _reason(error)) from error
     return status.st_size
 
 
@@ -67,17 +65,67 @@ def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarr
     Raises:
         BadImage: it cannot be decoded.
     """
-    try:
-        with Image.open(path, formats=_FORMATS) as image:
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        _check_pixels(image, name)
+        # JPEG decodes at 1/2, 1/4 or 1/8 for a fraction of the time; twice the size leaves the resampling its work.
+        image.draft(None, (2 * image_size, 2 * image_size))
+        image.load()
+        return to_pixels(_upright(image), image_size, channels)
+
+
+def read_halves(path: str, name: str, image_size: int, channels: int) -> np.ndarray:
+    """Decode a file that holds an input and its image side by side, and convert each half as `to_pixels` does.
+
+    Args:
+        path: the file.
+        name: what to call it in errors.
+        image_size: height and width of the result, in pixels.
+        channels: of one half, 1 or 3.
+
+    Returns:
+        uint8 (image_size, image_size, 2 * channels), the left half's channels first.
+
+    Raises:
+        BadImage: it cannot be decoded, or its width is odd.
+    """
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        _check_pixels(image, name)
+        upright = _loaded(image)
+        width, height = upright.size
+        if width % 2:
+            raise BadImage(name, f"{width} x {height} pixels; two images side by side have an even width")
+        halves = [upright.crop((left, 0, left + width // 2, height)) for left in (0, width // 2)]
+        return np.concatenate([to_pixels(half, image_size, channels) for half in halves], axis=-1)
+
+
+def read_partners(paths: list[str], names: list[str], image_size: int, channels: int) -> np.ndarray:
+    """Decode the files of an input and of its image, and convert each as `to_pixels` does.
+
+    Args:
+        paths: of the input and of the image.
+        names: what to call them in errors.
+        image_size: height and width of the result, in pixels.
+        channels: of one image, 1 or 3.
+
+    Returns:
+        uint8 (image_size, image_size, 2 * channels), the input's channels first.
+
+    Raises:
+        BadImage: one of them cannot be decoded, or they differ in size, so that they would not be cropped alike.
+    """
+    sizes, pixels = [], []
+    for path, name in zip(paths, names, strict=True):
+        with _reasons(name), Image.open(path, formats=_FORMATS) as image:
             _check_pixels(image, name)
-            # JPEG decodes at 1/2, 1/4 or 1/8 for a fraction of the time; twice the size leaves the resampling its work.
-            image.draft(None, (2 * image_size, 2 * image_size))
-            image.load()
-            return to_pixels(_upright(image), image_size, channels)
-    except BadImage:
-        raise
-    except Exception as error:  # as above
-        raise BadImage(name, _reason(error)) from error
+            upright = _loaded(image)
+            sizes.append(upright.size)
+            pixels.append(to_pixels(upright, image_size, channels))
+    (width, height), (its_width, its_height) = sizes
+    if sizes[0] != sizes[1]:
+        raise BadImage(
+            names[0], f"{width} x {height} pixels, and its partner {names[1]} has {its_width} x {its_height}"
+        )
+    return np.concatenate(pixels, axis=-1)
 
 
 def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
@@ -119,6 +167,12 @@ def _opaque(image: Image.Image) -> Image.Image:
     return image
 
 
+def _loaded(image: Image.Image) -> Image.Image:
+    """The image in its full size, upright: a JPEG decoded smaller may have no even width."""
+    image.load()
+    return _upright(image)
+
+
 def _upright(image: Image.Image) -> Image.Image:
     """The loaded image, turned as its EXIF orientation says."""
     try:
@@ -131,6 +185,17 @@ def _upright(image: Image.Image) -> Image.Image:
 def _check_pixels(image: Image.Image, name: str) -> None:
     if image.width * image.height > MAX_PIXELS:
         raise BadImage(name, f"{image.width} x {image.height} pixels, more than the {MAX_PIXELS:,} accepted")
+
+
+@contextlib.contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Whatever goes wrong is a BadImage of this name: Pillow's parsers raise nearly every type on damaged files."""
+    try:
+        yield
+    except BadImage:
+        raise
+    except Exception as error:
+        raise BadImage(name, _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:

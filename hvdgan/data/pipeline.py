@@ -80,8 +80,8 @@ class Batches:
         """The next step's batch.
 
         Returns:
-            images: uint8 (B, H, W, C); index: int64 (B,), the place in the source of every image; labels: int32 (B,),
-            where the source has them.
+            images: uint8 (B, *source.shape); index: int64 (B,), the place in the source of every image; labels: int32
+            (B,), where the source has them.
 
         Raises:
             RunError: too many images turned out broken.
@@ -121,7 +121,7 @@ class _Loader:
         self._bad: dict[int, BadFile] = {}
 
     def __call__(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Images (B, H, W, C), their indices (B,) after substitution, and labels (B,) where the source has them.
+        """Images (B, *source.shape), their indices (B,) after substitution, and labels (B,) where the source has them.
 
         An exception does not leave here, since TensorFlow would log its traceback and raise a type of its own: it is
         kept in `failure`, and the indices become _FAILED.
@@ -131,8 +131,7 @@ class _Loader:
                 return self._with_labels(*self._read(indices))
             except Exception as error:
                 self.failure = self.failure or error
-        size, channels = self.source.image_size, self.source.channels
-        nothing = np.zeros((len(indices), size, size, channels), np.uint8)
+        nothing = np.zeros((len(indices), *self.source.shape), np.uint8)
         return self._with_labels(nothing, np.full_like(indices, _FAILED))
 
     def bad_files(self) -> list[BadFile]:
@@ -183,15 +182,13 @@ def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, thre
     types: dict[str, tf.DType] = {"images": tf.uint8, "index": tf.int64}
     if source.labels is not None:
         types["labels"] = tf.int32
-    pixels = (source.image_size, source.image_size, source.channels)
 
     @tf.autograph.experimental.do_not_convert
     def load(some: tf.Tensor) -> dict[str, tf.Tensor]:
         loaded = dict(zip(types, tf.numpy_function(loader, [some], list(types.values())), strict=True))
         count = some.shape[0]
-        return {
-            name: tf.ensure_shape(loaded[name], (count, *pixels) if name == "images" else (count,)) for name in types
-        }
+        shapes = {"images": (count, *source.shape)}
+        return {name: tf.ensure_shape(loaded[name], shapes.get(name, (count,))) for name in types}
 
     # Files are decoded one by one in parallel; whatever has a batch at hand hands out a batch.
     together = local_batch_size if source.batched else 1

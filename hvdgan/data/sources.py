@@ -10,24 +10,30 @@ from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.folder import FolderSource
 from hvdgan.data.images import to_pixels
+from hvdgan.data.pairs import ArrayPairs, OutlinePairs
 from hvdgan.errors import UserError
 
 
-def open_source(config: Config) -> Source:
+def open_source(config: Config, *, paired: bool = False) -> Source:
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
 
     Args:
         config: data, image_size, channels and max_bad_fraction are used.
+        paired: whether each image must come with an input: of a folder, see FolderSource; of an array, see ArrayPairs;
+            that of a digit or synthetic image is its outline.
 
     Raises:
         UserError: there is nothing of that name, it holds no images, or too many are broken.
     """
-    if config.data == "digits":
-        return DigitsSource(image_size=config.image_size, channels=config.channels or 1)
-    if config.data == "synthetic":
-        return SyntheticSource(image_size=config.image_size, channels=config.channels or 3)
+    if config.data in ("digits", "synthetic"):
+        made: Source
+        if config.data == "digits":
+            made = DigitsSource(image_size=config.image_size, channels=config.channels or 1)
+        else:
+            made = SyntheticSource(image_size=config.image_size, channels=config.channels or 3)
+        return OutlinePairs(made) if paired else made
     path = Path(config.data)
     try:
         if config.data and path.is_dir():
@@ -36,9 +42,11 @@ def open_source(config: Config) -> Source:
                 image_size=config.image_size,
                 channels=config.channels or 3,
                 max_bad_fraction=config.max_bad_fraction,
+                paired=paired,
             )
         if path.suffix.lower() in (".npy", ".npz") and path.exists():
-            return ArraySource(config.data, image_size=config.image_size, channels=config.channels)
+            array = ArrayPairs if paired else ArraySource
+            return array(config.data, image_size=config.image_size, channels=config.channels)
         problem = "neither a folder nor an .npy/.npz file" if path.exists() else "no such file or folder"
     except OSError as error:
         problem = str(error.strerror)

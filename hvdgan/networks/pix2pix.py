@@ -1,0 +1,147 @@
+"""The networks of image-to-image translation (Isola et al. 2017, arXiv:1611.07004), from 32 to 256 pixels."""
+
+from collections.abc import Collection
+
+import keras
+from keras import layers
+
+from hvdgan.errors import UserError
+
+_SIZES = (32, 64, 128, 256)
+_MOST_WIDENING = 8  # widest layer / nf
+
+HEADS = {"half": 2, "quarter": 4}
+"""outputs besides the images, and by how much they are smaller"""
+
+
+def unet_generator(
+    *, image_size: int, channels: int, nf: int, dropout: bool = True, heads: Collection[str] = ()
+) -> keras.Model:
+    """Translate images: halve down to one pixel, double up again, each step beside what was seen on the way down.
+
+    At 256 pixels the widths down are 64-128-256-512-512-512-512-512, and the doublings get, with what is beside them,
+    512-1024-1024-1024-1024-512-256-128 (section 6.1.1). One pixel of one image has no statistics: the innermost
+    layer is without BatchNorm (section 6.1.2, errata).
+
+    Args:
+        image_size: pixels; 32, 64, 128 or 256.
+        channels: of the images, 1 or 3.
+        nf: width of the first layer; 64 in the paper.
+        dropout: whether the model takes keep-masks, of the shapes that `mask_shapes` says.
+        heads: outputs of the decoder at a lower resolution, any of HEADS.
+
+    Returns:
+        A model [(B, H, W, channels) inputs, *masks] -> {"images": (B, H, W, channels), "half": (B, H / 2, W / 2,
+        channels), ...}, the images and the heads that were asked for, in [-1, 1].
+
+    Raises:
+        UserError: image_size is not one of those.
+    """
+    widths = _widths(image_size, nf)
+    inputs = keras.Input((image_size, image_size, channels), name="inputs")
+    shapes = mask_shapes(image_size=image_size, nf=nf) if dropout else []
+    masks = [keras.Input(shape, name=f"keep_{shape[0]}") for shape in shapes]
+    x, beside = inputs, []
+    for depth, width in enumerate(widths[:-1]):
+        name = f"down_{image_size >> (depth + 1)}"
+        x = _conv(x, width, strides=2, bias=depth == 0, name=name)  # (B, size, size, width)
+        if depth:
+            x = _norm(x, name)
+        x = layers.LeakyReLU(0.2, name=f"{name}_relu")(x)
+        beside.append(x)
+    x = layers.ReLU(name="down_1_relu")(_conv(x, widths[-1], strides=2, bias=True, name="down_1"))
+    outputs = {}
+    for number, width in enumerate(reversed(widths[:-1])):
+        size = 2 << number
+        x = _norm(_deconv(x, width, name=f"up_{size}"), f"up_{size}")
+        if number < len(masks):
+            x = layers.Multiply(name=f"up_{size}_dropout")([x, masks[number]])
+        x = layers.Concatenate(name=f"up_{size}_and_down")([x, beside.pop()])  # (B, size, size, 2 width)
+        x = layers.ReLU(name=f"up_{size}_relu")(x)
+        for head in heads:
+            if size * HEADS[head] == image_size:
+                outputs[head] = _to_image(layers.Conv2D(channels, 3, padding="same", **_weights(), name=head)(x), head)
+    outputs["images"] = _to_image(_deconv(x, channels, bias=True, name="to_image"), "images")
+    return keras.Model([inputs, *masks], outputs, name="generator")
+
+
+def mask_shapes(*, image_size: int, nf: int) -> list[tuple[int, int, int]]:
+    """Shapes (H, W, C) of the keep-masks of the decoder's first three layers.
+
+    Args:
+        image_size: pixels; 32, 64, 128 or 256.
+        nf: width of the first layer.
+    """
+    widths = _widths(image_size, nf)[-2:-5:-1]
+    return [(2 << number, 2 << number, width) for number, width in enumerate(widths)]
+
+
+def patch_discriminator(*, image_size: int, channels: int, nf: int, halvings: int) -> keras.Model:
+    """Judge patches of an image beside its input (section 6.1.2): 64-128-256-512-1 with 3 halvings, patches of 70 x 70.
+
+    Args:
+        image_size: pixels; 32, 64, 128 or 256.
+        channels: of the images, 1 or 3.
+        nf: width of the first layer; 64 in the paper.
+        halvings: layers with a stride of 2, >= 1; patches are 16, 34, 70 or 142 pixels wide with 1, 2, 3 or 4.
+
+    Returns:
+        A model [(B, H, W, channels) inputs, (B, H, W, channels) images] -> (B, H', W', 1) logits, with
+        H' = H / 2**halvings.
+
+    Raises:
+        UserError: image_size is not one of those, or less than 4 x 4 logits would be left.
+    """
+    _check_size(image_size)
+    if image_size >> halvings < 4:
+        most = image_size.bit_length() - 3
+        raise UserError(f"--d-layers {halvings}: expected at most {most} with --image-size {image_size}")
+    inputs = keras.Input((image_size, image_size, channels), name="inputs")
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = layers.Concatenate(name="inputs_and_images")([inputs, images])
+    for depth in range(halvings + 1):
+        name = f"block_{depth + 1}"
+        width = nf * min(2**depth, _MOST_WIDENING)
+        x = _conv(x, width, strides=2 if depth < halvings else 1, bias=depth == 0, name=name)
+        if depth:
+            x = _norm(x, name)
+        x = layers.LeakyReLU(0.2, name=f"{name}_relu")(x)
+    x = _conv(x, 1, strides=1, bias=True, name="to_logits")
+    return keras.Model(
+        [inputs, images], layers.Activation("linear", dtype="float32", name="logits")(x), name="discriminator"
+    )
+
+
+def _widths(image_size: int, nf: int) -> list[int]:
+    """Widths of the encoder's layers, from the first to the one at 1x1 pixel."""
+    _check_size(image_size)
+    return [nf * min(2**depth, _MOST_WIDENING) for depth in range(image_size.bit_length() - 1)]
+
+
+def _check_size(image_size: int) -> None:
+    if image_size not in _SIZES:
+        raise UserError(f"--image-size {image_size}: pix2pix takes {', '.join(map(str, _SIZES))} pixels")
+
+
+def _conv(x: keras.KerasTensor, width: int, *, strides: int, bias: bool, name: str) -> keras.KerasTensor:
+    convolution = layers.Conv2D(width, 4, strides=strides, padding="same", use_bias=bias, **_weights(), name=name)
+    return convolution(x)
+
+
+def _deconv(x: keras.KerasTensor, width: int, *, bias: bool = False, name: str) -> keras.KerasTensor:
+    convolution = layers.Conv2DTranspose(width, 4, strides=2, padding="same", use_bias=bias, **_weights(), name=name)
+    return convolution(x)
+
+
+def _weights() -> dict[str, keras.initializers.Initializer]:
+    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    return {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.02)}  # section 6.2
+
+
+def _norm(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    scale = keras.initializers.RandomNormal(1.0, 0.02)
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, gamma_initializer=scale, name=f"{name}_norm")(x)
+
+
+def _to_image(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    return layers.Activation("tanh", dtype="float32", name=f"{name}_tanh")(x)
