@@ -83,11 +83,13 @@ class Ranks:
         gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def differentiable_mean(self, values: tf.Tensor) -> tf.Tensor:
+    def mean(self, values: tf.Tensor) -> tf.Tensor:
         """The mean over ranks of a tensor, through which gradients flow; call it inside a tf.function.
 
         It is a group of its own, since what Horovod packs together by chance is summed in another order at every run.
         """
+        if self.size == 1:
+            return values
         return _horovod().grouped_allreduce([values], op=_horovod().Average)[0]
 
     def stack(self, values: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
         mean, variance = super()._moments(inputs, mask)
         if self.ranks.size == 1:
             return mean, variance
-        mean, square = tf.unstack(self.ranks.differentiable_mean(tf.stack([mean, variance + tf.square(mean)])))
+        mean, square = tf.unstack(self.ranks.mean(tf.stack([mean, variance + tf.square(mean)])))
         return mean, tf.maximum(square - tf.square(mean), 0.0)
 
 

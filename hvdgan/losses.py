@@ -67,3 +67,27 @@ def masked_psnr(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Ten
     pixels = tf.reduce_sum(mask) * tf.cast(tf.shape(images)[-1], mask.dtype)
     error = tf.reduce_sum(tf.square(mask * (filled - images))) / pixels
     return 10.0 * tf.math.log(4.0 / tf.maximum(error, 1e-10)) / tf.math.log(10.0)
+
+
+def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
+    """The divergence of a diagonal normal distribution from the standard one, summed over the latent's elements.
+
+    Args:
+        mean: (B, n).
+        log_variance: (B, n).
+
+    Reference: Kingma and Welling 2014, appendix B.
+    """
+    return tf.reduce_mean(0.5 * tf.reduce_sum(tf.square(mean) + tf.exp(log_variance) - 1.0 - log_variance, axis=1))
+
+
+def half_squared_distance(features: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Half the squared distance of features: up to a constant -log of a normal likelihood of unit variance.
+
+    Args:
+        features: (B, n).
+        others: (B, n).
+
+    Reference: Larsen et al. 2016, equations 7 and 8.
+    """
+    return tf.reduce_mean(0.5 * tf.reduce_sum(tf.square(features - others), axis=1))

@@ -44,6 +44,7 @@ class Update:
         learning_rate: of this update; None: that of the network's optimizer.
         betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
         clip_norm: gradients longer than this, all owned variables together and after the reduction, are scaled to it.
+        only_if: called with the update's metrics, means over all ranks; where it gives False nothing is applied.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Update:
     learning_rate: float | LearningRate | None = None
     betas: tuple[float, float] | None = None
     clip_norm: float | None = None
+    only_if: Callable[[dict[str, Any]], Any] | None = None
 
     def due(self, stage_step: int) -> bool:
         """Whether the update runs at this step of its stage; the first step is 0, and an n-th is the last of each n."""

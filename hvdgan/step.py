@@ -132,7 +132,7 @@ class StageStep:
         compute = _InTurn(self, due, step, data) if self.config.accumulate == 1 else _InParts(self, step, data)
         for update in due:
             gradients, measured = compute(update)
-            may_go_on[update.name], more = self._apply(update, gradients, stage_step)
+            may_go_on[update.name], more = self._apply(update, gradients, measured, stage_step)
             metrics.update({f"{update.name}/{name}": value for name, value in {**measured, **more}.items()})
         self._average({name for update in due for name in update.owns}, step)
         return metrics, may_go_on
@@ -201,7 +201,7 @@ class StageStep:
         return tf.name_scope(f"{self.stage.name}/{update.name}")
 
     def _apply(
-        self, update: Update, gradients: Sequence[tf.Tensor], stage_step: tf.Tensor
+        self, update: Update, gradients: Sequence[tf.Tensor], measured: Metrics, stage_step: tf.Tensor
     ) -> tuple[tf.Tensor, Metrics]:
         """Step where the gradients are finite; reduced gradients are the same on every rank, and so is the verdict."""
         scale = self.state.loss_scales.get(update.name)
@@ -209,6 +209,7 @@ class StageStep:
             gradients = [gradient / scale.value.value for gradient in gradients]
         norm = tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
         finite = tf.math.is_finite(norm)
+        wanted = self._wanted(update, measured)
 
         def apply() -> tf.Tensor:
             apply_gradients(
@@ -222,12 +223,21 @@ class StageStep:
             )
             return tf.constant(True)
 
-        applied = tf.cond(finite, apply, lambda: tf.constant(False))
+        applied = tf.cond(finite & wanted, apply, lambda: tf.constant(False))
+        more = {} if update.only_if is None and scale is None else {"applied": tf.cast(applied, tf.float32)}
         if scale is None:
-            return applied, {}
+            return finite, more
         used = tf.identity(scale.value.value)
-        scale.adapt(applied)
-        return applied | (used > 1.0), {"loss_scale": used, "skipped": 1.0 - tf.cast(applied, tf.float32)}
+        scale.adapt(finite)
+        return finite | (used > 1.0), {**more, "loss_scale": used}
+
+    def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
+        """What only_if says of the metrics of all ranks."""
+        if update.only_if is None:
+            return tf.constant(True)
+        with self.scope(update):
+            means = tf.unstack(self.ranks.mean(tf.stack(list(measured.values()))))
+        return update.only_if(dict(zip(measured, means, strict=True)))
 
     def _average(self, owned: set[str], step: tf.Tensor) -> None:
         # The first weights are noise: the average forgets them sooner (as in TensorFlow's ExponentialMovingAverage).

@@ -51,13 +51,13 @@ def test_an_overflow_skips_the_update_and_halves_the_scale_until_it_fits():
     scale.value.assign(2.0**40)
     before = values_of(run)
     metrics, may_go_on = stage_step(run)(0, 0, data_of(run))
-    assert may_go_on["judge"] and float(metrics["judge/skipped"]) == 1 and float(metrics["judge/loss_scale"]) == 2.0**40
+    assert may_go_on["judge"] and float(metrics["judge/applied"]) == 0 and float(metrics["judge/loss_scale"]) == 2.0**40
     assert {n for n in changed(before, values_of(run)) if "discriminator" in n or "judge" in n} == {
         "loss_scales/judge/value"
     }
     assert float(scale.value) == 2.0**39
     step = stage_step(run)
-    skipped = [float(step(number, number, data_of(run))[0]["judge/skipped"]) for number in range(1, 30)]
+    skipped = [1 - float(step(number, number, data_of(run))[0]["judge/applied"]) for number in range(1, 30)]
     assert skipped[0] == 1 and skipped[-1] == 0
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from hvdgan import losses
+from hvdgan import losses, measures
 from hvdgan.config import Count, CountOrNever, Decay, Positive
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
@@ -130,13 +130,8 @@ class Pix2Pix(Recipe):
         return tf.concat([batch.inputs, self._translate(nets, batch)["images"], batch.images], axis=2)[:32]
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
-        """The mean absolute error, in [0, 2], and the peak signal-to-noise ratio, in dB, of each image."""
-        error = self._translate(nets, batch)["images"] - batch.images
-        squared = tf.reduce_mean(tf.square(error), axis=(1, 2, 3))
-        return {
-            "l1": tf.reduce_mean(tf.abs(error), axis=(1, 2, 3)),
-            "psnr": 10.0 * tf.math.log(4.0 / tf.maximum(squared, 1e-10)) / math.log(10.0),
-        }
+        translated = self._translate(nets, batch)["images"]
+        return {"l1": measures.l1(batch.images, translated), "psnr": measures.psnr(batch.images, translated)}
 
     def _translate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         masks = [getattr(batch, f"keep_{shape[0]}") for shape in self._mask_shapes()]

@@ -1,0 +1,154 @@
+"""Autoencoding beyond pixels using a learned similarity metric (Larsen et al. 2016, arXiv:1512.09300)."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvdgan import losses, measures
+from hvdgan.config import Count, Decay, Positive
+from hvdgan.draws import Random
+from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
+from hvdgan.recipe import Batch, Recipe
+from hvdgan.stages import Stage, Update
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VAEGANOptions:
+    """Options of the recipe vae_gan."""
+
+    steps: Count = 20_000
+    """steps of its one stage"""
+    nf: Count = 64
+    """width of the networks: channels of the encoder's first layer"""
+    latent_size: Count = 128
+    """length of a latent vector"""
+    kl_weight: Positive = 1.0
+    """weight of the divergence of the latents from the prior, beside the distance of the features"""
+    gamma: Positive = 0.01
+    """weight of the distance of the features beside the adversarial loss, in the decoder's update"""
+    equilibrium: Positive = 0.68
+    """loss of the discriminator on real or on generated images that is aimed at"""
+    margin: Positive = 0.4
+    """the discriminator waits where a loss is so far below the equilibrium, the decoder where it is so far above"""
+    learning_rate: Positive = 3e-4
+    """Adam's step size for all networks"""
+    beta_1: Decay = 0.5
+    """Adam's decay of the mean of the gradients"""
+
+
+class VAEGAN(Recipe):
+    """An autoencoder that compares images by what a discriminator sees in them.
+
+    Apart from the paper: Adam instead of RMSProp, and the three networks step one after another, each knowing the
+    steps of those before it.
+
+    Command:
+        horovodrun -np 2 python -m hvdgan.train --recipe vae_gan --data digits --nf 16 --latent-size 32
+            --steps 1500
+
+    Expect:
+        TODO
+    """
+
+    Options = VAEGANOptions
+    ema = ("encoder", "decoder")
+    may_change = ("steps",)
+
+    def networks(self) -> dict[str, keras.Model]:
+        o = self.options
+        shape = {"image_size": self.data.image_size, "channels": self.data.channels, "nf": o.nf}
+        return {
+            "encoder": vae_encoder(**shape, latent_size=o.latent_size),
+            "decoder": vae_decoder(**shape, latent_size=o.latent_size),
+            "discriminator": vae_discriminator(**shape),
+        }
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        o = self.options
+        return {
+            name: keras.optimizers.Adam(o.learning_rate, o.beta_1) for name in ("encoder", "decoder", "discriminator")
+        }
+
+    def stages(self) -> list[Stage]:
+        encode = Update("encode", owns=["encoder"], loss=self.encode)
+        decode = Update("decode", owns=["decoder"], loss=self.decode, only_if=self.decoder_may_step)
+        judge = Update("judge", owns=["discriminator"], loss=self.judge, only_if=self.discriminator_may_step)
+        return [Stage("joint", self.options.steps, [encode, decode, judge])]
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        """`latents` of the prior, and the `noise` that makes a sample of an image's own latents; (B, latent_size)."""
+        return {name: random.normal(name, (self.options.latent_size,)) for name in ("latents", "noise")}
+
+    def encode(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Equation 8: the divergence from the prior, and the distance of the features."""
+        mean, log_variance = nets.encoder(batch.images)
+        _, real = nets.discriminator(batch.images)
+        _, rebuilt = nets.discriminator(nets.decoder(_latents(mean, log_variance, batch)))
+        divergence, distance = losses.kl_to_normal(mean, log_variance), losses.half_squared_distance(real, rebuilt)
+        return self.options.kl_weight * divergence + distance, {"kl": divergence, "feature_distance": distance}
+
+    def decode(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The distance of the features, and what the discriminator says of images rebuilt and of images drawn."""
+        rebuilt = self._rebuild(nets, batch)
+        real_logits, real = nets.discriminator(batch.images)
+        rebuilt_logits, features = nets.discriminator(rebuilt)
+        drawn_logits, _ = nets.discriminator(nets.decoder(batch.latents))
+        distance = losses.half_squared_distance(real, features)
+        fool = losses.non_saturating_generator(rebuilt_logits) + losses.non_saturating_generator(drawn_logits)
+        return self.options.gamma * distance + fool, {
+            "feature_distance": distance,
+            "psnr": tf.reduce_mean(measures.psnr(batch.images, rebuilt)),
+            **_costs(real_logits, rebuilt_logits, drawn_logits),
+        }
+
+    def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Real against rebuilt and against drawn images."""
+        real_logits, _ = nets.discriminator(batch.images)
+        rebuilt_logits, _ = nets.discriminator(self._rebuild(nets, batch))
+        drawn_logits, _ = nets.discriminator(nets.decoder(batch.latents))
+        costs = _costs(real_logits, rebuilt_logits, drawn_logits)
+        return costs["real_cost"] + 2.0 * costs["fake_cost"], costs
+
+    def discriminator_may_step(self, metrics: dict[str, tf.Tensor]) -> tf.Tensor:
+        """It waits where it is far ahead, unless the decoder waits too."""
+        ahead, behind = self._balance(metrics)
+        return ~ahead | behind
+
+    def decoder_may_step(self, metrics: dict[str, tf.Tensor]) -> tf.Tensor:
+        """It waits where the discriminator is far behind, unless that waits too."""
+        ahead, behind = self._balance(metrics)
+        return ~behind | ahead
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return nets.decoder(batch.latents)
+
+    def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
+        """Of images rebuilt from the means of their latents."""
+        rebuilt = nets.decoder(nets.encoder(batch.images)[0])
+        return {"l1": measures.l1(batch.images, rebuilt), "psnr": measures.psnr(batch.images, rebuilt)}
+
+    def _rebuild(self, nets: Any, batch: Batch) -> tf.Tensor:
+        mean, log_variance = nets.encoder(batch.images)
+        return nets.decoder(_latents(mean, log_variance, batch))
+
+    def _balance(self, metrics: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Whether the discriminator is ahead of the margins, and whether it is behind them."""
+        o = self.options
+        costs = tf.stack([metrics["real_cost"], metrics["fake_cost"]])
+        ahead = tf.reduce_any(costs < o.equilibrium - o.margin)
+        return ahead, tf.reduce_any(costs > o.equilibrium + o.margin)
+
+
+def _latents(mean: tf.Tensor, log_variance: tf.Tensor, batch: Batch) -> tf.Tensor:
+    return mean + tf.exp(0.5 * log_variance) * batch.noise
+
+
+def _costs(real_logits: tf.Tensor, rebuilt_logits: tf.Tensor, drawn_logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The discriminator's cross-entropies: on real images, and the mean of those on rebuilt and on drawn ones."""
+    rebuilt, drawn = tf.reduce_mean(tf.nn.softplus(rebuilt_logits)), tf.reduce_mean(tf.nn.softplus(drawn_logits))
+    return {"real_cost": tf.reduce_mean(tf.nn.softplus(-real_logits)), "fake_cost": 0.5 * (rebuilt + drawn)}
+
+
+RECIPE = VAEGAN
