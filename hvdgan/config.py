@@ -27,6 +27,7 @@ Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**
 Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+NonNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
 _DATA = Parameter(group=Group("Data", sort_key=2))

@@ -1,0 +1,424 @@
+"""The networks of StyleGAN2 (Karras et al. 2020, arXiv:1912.04958), from 32 to 256 pixels.
+
+All weights begin with unit variance and are scaled when they are used, so that Adam moves all of them alike ("equalised
+learning rate", Karras et al. 2018, section 4.1).
+"""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from hvdgan.errors import UserError
+
+_SIZES = (32, 64, 128, 256)
+_WIDEST = 512  # channels of the widest layers, as in the paper
+_STYLE_MEAN_DECAY = 0.995
+_PATH_LENGTH_DECAY = 0.99
+
+register = keras.saving.register_keras_serializable("hvdgan")
+
+
+def stylegan2_generator(
+    *, image_size: int, channels: int, nf: int, latent_size: int, mapping_layers: int = 8
+) -> "StyleGAN2Generator":
+    """The generator, built; see StyleGAN2Generator.
+
+    Raises:
+        UserError: image_size is not a power of two from 32 to 256.
+    """
+    _check_size(image_size)
+    generator = StyleGAN2Generator(image_size, channels, nf, latent_size, mapping_layers, name="generator")
+    generator.build([(1, 2, latent_size), (1,), (1, noise_numbers(image_size))])
+    return generator
+
+
+def stylegan2_discriminator(*, image_size: int, channels: int, nf: int, mbstd_group: int = 4) -> keras.Model:
+    """Images to logits: residual blocks down to 4x4 pixels, each halving after a blur (section 4.1, figure 7c).
+
+    Args:
+        image_size: pixels, a power of two from 32 to 256.
+        channels: of the images, 1 or 3.
+        nf: width at full size; doubled at each halving, up to 512.
+        mbstd_group: samples whose standard deviation one of them sees; see MinibatchStddev.
+
+    Returns:
+        A model (B, image_size, image_size, channels) -> (B,) logits.
+
+    Raises:
+        UserError: image_size is not one of those.
+    """
+    _check_size(image_size)
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = EqualisedConv(_width(image_size, image_size, nf), 1, name="from_image")(images)
+    size = image_size
+    while size > 4:
+        narrow, wide = _width(size, image_size, nf), _width(size // 2, image_size, nf)
+        skip = EqualisedConv(wide, 1, down=True, linear=True, gain=math.sqrt(0.5), name=f"block_{size}_skip")(x)
+        x = EqualisedConv(narrow, 3, name=f"block_{size}_conv_1")(x)
+        x = EqualisedConv(wide, 3, down=True, gain=math.sqrt(0.5), name=f"block_{size}_conv_2")(x)
+        x = layers.Add(name=f"block_{size}")([x, skip])  # (B, size / 2, size / 2, wide), still of unit variance
+        size //= 2
+    widest = x.shape[-1]
+    x = MinibatchStddev(mbstd_group, name="minibatch_stddev")(x)  # (B, 4, 4, widest + 1)
+    x = EqualisedConv(widest, 3, name="block_4_conv")(x)
+    x = EqualisedDense(widest, name="block_4_dense")(layers.Flatten(name="flatten")(x))
+    x = EqualisedDense(1, linear=True, dtype="float32", name="to_logit")(x)
+    return keras.Model(images, layers.Reshape((), dtype="float32", name="logits")(x), name="discriminator")
+
+
+def style_count(image_size: int) -> int:
+    """Styles of an image: one for each convolution, and the last image's own."""
+    return 2 * int(math.log2(image_size)) - 2
+
+
+def noise_numbers(image_size: int) -> int:
+    """Numbers of noise that one image takes: a map for each convolution."""
+    return sum(size * size for size in _noise_sizes(image_size))
+
+
+@register
+class StyleGAN2Generator(keras.Model):
+    """Mapping network and synthesis with skips (section 2, figure 2d; section 4.1, figure 7b).
+
+    Call it with [latents, crossover, noise]:
+        latents: (B, 1 or 2, latent_size) standard normal, the one or two that an image is made of.
+        crossover: (B,) how many of the style_count(image_size) styles come from the first latent; the rest from the
+            second.
+        noise: (B, noise_numbers(image_size)) standard normal, cut into the maps of the layers.
+    Keywords:
+        truncation: 1: none; 0: all styles are their mean. Heeded only where training is False.
+        directions: (B, image_size, image_size, channels) or None; with them the result is the path-length penalty.
+
+    Returns images (B, image_size, image_size, channels), about [-1, 1]; or penalties, (B,). Always float32.
+
+    Args:
+        image_size: pixels, a power of two.
+        channels: of the images.
+        nf: width at full size; doubled at each halving, up to 512.
+        latent_size: length of a latent and of a style.
+        mapping_layers: depth of the mapping network.
+    """
+
+    def __init__(
+        self, image_size: int, channels: int, nf: int, latent_size: int, mapping_layers: int, **keywords: Any
+    ) -> None:
+        # float32, so that Keras does not round the latents; the layers have the policy's type.
+        super().__init__(**{**keywords, "dtype": "float32"})
+        self._arguments = {"image_size": image_size, "channels": channels, "nf": nf, "latent_size": latent_size}
+        self._arguments["mapping_layers"] = mapping_layers
+        self.image_size = image_size
+        self.mapping = [
+            EqualisedDense(latent_size, lr_multiplier=0.01, dtype="float32", name=f"mapping_{number + 1}")
+            for number in range(mapping_layers)
+        ]
+        self.convolutions, self.to_image = [], []
+        for number, size in enumerate(_noise_sizes(image_size)):
+            up = number % 2 == 1
+            name = f"conv_{size}_{1 if up else 2}"
+            self.convolutions.append(StyledConv(_width(size, image_size, nf), up=up, name=name))
+            if not up:
+                self.to_image.append(ToImage(channels, name=f"to_image_{size}"))
+
+    def build(self, input_shape: Any) -> None:
+        style = input_shape[0][-1:]
+        for layer in self.mapping:
+            layer.build(style)
+        shape = (4, 4, self.convolutions[0].filters)
+        self.start = self.add_weight((1, *shape), initializer=_unit_normal(), name="start")
+        for number, layer in enumerate(self.convolutions):
+            layer.build((None, *shape), style)
+            size = shape[0] * (2 if layer.up else 1)
+            shape = (size, size, layer.filters)
+            if not layer.up:
+                self.to_image[number // 2].build((None, *shape), style)
+        self.style_mean = self.add_weight(style, initializer="zeros", trainable=False, name="style_mean")
+        self.path_length = self.add_weight((), initializer="zeros", trainable=False, name="path_length")
+
+    def call(
+        self,
+        inputs: Any,
+        training: bool = False,
+        truncation: "float | tf.Tensor" = 1.0,
+        directions: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        latents, crossover, noise = inputs
+        latents = tf.cast(latents, tf.float32)
+        x = latents * tf.math.rsqrt(tf.reduce_mean(tf.square(latents), axis=-1, keepdims=True) + 1e-8)
+        for layer in self.mapping:
+            x = layer(x)  # (B, 1 or 2, latent_size)
+        if training:
+            mean = tf.reduce_mean(x[:, 0], axis=0)
+            self.style_mean.assign(self.style_mean + (1.0 - _STYLE_MEAN_DECAY) * (mean - self.style_mean))
+        else:
+            x = self.style_mean + truncation * (x - self.style_mean)
+        first = tf.range(style_count(self.image_size), dtype=tf.float32) < tf.cast(crossover, tf.float32)[:, None]
+        styles = tf.where(first[..., None], x[:, :1], x[:, -1:])  # (B, style_count, latent_size)
+        if directions is None:
+            return self._synthesise(styles, noise)
+        return self._path_length_penalty(styles, noise, directions, training)
+
+    def _synthesise(self, styles: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        sizes = _noise_sizes(self.image_size)
+        maps = tf.split(noise, [size * size for size in sizes], axis=1)
+        x = tf.tile(self.start, [tf.shape(styles)[0], 1, 1, 1])  # (B, 4, 4, widest)
+        images = None
+        for number, (layer, size) in enumerate(zip(self.convolutions, sizes, strict=True)):
+            x = layer(x, styles[:, number], tf.reshape(maps[number], (-1, size, size, 1)))
+            if number % 2 == 0:
+                # The image shares its style with the next layer, whose output it does not see.
+                image = self.to_image[number // 2](x, styles[:, number + 1])
+                images = image if images is None else upsample(images) + image
+        return images
+
+    def _path_length_penalty(
+        self, styles: tf.Tensor, noise: tf.Tensor, directions: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        """Equation 4, with y scaled so that the lengths do not depend on the number of pixels."""
+        with tf.GradientTape() as tape:
+            tape.watch(styles)
+            images = self._synthesise(styles, noise)
+            projected = tf.reduce_sum(images * directions) / self.image_size
+        gradients = tape.gradient(projected, styles)
+        lengths = tf.sqrt(tf.reduce_mean(tf.reduce_sum(tf.square(gradients), axis=2), axis=1) + 1e-8)
+        mean = tf.convert_to_tensor(self.path_length)
+        if training:
+            mean += (1.0 - _PATH_LENGTH_DECAY) * (tf.stop_gradient(tf.reduce_mean(lengths)) - mean)
+            self.path_length.assign(mean)
+        # The biases of the images do not change a length; 0 times the images gives them a gradient, which is 0.
+        return tf.square(lengths - mean) + 0.0 * tf.reduce_sum(images, axis=(1, 2, 3))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self._arguments}
+
+
+@register
+class StyledConv(layers.Layer):
+    """Modulated 3x3 convolution, noise of learned strength, bias, leaky ReLU (figure 2d)."""
+
+    def __init__(self, filters: int, *, up: bool = False, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.filters, self.up = filters, up
+
+    def build(self, x_shape: Any, style_shape: Any, noise_shape: Any = None) -> None:
+        width = x_shape[-1]
+        self.style = EqualisedDense(width, bias=1.0, linear=True, dtype="float32", name="style")
+        self.style.build(style_shape)
+        self.kernel = self.add_weight((3, 3, width, self.filters), initializer=_unit_normal(), name="kernel")
+        self.bias = self.add_weight((self.filters,), initializer="zeros", name="bias")
+        self.noise_strength = self.add_weight((), initializer="zeros", name="noise_strength")
+
+    def call(self, x: tf.Tensor, style: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        x = modulated_convolution(x, equalised(self.kernel), self.style(style), up=self.up)
+        x += tf.cast(noise, x.dtype) * self.noise_strength + self.bias
+        return leaky_relu(x)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "filters": self.filters, "up": self.up}
+
+
+@register
+class ToImage(layers.Layer):
+    """Modulated 1x1 convolution to the image's channels, float32; not demodulated (section 4.1)."""
+
+    def __init__(self, channels: int, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.channels = channels
+
+    def build(self, x_shape: Any, style_shape: Any) -> None:
+        width = x_shape[-1]
+        self.style = EqualisedDense(width, bias=1.0, linear=True, dtype="float32", name="style")
+        self.style.build(style_shape)
+        self.kernel = self.add_weight((1, 1, width, self.channels), initializer=_unit_normal(), name="kernel")
+        self.bias = self.add_weight((self.channels,), initializer="zeros", name="bias", autocast=False)
+
+    def call(self, x: tf.Tensor, style: tf.Tensor) -> tf.Tensor:
+        x = modulated_convolution(x, equalised(self.kernel), self.style(style), demodulate=False)
+        return tf.cast(x, tf.float32) + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "channels": self.channels}
+
+
+def modulated_convolution(
+    x: tf.Tensor, kernel: tf.Tensor, scales: tf.Tensor, *, up: bool = False, demodulate: bool = True
+) -> tf.Tensor:
+    """Convolution whose weights each sample scales, and which scales its outputs back to unit variance.
+
+    A convolution is linear: scaling its inputs is scaling its weights, and one convolution serves the whole batch.
+
+    Args:
+        x: (B, H, W, C).
+        kernel: (k, k, C, F).
+        scales: (B, C) float32, s of equation 1.
+        up: double H and W by a transposed convolution and a blur.
+        demodulate: divide each output by the norm of its weights.
+
+    Returns:
+        (B, H, W, F) or (B, 2 H, 2 W, F), in the type of x.
+
+    Reference: Karras et al. 2020, equations 1 and 3, and the last paragraph of section 2.2.
+    """
+    x *= tf.cast(scales, x.dtype)[:, None, None]
+    if up:
+        batch, height, width = tf.unstack(tf.shape(x)[:3])
+        shape = (batch, 2 * height + 1, 2 * width + 1, kernel.shape[-1])
+        x = tf.nn.conv2d_transpose(x, tf.transpose(kernel, (0, 1, 3, 2)), shape, strides=2, padding="VALID")
+        # A transposed convolution adds up a quarter of its weights at each pixel: hence 4.
+        x = 4.0 * blur(x, padding=1)
+    else:
+        x = tf.nn.conv2d(x, kernel, strides=1, padding="SAME")
+    if demodulate:
+        squares = tf.reduce_sum(tf.square(tf.cast(kernel, tf.float32)), axis=(0, 1))  # (C, F)
+        demodulation = tf.math.rsqrt(tf.matmul(tf.square(tf.cast(scales, tf.float32)), squares) + 1e-8)
+        x *= tf.cast(demodulation, x.dtype)[:, None, None]
+    return x
+
+
+def equalised(kernel: Any, gain: float = 1.0) -> tf.Tensor:
+    """A kernel (..., C, F) of unit variance, scaled so that its outputs have the variance of its inputs."""
+    return tf.convert_to_tensor(kernel) * (gain / math.sqrt(math.prod(kernel.shape[:-1])))
+
+
+def leaky_relu(x: tf.Tensor) -> tf.Tensor:
+    """Leaky ReLU of slope 0.2, scaled so that the mean square of its output is about that of its input."""
+    return tf.nn.leaky_relu(x, 0.2) * math.sqrt(2.0)
+
+
+def blur(x: tf.Tensor, *, padding: int, stride: int = 1) -> tf.Tensor:
+    """Blur with the filter (1, 3, 3, 1) / 8 along both axes, as three averages of two pixels.
+
+    Args:
+        x: (B, H, W, C).
+        padding: zeros on every side.
+        stride: 1 or 2, the distance of the pixels that are kept.
+
+    Returns:
+        (B, (H + 2 padding - 4) // stride + 1, the same of W, C).
+    """
+    x = tf.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    for step in (1, 1, stride):
+        x = tf.nn.avg_pool2d(x, 2, step, "VALID")
+    return x
+
+
+def upsample(images: tf.Tensor) -> tf.Tensor:
+    """Double height and width with the filter (1, 3, 3, 1) / 4: pixels are 3/4 their nearest and 1/4 the next."""
+    for axis in (1, 2):
+        ends = [(0, 0)] * 4
+        ends[axis] = (1, 1)
+        x = tf.pad(images, ends)
+        size = images.shape[axis]
+        before, after = (tf.gather(x, tf.range(begin, begin + size), axis=axis) for begin in (0, 2))
+        pairs = tf.stack([0.75 * images + 0.25 * before, 0.75 * images + 0.25 * after], axis=axis + 1)
+        shape = [-1, *images.shape[1:]]
+        shape[axis] *= 2
+        images = tf.reshape(pairs, shape)
+    return images
+
+
+@register
+class EqualisedDense(layers.Layer):
+    """Dense layer with equalised learning rate; `lr_multiplier` below 1 makes it learn slower than the others."""
+
+    def __init__(
+        self, units: int, *, bias: float = 0.0, linear: bool = False, lr_multiplier: float = 1.0, **keywords: Any
+    ) -> None:
+        super().__init__(**keywords)
+        self.units, self.first_bias, self.linear, self.lr_multiplier = units, bias, linear, lr_multiplier
+
+    def build(self, input_shape: Any) -> None:
+        unit = _unit_normal(1.0 / self.lr_multiplier)
+        self.kernel = self.add_weight((input_shape[-1], self.units), initializer=unit, name="kernel")
+        first = keras.initializers.Constant(self.first_bias / self.lr_multiplier)
+        self.bias = self.add_weight((self.units,), initializer=first, name="bias")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        x = tf.linalg.matmul(x, equalised(self.kernel, self.lr_multiplier)) + self.bias * self.lr_multiplier
+        return x if self.linear else leaky_relu(x)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"units": self.units, "bias": self.first_bias, "linear": self.linear}
+        return {**super().get_config(), **own, "lr_multiplier": self.lr_multiplier}
+
+
+@register
+class EqualisedConv(layers.Layer):
+    """Convolution with equalised learning rate; `down` blurs and halves; `linear`: no bias and no leaky ReLU."""
+
+    def __init__(
+        self, filters: int, size: int, *, down: bool = False, linear: bool = False, gain: float = 1.0, **keywords: Any
+    ) -> None:
+        super().__init__(**keywords)
+        self.filters, self.size, self.down, self.linear, self.gain = filters, size, down, linear, gain
+
+    def build(self, input_shape: Any) -> None:
+        shape = (self.size, self.size, input_shape[-1], self.filters)
+        self.kernel = self.add_weight(shape, initializer=_unit_normal(), name="kernel")
+        if not self.linear:
+            self.bias = self.add_weight((self.filters,), initializer="zeros", name="bias")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        kernel = equalised(self.kernel, self.gain if self.linear else 1.0)
+        if self.down and self.size == 1:
+            x = tf.nn.conv2d(blur(x, padding=1, stride=2), kernel, strides=1, padding="VALID")
+        elif self.down:
+            x = tf.nn.conv2d(blur(x, padding=2), kernel, strides=2, padding="VALID")
+        else:
+            x = tf.nn.conv2d(x, kernel, strides=1, padding="SAME")
+        return x if self.linear else leaky_relu(x + self.bias) * self.gain
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"filters": self.filters, "size": self.size, "down": self.down, "linear": self.linear}
+        return {**super().get_config(), **own, "gain": self.gain}
+
+
+@register
+class MinibatchStddev(layers.Layer):
+    """Add a channel: the standard deviation over a group of samples, averaged over pixels and channels.
+
+    A group is `group` consecutive samples, whatever the batch size: ranks whose local batches are multiples of it see
+    the groups that one rank would. Of another batch size, the largest divisor up to `group` takes its place.
+
+    Reference: Karras et al. 2018, section 3.
+    """
+
+    def __init__(self, group: int = 4, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.group = group
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        batch, height, width, _ = tf.unstack(tf.shape(x))
+        sizes = tf.range(1, self.group + 1)
+        group = tf.reduce_max(tf.where(batch % sizes == 0, sizes, 1))
+        grouped = tf.reshape(tf.cast(x, tf.float32), tf.stack([batch // group, group, height * width * x.shape[3]]))
+        deviation = tf.sqrt(tf.math.reduce_variance(grouped, axis=1) + 1e-8)  # (groups, H W C)
+        deviation = tf.repeat(tf.reduce_mean(deviation, axis=1), group)  # (B,)
+        seen = tf.ones_like(x[..., :1]) * tf.cast(deviation, x.dtype)[:, None, None, None]
+        return tf.concat([x, seen], axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "group": self.group}
+
+
+def _unit_normal(deviation: float = 1.0) -> keras.initializers.Initializer:
+    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    return keras.initializers.RandomNormal(0.0, deviation)
+
+
+def _noise_sizes(image_size: int) -> list[int]:
+    """The size of each convolution's output: 4, 8, 8, 16, 16, and so on."""
+    doubled = [2**power for power in range(3, int(math.log2(image_size)) + 1)]
+    return [4] + [size for size in doubled for _ in range(2)]
+
+
+def _width(size: int, image_size: int, nf: int) -> int:
+    """Channels where the image is `size` pixels."""
+    return min(nf * image_size // size, _WIDEST)
+
+
+def _check_size(image_size: int) -> None:
+    if image_size not in _SIZES:
+        raise UserError(f"--image-size {image_size}: StyleGAN2 takes {', '.join(map(str, _SIZES))} pixels")
