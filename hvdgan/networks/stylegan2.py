@@ -8,12 +8,14 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import layers
 
 from hvdgan.errors import UserError
 
 _SIZES = (32, 64, 128, 256)
+_FILTER = np.array([1, 3, 3, 1]) / 8  # of all changes of resolution, as in the paper's code
 _WIDEST = 512  # channels of the widest layers, as in the paper
 _STYLE_MEAN_DECAY = 0.995
 _PATH_LENGTH_DECAY = 0.99
@@ -262,14 +264,8 @@ def modulated_convolution(
     Reference: Karras et al. 2020, equations 1 and 3, and the last paragraph of section 2.2.
     """
     x *= tf.cast(scales, x.dtype)[:, None, None]
-    if up:
-        batch, height, width = tf.unstack(tf.shape(x)[:3])
-        shape = (batch, 2 * height + 1, 2 * width + 1, kernel.shape[-1])
-        x = tf.nn.conv2d_transpose(x, tf.transpose(kernel, (0, 1, 3, 2)), shape, strides=2, padding="VALID")
-        # A transposed convolution adds up a quarter of its weights at each pixel: hence 4.
-        x = 4.0 * blur(x, padding=1)
-    else:
-        x = tf.nn.conv2d(x, kernel, strides=1, padding="SAME")
+    # A transposed convolution adds up a quarter of its weights at each pixel: hence 4.
+    x = _transposed_convolution(x, 4.0 * blurred(kernel)) if up else tf.nn.conv2d(x, kernel, 1, "SAME")
     if demodulate:
         squares = tf.reduce_sum(tf.square(tf.cast(kernel, tf.float32)), axis=(0, 1))  # (C, F)
         demodulation = tf.math.rsqrt(tf.matmul(tf.square(tf.cast(scales, tf.float32)), squares) + 1e-8)
@@ -287,36 +283,34 @@ def leaky_relu(x: tf.Tensor) -> tf.Tensor:
     return tf.nn.leaky_relu(x, 0.2) * math.sqrt(2.0)
 
 
-def blur(x: tf.Tensor, *, padding: int, stride: int = 1) -> tf.Tensor:
-    """Blur with the filter (1, 3, 3, 1) / 8 along both axes, as three averages of two pixels.
+def blurred(kernel: tf.Tensor) -> tf.Tensor:
+    """The kernel that convolves as the filter (1, 3, 3, 1) / 8 along both axes and the kernel do one after the other.
+
+    One larger convolution is faster on a CPU than a small one and a blur of all its inputs, forward and backward.
 
     Args:
-        x: (B, H, W, C).
-        padding: zeros on every side.
-        stride: 1 or 2, the distance of the pixels that are kept.
+        kernel: (k, k, C, F).
 
     Returns:
-        (B, (H + 2 padding - 4) // stride + 1, the same of W, C).
+        (k + 3, k + 3, C, F), in the type of the kernel.
     """
-    x = tf.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    for step in (1, 1, stride):
-        x = tf.nn.avg_pool2d(x, 2, step, "VALID")
-    return x
+    size, _, inputs, outputs = kernel.shape
+    one_axis = sum(weight * np.eye(size + 3, size, -place) for place, weight in enumerate(_FILTER))
+    both_axes = tf.constant(np.kron(one_axis, one_axis), kernel.dtype)  # ((k + 3)^2, k^2)
+    return tf.reshape(both_axes @ tf.reshape(kernel, (size**2, -1)), (size + 3, size + 3, inputs, outputs))
 
 
 def upsample(images: tf.Tensor) -> tf.Tensor:
     """Double height and width with the filter (1, 3, 3, 1) / 4: pixels are 3/4 their nearest and 1/4 the next."""
-    for axis in (1, 2):
-        ends = [(0, 0)] * 4
-        ends[axis] = (1, 1)
-        x = tf.pad(images, ends)
-        size = images.shape[axis]
-        before, after = (tf.gather(x, tf.range(begin, begin + size), axis=axis) for begin in (0, 2))
-        pairs = tf.stack([0.75 * images + 0.25 * before, 0.75 * images + 0.25 * after], axis=axis + 1)
-        shape = [-1, *images.shape[1:]]
-        shape[axis] *= 2
-        images = tf.reshape(pairs, shape)
-    return images
+    channels = images.shape[-1]
+    return _transposed_convolution(images, 4.0 * blurred(tf.eye(channels)[None, None]))
+
+
+def _transposed_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Double height and width; kernel is (k, k, C, F)."""
+    batch, height, width = tf.unstack(tf.shape(x)[:3])
+    shape = (batch, 2 * height, 2 * width, kernel.shape[-1])
+    return tf.nn.conv2d_transpose(x, tf.transpose(kernel, (0, 1, 3, 2)), shape, strides=2, padding="SAME")
 
 
 @register
@@ -362,13 +356,9 @@ class EqualisedConv(layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         kernel = equalised(self.kernel, self.gain if self.linear else 1.0)
-        if self.down and self.size == 1:
-            x = tf.nn.conv2d(blur(x, padding=1, stride=2), kernel, strides=1, padding="VALID")
-        elif self.down:
-            x = tf.nn.conv2d(blur(x, padding=2), kernel, strides=2, padding="VALID")
-        else:
-            x = tf.nn.conv2d(x, kernel, strides=1, padding="SAME")
-        return x if self.linear else leaky_relu(x + self.bias) * self.gain
+        x = tf.nn.conv2d(x, blurred(kernel), 2, "SAME") if self.down else tf.nn.conv2d(x, kernel, 1, "SAME")
+        # Not x + bias: TensorFlow's graph optimizer fails at that sum before a leaky ReLU, and says so.
+        return x if self.linear else leaky_relu(tf.nn.bias_add(x, self.bias)) * self.gain
 
     def get_config(self) -> dict[str, Any]:
         own = {"filters": self.filters, "size": self.size, "down": self.down, "linear": self.linear}

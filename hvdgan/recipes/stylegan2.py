@@ -21,7 +21,7 @@ class StyleGAN2Options:
     steps: Count = 20_000
     """steps of its one stage"""
     nf: Count = 32
-    """width of the networks: channels at full size, doubled at each halving up to 512; the paper's is 128 at 256 pixels"""
+    """channels of the networks at full size, doubled at each halving up to 512; in the paper 128 at 256 pixels"""
     latent_size: Count = 512
     """length of a latent and of a style"""
     mapping_layers: Count = 8
@@ -31,7 +31,7 @@ class StyleGAN2Options:
     mbstd_group: Count = 4
     """samples over which the discriminator sees a standard deviation; best a divisor of each rank's batch"""
     r1_gamma: NonNegative = 1.0
-    """weight of the R1 penalty on the discriminator's gradient; more for larger images: the paper's is 10 at 1024 pixels"""
+    """weight of the R1 penalty on the discriminator's gradient, more for larger images: 10 at 1024 pixels; 0: off"""
     r1_every: Count = 16
     """steps between two updates with the R1 penalty, each as heavy as so many"""
     path_length_weight: NonNegative = 0.0
@@ -50,8 +50,8 @@ class StyleGAN2(Recipe):
     """StyleGAN2 with the non-saturating loss, and penalties in updates of their own, each every few steps.
 
     Apart from the paper: path lengths are off by default, and are those of the whole batch where they are on; all
-    styles are truncated alike. Each rank has its own running mean of styles and of path lengths; checkpoints and samples
-    have the mean over ranks.
+    styles are truncated alike. Each rank has its own running mean of styles and of path lengths; checkpoints and
+    samples have the mean over ranks.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe stylegan2 --data digits --nf 8 --latent-size 64
