@@ -18,7 +18,7 @@ from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 from hvdgan.train import main
 
 SMALL = {"nf": 2, "latent_size": 8, "mapping_layers": 2}
-OPTIONS = StyleGAN2Options(**SMALL, steps=4, r1_every=2, path_length_weight=2.0, path_length_every=2)
+OPTIONS = StyleGAN2Options(**SMALL, steps=4, r1_every=1, path_length_weight=2.0, path_length_every=1)
 FILTER = np.outer([1, 3, 3, 1], [1, 3, 3, 1]) / 64
 
 
@@ -226,8 +226,9 @@ def test_r1_is_the_squared_gradient_of_a_linear_discriminator():
     assert float(loss) == pytest.approx(3.0 / 2 * 16 * np.sum(weights**2), rel=1e-4)
 
 
-def test_r1_moves_the_discriminator_down_its_own_slope():
-    """The gradient of the gradient through every layer: against the difference of two penalties."""
+def test_the_gradient_of_r1_is_the_difference_of_two_penalties(monkeypatch):
+    """Through every kernel, with a smooth activation: a leaky ReLU's penalty jumps where a sign changes."""
+    monkeypatch.setattr(networks, "leaky_relu", tf.math.softplus)
     model = discriminator()
     recipe = StyleGAN2(StyleGAN2Options(**SMALL), DataSpec(32, 1, 1))
     batch = SimpleNamespace(images=tf.constant(normal(4, 32, 32, 1)), augment=lambda images, key: images)
@@ -236,7 +237,7 @@ def test_r1_moves_the_discriminator_down_its_own_slope():
         loss, _ = recipe.r1(nets, batch)
     variables = [variable for variable in model.trainable_variables if "kernel" in variable.path]
     for variable, slope in zip(variables, tape.gradient(loss, [v.value for v in variables]), strict=True):
-        before, step = variable.numpy(), 1e-3
+        before, step = variable.numpy(), 1e-2
         way = slope / tf.norm(slope)
         losses = []
         for sign in (1, -1):
