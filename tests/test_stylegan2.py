@@ -12,6 +12,7 @@ from hvdgan.config import DataSpec
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
 from hvdgan.nets import Nets
+from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
 from hvdgan.recipe import Batch
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
@@ -84,7 +85,7 @@ def test_a_blurred_kernel_blurs_and_then_convolves():
     filters = np.tile(FILTER[..., None, None], (1, 1, 3, 1)).astype(np.float32)
     blurred = tf.nn.depthwise_conv2d(padded, filters, (1, 1, 1, 1), "VALID")
     expected = tf.nn.conv2d(blurred, kernel, 2, "VALID")
-    result = tf.nn.conv2d(x, networks.blurred(tf.constant(kernel)), 2, "SAME")
+    result = tf.nn.conv2d(x, layers.blurred(tf.constant(kernel)), 2, "SAME")
     assert result.shape == (2, 4, 4, 4)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
@@ -98,17 +99,17 @@ def test_upsampled_pixels_are_three_quarters_their_nearest_and_one_quarter_the_n
 
 
 def test_equalised_layers_keep_unit_variance():
-    dense = networks.EqualisedDense(64, lr_multiplier=0.01)
+    dense = layers.EqualisedDense(64, lr_multiplier=0.01)
     assert np.mean(np.square(dense(normal(200, 256)))) == pytest.approx(1, abs=0.15)
     assert np.std(dense.kernel) == pytest.approx(100, rel=0.05)
-    convolution = networks.EqualisedConv(32, 3)
+    convolution = layers.EqualisedConv(32, 3)
     assert np.mean(np.square(convolution(normal(8, 18, 18, 32))[:, 1:-1, 1:-1])) == pytest.approx(1, abs=0.15)
     assert np.std(convolution.kernel) == pytest.approx(1, rel=0.05)
 
 
 def test_the_standard_deviation_is_that_of_consecutive_groups():
     x = normal(8, 4, 4, 3)
-    layer = networks.MinibatchStddev(4)
+    layer = layers.MinibatchStddev(4)
     result = layer(x).numpy()
     np.testing.assert_array_equal(result[..., :3], x)
     expected = [np.mean(np.std(group, axis=0)) for group in (x[:4], x[4:])]
@@ -119,9 +120,9 @@ def test_the_standard_deviation_is_that_of_consecutive_groups():
 
 def test_other_batch_sizes_have_the_largest_group_that_divides_them():
     x = normal(6, 4, 4, 3)
-    result = networks.MinibatchStddev(4)(x).numpy()[:, 0, 0, 3]
+    result = layers.MinibatchStddev(4)(x).numpy()[:, 0, 0, 3]
     np.testing.assert_allclose(result[[0, 3]], [np.mean(np.std(x[n : n + 3], axis=0)) for n in (0, 3)], rtol=1e-4)
-    assert float(networks.MinibatchStddev(4)(x[:1])[0, 0, 0, 3]) == pytest.approx(1e-4)
+    assert float(layers.MinibatchStddev(4)(x[:1])[0, 0, 0, 3]) == pytest.approx(1e-4)
 
 
 @pytest.mark.parametrize("image_size", [32, 64, 128, 256])
@@ -228,7 +229,7 @@ def test_r1_is_the_squared_gradient_of_a_linear_discriminator():
 
 def test_the_gradient_of_r1_is_the_difference_of_two_penalties(monkeypatch):
     """Through every kernel, with a smooth activation: a leaky ReLU's penalty jumps where a sign changes."""
-    monkeypatch.setattr(networks, "leaky_relu", tf.math.softplus)
+    monkeypatch.setattr(layers, "leaky_relu", tf.math.softplus)
     model = discriminator()
     recipe = StyleGAN2(StyleGAN2Options(**SMALL), DataSpec(32, 1, 1))
     batch = SimpleNamespace(images=tf.constant(normal(4, 32, 32, 1)), augment=lambda images, key: images)

@@ -1,26 +1,28 @@
-"""The networks of StyleGAN2 (Karras et al. 2020, arXiv:1912.04958), from 32 to 256 pixels.
-
-All weights begin with unit variance and are scaled when they are used, so that Adam moves all of them alike ("equalised
-learning rate", Karras et al. 2018, section 4.1).
-"""
+"""The networks of StyleGAN2 (Karras et al. 2020, arXiv:1912.04958), from 32 to 256 pixels."""
 
 import math
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import layers
 
 from hvdgan.errors import UserError
+from hvdgan.networks.equalised import (
+    EqualisedConv,
+    EqualisedDense,
+    MinibatchStddev,
+    blurred,
+    equalised,
+    leaky_relu,
+    register,
+    unit_normal,
+)
 
 _SIZES = (32, 64, 128, 256)
-_FILTER = np.array([1, 3, 3, 1]) / 8  # of all changes of resolution, as in the paper's code
 _WIDEST = 512  # channels of the widest layers, as in the paper
 _STYLE_MEAN_DECAY = 0.995
 _PATH_LENGTH_DECAY = 0.99
-
-register = keras.saving.register_keras_serializable("hvdgan")
 
 
 def stylegan2_generator(
@@ -129,7 +131,7 @@ class StyleGAN2Generator(keras.Model):
         for layer in self.mapping:
             layer.build(style)
         shape = (4, 4, self.convolutions[0].filters)
-        self.start = self.add_weight((1, *shape), initializer=_unit_normal(), name="start")
+        self.start = self.add_weight((1, *shape), initializer=unit_normal(), name="start")
         for number, layer in enumerate(self.convolutions):
             layer.build((None, *shape), style)
             size = shape[0] * (2 if layer.up else 1)
@@ -208,7 +210,7 @@ class StyledConv(layers.Layer):
         width = x_shape[-1]
         self.style = EqualisedDense(width, bias=1.0, linear=True, dtype="float32", name="style")
         self.style.build(style_shape)
-        self.kernel = self.add_weight((3, 3, width, self.filters), initializer=_unit_normal(), name="kernel")
+        self.kernel = self.add_weight((3, 3, width, self.filters), initializer=unit_normal(), name="kernel")
         self.bias = self.add_weight((self.filters,), initializer="zeros", name="bias")
         self.noise_strength = self.add_weight((), initializer="zeros", name="noise_strength")
 
@@ -233,7 +235,7 @@ class ToImage(layers.Layer):
         width = x_shape[-1]
         self.style = EqualisedDense(width, bias=1.0, linear=True, dtype="float32", name="style")
         self.style.build(style_shape)
-        self.kernel = self.add_weight((1, 1, width, self.channels), initializer=_unit_normal(), name="kernel")
+        self.kernel = self.add_weight((1, 1, width, self.channels), initializer=unit_normal(), name="kernel")
         self.bias = self.add_weight((self.channels,), initializer="zeros", name="bias", autocast=False)
 
     def call(self, x: tf.Tensor, style: tf.Tensor) -> tf.Tensor:
@@ -273,33 +275,6 @@ def modulated_convolution(
     return x
 
 
-def equalised(kernel: Any, gain: float = 1.0) -> tf.Tensor:
-    """A kernel (..., C, F) of unit variance, scaled so that its outputs have the variance of its inputs."""
-    return tf.convert_to_tensor(kernel) * (gain / math.sqrt(math.prod(kernel.shape[:-1])))
-
-
-def leaky_relu(x: tf.Tensor) -> tf.Tensor:
-    """Leaky ReLU of slope 0.2, scaled so that the mean square of its output is about that of its input."""
-    return tf.nn.leaky_relu(x, 0.2) * math.sqrt(2.0)
-
-
-def blurred(kernel: tf.Tensor) -> tf.Tensor:
-    """The kernel that convolves as the filter (1, 3, 3, 1) / 8 along both axes and the kernel do one after the other.
-
-    One larger convolution is faster on a CPU than a small one and a blur of all its inputs, forward and backward.
-
-    Args:
-        kernel: (k, k, C, F).
-
-    Returns:
-        (k + 3, k + 3, C, F), in the type of the kernel.
-    """
-    size, _, inputs, outputs = kernel.shape
-    one_axis = sum(weight * np.eye(size + 3, size, -place) for place, weight in enumerate(_FILTER))
-    both_axes = tf.constant(np.kron(one_axis, one_axis), kernel.dtype)  # ((k + 3)^2, k^2)
-    return tf.reshape(both_axes @ tf.reshape(kernel, (size**2, -1)), (size + 3, size + 3, inputs, outputs))
-
-
 def upsample(images: tf.Tensor) -> tf.Tensor:
     """Double height and width with the filter (1, 3, 3, 1) / 4: pixels are 3/4 their nearest and 1/4 the next."""
     channels = images.shape[-1]
@@ -311,91 +286,6 @@ def _transposed_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     batch, height, width = tf.unstack(tf.shape(x)[:3])
     shape = (batch, 2 * height, 2 * width, kernel.shape[-1])
     return tf.nn.conv2d_transpose(x, tf.transpose(kernel, (0, 1, 3, 2)), shape, strides=2, padding="SAME")
-
-
-@register
-class EqualisedDense(layers.Layer):
-    """Dense layer with equalised learning rate; `lr_multiplier` below 1 makes it learn slower than the others."""
-
-    def __init__(
-        self, units: int, *, bias: float = 0.0, linear: bool = False, lr_multiplier: float = 1.0, **keywords: Any
-    ) -> None:
-        super().__init__(**keywords)
-        self.units, self.first_bias, self.linear, self.lr_multiplier = units, bias, linear, lr_multiplier
-
-    def build(self, input_shape: Any) -> None:
-        unit = _unit_normal(1.0 / self.lr_multiplier)
-        self.kernel = self.add_weight((input_shape[-1], self.units), initializer=unit, name="kernel")
-        first = keras.initializers.Constant(self.first_bias / self.lr_multiplier)
-        self.bias = self.add_weight((self.units,), initializer=first, name="bias")
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        x = tf.linalg.matmul(x, equalised(self.kernel, self.lr_multiplier)) + self.bias * self.lr_multiplier
-        return x if self.linear else leaky_relu(x)
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"units": self.units, "bias": self.first_bias, "linear": self.linear}
-        return {**super().get_config(), **own, "lr_multiplier": self.lr_multiplier}
-
-
-@register
-class EqualisedConv(layers.Layer):
-    """Convolution with equalised learning rate; `down` blurs and halves; `linear`: no bias and no leaky ReLU."""
-
-    def __init__(
-        self, filters: int, size: int, *, down: bool = False, linear: bool = False, gain: float = 1.0, **keywords: Any
-    ) -> None:
-        super().__init__(**keywords)
-        self.filters, self.size, self.down, self.linear, self.gain = filters, size, down, linear, gain
-
-    def build(self, input_shape: Any) -> None:
-        shape = (self.size, self.size, input_shape[-1], self.filters)
-        self.kernel = self.add_weight(shape, initializer=_unit_normal(), name="kernel")
-        if not self.linear:
-            self.bias = self.add_weight((self.filters,), initializer="zeros", name="bias")
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        kernel = equalised(self.kernel, self.gain if self.linear else 1.0)
-        x = tf.nn.conv2d(x, blurred(kernel), 2, "SAME") if self.down else tf.nn.conv2d(x, kernel, 1, "SAME")
-        # Not x + bias: TensorFlow's graph optimizer fails at that sum before a leaky ReLU, and says so.
-        return x if self.linear else leaky_relu(tf.nn.bias_add(x, self.bias)) * self.gain
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"filters": self.filters, "size": self.size, "down": self.down, "linear": self.linear}
-        return {**super().get_config(), **own, "gain": self.gain}
-
-
-@register
-class MinibatchStddev(layers.Layer):
-    """Add a channel: the standard deviation over a group of samples, averaged over pixels and channels.
-
-    A group is `group` consecutive samples, whatever the batch size: ranks whose local batches are multiples of it see
-    the groups that one rank would. Of another batch size, the largest divisor up to `group` takes its place.
-
-    Reference: Karras et al. 2018, section 3.
-    """
-
-    def __init__(self, group: int = 4, **keywords: Any) -> None:
-        super().__init__(**keywords)
-        self.group = group
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        batch, height, width, _ = tf.unstack(tf.shape(x))
-        sizes = tf.range(1, self.group + 1)
-        group = tf.reduce_max(tf.where(batch % sizes == 0, sizes, 1))
-        grouped = tf.reshape(tf.cast(x, tf.float32), tf.stack([batch // group, group, height * width * x.shape[3]]))
-        deviation = tf.sqrt(tf.math.reduce_variance(grouped, axis=1) + 1e-8)  # (groups, H W C)
-        deviation = tf.repeat(tf.reduce_mean(deviation, axis=1), group)  # (B,)
-        seen = tf.ones_like(x[..., :1]) * tf.cast(deviation, x.dtype)[:, None, None, None]
-        return tf.concat([x, seen], axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "group": self.group}
-
-
-def _unit_normal(deviation: float = 1.0) -> keras.initializers.Initializer:
-    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
-    return keras.initializers.RandomNormal(0.0, deviation)
 
 
 def _noise_sizes(image_size: int) -> list[int]:
