@@ -58,7 +58,8 @@ class StyleGAN2(Recipe):
             --global-batch-size 32 --steps 3000
 
     Expect:
-        TODO. It took TODO s on two cores.
+        From step 500 on blurred and varied digits, about half of which can be read at step 1500; both losses stay near
+        1.1. It took TODO s on two cores.
     """
 
     Options = StyleGAN2Options
