@@ -40,6 +40,7 @@ Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 Kind = Literal["color", "translation", "cutout"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+NonNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
 _DATA = Parameter(group=Group("Data", sort_key=2))

@@ -1,0 +1,129 @@
+"""Layers with equalised learning rate and their helpers, of the Progressive GAN (Karras et al. 2018) and its heirs.
+
+All weights begin with unit variance and are scaled when they are used, so that Adam moves all of them alike (section
+4.1).
+"""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+FILTER = np.array([1, 3, 3, 1]) / 8  # of all changes of resolution, as in StyleGAN2's code
+
+register = keras.saving.register_keras_serializable("hvdgan")
+
+
+@register
+class EqualisedDense(layers.Layer):
+    """Dense layer with equalised learning rate; `lr_multiplier` below 1 makes it learn slower than the others."""
+
+    def __init__(
+        self, units: int, *, bias: float = 0.0, linear: bool = False, lr_multiplier: float = 1.0, **keywords: Any
+    ) -> None:
+        super().__init__(**keywords)
+        self.units, self.first_bias, self.linear, self.lr_multiplier = units, bias, linear, lr_multiplier
+
+    def build(self, input_shape: Any) -> None:
+        unit = unit_normal(1.0 / self.lr_multiplier)
+        self.kernel = self.add_weight((input_shape[-1], self.units), initializer=unit, name="kernel")
+        first = keras.initializers.Constant(self.first_bias / self.lr_multiplier)
+        self.bias = self.add_weight((self.units,), initializer=first, name="bias")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        x = tf.linalg.matmul(x, equalised(self.kernel, self.lr_multiplier)) + self.bias * self.lr_multiplier
+        return x if self.linear else leaky_relu(x)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"units": self.units, "bias": self.first_bias, "linear": self.linear}
+        return {**super().get_config(), **own, "lr_multiplier": self.lr_multiplier}
+
+
+@register
+class EqualisedConv(layers.Layer):
+    """Convolution with equalised learning rate; `down` blurs and halves; `linear`: no bias and no leaky ReLU."""
+
+    def __init__(
+        self, filters: int, size: int, *, down: bool = False, linear: bool = False, gain: float = 1.0, **keywords: Any
+    ) -> None:
+        super().__init__(**keywords)
+        self.filters, self.size, self.down, self.linear, self.gain = filters, size, down, linear, gain
+
+    def build(self, input_shape: Any) -> None:
+        shape = (self.size, self.size, input_shape[-1], self.filters)
+        self.kernel = self.add_weight(shape, initializer=unit_normal(), name="kernel")
+        if not self.linear:
+            self.bias = self.add_weight((self.filters,), initializer="zeros", name="bias")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        kernel = equalised(self.kernel, self.gain if self.linear else 1.0)
+        x = tf.nn.conv2d(x, blurred(kernel), 2, "SAME") if self.down else tf.nn.conv2d(x, kernel, 1, "SAME")
+        return x if self.linear else leaky_relu(x + self.bias) * self.gain
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"filters": self.filters, "size": self.size, "down": self.down, "linear": self.linear}
+        return {**super().get_config(), **own, "gain": self.gain}
+
+
+@register
+class MinibatchStddev(layers.Layer):
+    """Add a channel: the standard deviation over a group of samples, averaged over pixels and channels.
+
+    A group is `group` consecutive samples, whatever the batch size: ranks whose local batches are multiples of it see
+    the groups that one rank would. Of another batch size, the largest divisor up to `group` takes its place.
+
+    Reference: Karras et al. 2018, section 3.
+    """
+
+    def __init__(self, group: int = 4, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.group = group
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        batch, height, width, _ = tf.unstack(tf.shape(x))
+        sizes = tf.range(1, self.group + 1)
+        group = tf.reduce_max(tf.where(batch % sizes == 0, sizes, 1))
+        grouped = tf.reshape(tf.cast(x, tf.float32), tf.stack([batch // group, group, height * width * x.shape[3]]))
+        deviation = tf.sqrt(tf.math.reduce_variance(grouped, axis=1) + 1e-8)  # (groups, H W C)
+        deviation = tf.repeat(tf.reduce_mean(deviation, axis=1), group)  # (B,)
+        seen = tf.ones_like(x[..., :1]) * tf.cast(deviation, x.dtype)[:, None, None, None]
+        return tf.concat([x, seen], axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "group": self.group}
+
+
+def equalised(kernel: Any, gain: float = 1.0) -> tf.Tensor:
+    """A kernel (..., C, F) of unit variance, scaled so that its outputs have the variance of its inputs."""
+    return tf.convert_to_tensor(kernel) * (gain / math.sqrt(math.prod(kernel.shape[:-1])))
+
+
+def leaky_relu(x: tf.Tensor) -> tf.Tensor:
+    """Leaky ReLU of slope 0.2, scaled so that the mean square of its output is about that of its input."""
+    # Scaled before it: TensorFlow's graph optimizer fails at a sum right before a leaky ReLU, and says so in the log.
+    return tf.nn.leaky_relu(x * math.sqrt(2.0), 0.2)
+
+
+def blurred(kernel: tf.Tensor) -> tf.Tensor:
+    """The kernel that convolves as the filter (1, 3, 3, 1) / 8 along both axes and the kernel do one after the other.
+
+    One larger convolution is faster on a CPU than a small one and a blur of all its inputs, forward and backward.
+
+    Args:
+        kernel: (k, k, C, F).
+
+    Returns:
+        (k + 3, k + 3, C, F), in the type of the kernel.
+    """
+    size, _, inputs, outputs = kernel.shape
+    one_axis = sum(weight * np.eye(size + 3, size, -place) for place, weight in enumerate(FILTER))
+    both_axes = tf.constant(np.kron(one_axis, one_axis), kernel.dtype)  # ((k + 3)^2, k^2)
+    return tf.reshape(both_axes @ tf.reshape(kernel, (size**2, -1)), (size + 3, size + 3, inputs, outputs))
+
+
+def unit_normal(deviation: float = 1.0) -> keras.initializers.Initializer:
+    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    return keras.initializers.RandomNormal(0.0, deviation)

@@ -1,0 +1,347 @@
+import itertools
+import json
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.config import DataSpec
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from hvdgan.nets import Nets
+from hvdgan.networks import equalised as layers
+from hvdgan.networks import stylegan2 as networks
+from hvdgan.recipe import Batch
+from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
+from hvdgan.train import main
+
+SMALL = {"nf": 2, "latent_size": 8, "mapping_layers": 2}
+OPTIONS = StyleGAN2Options(**SMALL, steps=4, r1_every=1, path_length_weight=2.0, path_length_every=1)
+FILTER = np.outer([1, 3, 3, 1], [1, 3, 3, 1]) / 64
+
+
+def generator(image_size=32, **changes):
+    return networks.stylegan2_generator(image_size=image_size, channels=1, **{**SMALL, **changes})
+
+
+def discriminator(image_size=32, nf=2):
+    return networks.stylegan2_discriminator(image_size=image_size, channels=1, nf=nf)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def inputs(count=4, image_size=32, crossover=3):
+    crossover = np.full(count, crossover, np.float32)
+    return [normal(count, 2, 8), crossover, normal(count, networks.noise_numbers(image_size), seed=1)]
+
+
+def draw(options, count=1000, step=0):
+    return StyleGAN2(options, DataSpec(32, 1, 1)).draw(Random(0, tf.constant(step, tf.int64), 0, 1, count))
+
+
+@pytest.fixture(scope="module")
+def run():
+    return tiny_run(StyleGAN2, OPTIONS, image_size=32, global_batch_size=8)
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_one_convolution_of_scaled_inputs_is_each_samples_own_convolution(up):
+    x, kernel, scales = normal(3, 8, 8, 4), normal(3, 3, 4, 5, seed=1), 1 + normal(3, 4, seed=2)
+    expected = []
+    for image, scale in zip(x, scales, strict=True):
+        own = kernel * scale[None, None, :, None]  # equation 1
+        own = own / np.sqrt((own**2).sum(axis=(0, 1, 2)) + 1e-8)  # equation 3
+        if up:
+            # Zeros between the pixels, the convolution, the blur; a transposed convolution mirrors its kernel.
+            spread = np.zeros((1, 21, 21, 4), np.float32)
+            spread[0, 3:18:2, 3:18:2] = image
+            spread = tf.nn.conv2d(spread, own[::-1, ::-1], 1, "VALID")  # 19 pixels
+            filters = np.tile(4 * FILTER[..., None, None], (1, 1, 5, 1)).astype(np.float32)
+            expected.append(tf.nn.depthwise_conv2d(spread, filters, (1, 1, 1, 1), "VALID")[0])
+        else:
+            expected.append(tf.nn.conv2d(image[None], own, 1, "SAME")[0])
+    result = networks.modulated_convolution(tf.constant(x), tf.constant(kernel), tf.constant(scales), up=up)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_demodulated_outputs_have_unit_variance_whatever_the_scales():
+    scales = np.exp(2 * normal(4, 8, seed=2))
+    result = networks.modulated_convolution(
+        tf.constant(normal(4, 66, 66, 8)), tf.constant(3 * normal(3, 3, 8, 6, seed=1)), tf.constant(scales)
+    )
+    variances = np.var(result[:, 1:-1, 1:-1], axis=(1, 2))  # without the border, where zeros are added up
+    np.testing.assert_allclose(variances, np.ones((4, 6)), atol=0.2)
+    assert np.mean(variances) == pytest.approx(1, abs=0.03)
+
+
+def test_a_blurred_kernel_blurs_and_then_convolves():
+    x, kernel = normal(2, 8, 8, 3), normal(3, 3, 3, 4, seed=1)
+    padded = np.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    filters = np.tile(FILTER[..., None, None], (1, 1, 3, 1)).astype(np.float32)
+    blurred = tf.nn.depthwise_conv2d(padded, filters, (1, 1, 1, 1), "VALID")
+    expected = tf.nn.conv2d(blurred, kernel, 2, "VALID")
+    result = tf.nn.conv2d(x, layers.blurred(tf.constant(kernel)), 2, "SAME")
+    assert result.shape == (2, 4, 4, 4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_upsampled_pixels_are_three_quarters_their_nearest_and_one_quarter_the_next():
+    row = np.array([0, 4, 8, 4], np.float32)
+    image = np.broadcast_to(row[None, None, :, None], (1, 4, 4, 3))
+    result = networks.upsample(tf.constant(image)).numpy()
+    assert result.shape == (1, 8, 8, 3)
+    np.testing.assert_allclose(result[0, 3, :, 1], [0, 1, 3, 5, 7, 7, 5, 3], atol=1e-6)  # beyond the edge is 0
+
+
+def test_equalised_layers_keep_unit_variance():
+    dense = layers.EqualisedDense(64, lr_multiplier=0.01)
+    assert np.mean(np.square(dense(normal(200, 256)))) == pytest.approx(1, abs=0.15)
+    assert np.std(dense.kernel) == pytest.approx(100, rel=0.05)
+    convolution = layers.EqualisedConv(32, 3)
+    assert np.mean(np.square(convolution(normal(8, 18, 18, 32))[:, 1:-1, 1:-1])) == pytest.approx(1, abs=0.15)
+    assert np.std(convolution.kernel) == pytest.approx(1, rel=0.05)
+
+
+def test_the_standard_deviation_is_that_of_consecutive_groups():
+    x = normal(8, 4, 4, 3)
+    layer = layers.MinibatchStddev(4)
+    result = layer(x).numpy()
+    np.testing.assert_array_equal(result[..., :3], x)
+    expected = [np.mean(np.std(group, axis=0)) for group in (x[:4], x[4:])]
+    np.testing.assert_allclose(result[[0, 3, 4, 7], 1, 2, 3], np.repeat(expected, 2), rtol=1e-4)
+    # Two ranks see what one does.
+    np.testing.assert_array_equal(np.concatenate([layer(x[:4]), layer(x[4:])]), result)
+
+
+def test_other_batch_sizes_have_the_largest_group_that_divides_them():
+    x = normal(6, 4, 4, 3)
+    result = layers.MinibatchStddev(4)(x).numpy()[:, 0, 0, 3]
+    np.testing.assert_allclose(result[[0, 3]], [np.mean(np.std(x[n : n + 3], axis=0)) for n in (0, 3)], rtol=1e-4)
+    assert float(layers.MinibatchStddev(4)(x[:1])[0, 0, 0, 3]) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("image_size", [32, 64, 128, 256])
+def test_the_networks_fit_the_image_size(image_size):
+    images = generator(image_size, nf=1)(inputs(1, image_size))
+    assert images.shape == (1, image_size, image_size, 1)
+    assert discriminator(image_size, nf=1)(images).shape == (1,)
+
+
+def test_at_256_pixels_they_are_as_wide_as_in_the_paper():
+    model = discriminator(256, nf=128)
+    shapes = {layer.name: layer.kernel.shape for layer in model.layers if hasattr(layer, "kernel")}
+    assert shapes["block_256_conv_1"] == (3, 3, 128, 128)
+    assert [shapes[f"block_{size}_conv_2"][-1] for size in (256, 128, 64, 32, 16, 8)] == [256] + [512] * 5
+    assert shapes["block_4_conv"] == (3, 3, 513, 512)
+    assert networks.style_count(1024) == 18
+
+
+@pytest.mark.parametrize("image_size", [16, 48, 512])
+def test_other_sizes_are_refused(image_size):
+    with pytest.raises(UserError, match=f"--image-size {image_size}: StyleGAN2 takes 32, 64, 128, 256 pixels"):
+        StyleGAN2(OPTIONS, DataSpec(image_size, 1, 1)).networks()
+
+
+def test_without_truncation_latents_matter_and_with_all_of_it_they_do_not():
+    model = generator()
+    model.style_mean.assign(normal(8, seed=3))
+    latents, crossover, noise = inputs()
+    call = [latents, crossover, np.repeat(noise[:1], 4, axis=0)]
+    images = {psi: model(call, truncation=psi).numpy() for psi in (0.0, 0.5, 1.0)}
+    np.testing.assert_allclose(images[0.0], np.repeat(images[0.0][:1], 4, axis=0), atol=1e-5)
+    spread = [np.std(images[psi], axis=0).mean() for psi in (0.0, 0.5, 1.0)]
+    assert 100 * spread[0] < spread[1] < spread[2]
+
+
+def test_the_samples_heed_the_truncation():
+    recipe = StyleGAN2(OPTIONS, DataSpec(32, 1, 1))
+    nets = Nets(recipe.networks(), training=False)
+    drawn = {**draw(OPTIONS, 4), "noise": tf.zeros((4, networks.noise_numbers(32)))}
+    random = Random(0, tf.constant(0, tf.int64), 0, 1, 4)
+    spread = []
+    for psi in (0.0, 1.0):
+        batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn, truncation=psi)
+        spread.append(np.std(recipe.sample(nets, batch), axis=0).mean())
+    assert spread[0] < 1e-5 < 1e-2 < spread[1]
+
+
+def test_the_crossover_says_how_many_styles_are_the_first_latents():
+    model = generator()
+    latents, _, noise = inputs(1)
+    last = networks.style_count(32)
+
+    def images(latents, crossover):
+        return model([latents, np.full(1, crossover, np.float32), noise]).numpy()
+
+    first, second = images(latents[:, :1], last), images(latents[:, 1:], last)
+    np.testing.assert_array_equal(images(latents, last), first)
+    np.testing.assert_array_equal(images(latents, 0), second)
+    mixed = [images(latents, place) for place in range(last + 1)]
+    assert all(np.abs(one - other).max() > 1e-4 for one, other in itertools.pairwise(mixed))
+
+
+def test_nine_of_ten_images_are_mixed_anywhere():
+    crossover = draw(StyleGAN2Options(**SMALL, mixing=0.9))["crossover"].numpy()
+    last = networks.style_count(32)
+    assert set(crossover) == set(range(1, last + 1))
+    assert np.mean(crossover == last) == pytest.approx(0.1, abs=0.03)
+    assert set(draw(StyleGAN2Options(**SMALL, mixing=0.0))["crossover"].numpy()) == {last}
+
+
+def test_noise_matters_once_its_strength_is_not_zero():
+    model = generator()
+    latents, crossover, noise = inputs()
+    before = model([latents, crossover, noise]).numpy()
+    np.testing.assert_array_equal(model([latents, crossover, -noise]), before)
+    for layer in model.convolutions:
+        layer.noise_strength.assign(0.5)
+    assert np.abs(model([latents, crossover, -noise]) - model([latents, crossover, noise])).max() > 0.1
+
+
+def test_the_style_mean_moves_in_owned_training_calls_alone():
+    model = generator()
+    before = model.style_mean.numpy()
+    Nets({"generator": model}, owned=[], training=True).generator(inputs())
+    Nets({"generator": model}, owned=["generator"], training=False).generator(inputs())
+    np.testing.assert_array_equal(model.style_mean, before)
+    Nets({"generator": model}, owned=["generator"], training=True).generator(inputs())
+    latents = inputs()[0][:, 0]
+    x = latents / np.sqrt(np.mean(latents**2, axis=1, keepdims=True))
+    for layer in model.mapping:
+        x = layer(x)
+    np.testing.assert_allclose(model.style_mean, 0.005 * np.mean(x, axis=0), rtol=1e-4, atol=1e-8)
+
+
+def test_r1_is_the_squared_gradient_of_a_linear_discriminator():
+    weights = normal(32, 32, 1)
+    options = StyleGAN2Options(**SMALL, r1_gamma=3.0, r1_every=16)
+    batch = SimpleNamespace(images=tf.constant(normal(5, 32, 32, 1)), augment=lambda images, key: images)
+    nets = SimpleNamespace(discriminator=lambda images: tf.reduce_sum(images * weights, axis=(1, 2, 3)) + 7.0)
+    loss, metrics = StyleGAN2(options, DataSpec(32, 1, 1)).r1(nets, batch)
+    assert float(metrics["penalty"]) == pytest.approx(np.sum(weights**2), rel=1e-4)
+    assert float(loss) == pytest.approx(3.0 / 2 * 16 * np.sum(weights**2), rel=1e-4)
+
+
+def test_the_gradient_of_r1_is_the_difference_of_two_penalties(monkeypatch):
+    """Through every kernel, with a smooth activation: a leaky ReLU's penalty jumps where a sign changes."""
+    monkeypatch.setattr(layers, "leaky_relu", tf.math.softplus)
+    model = discriminator()
+    recipe = StyleGAN2(StyleGAN2Options(**SMALL), DataSpec(32, 1, 1))
+    batch = SimpleNamespace(images=tf.constant(normal(4, 32, 32, 1)), augment=lambda images, key: images)
+    nets = Nets({"discriminator": model}, owned=["discriminator"], training=True)
+    with tf.GradientTape() as tape:
+        loss, _ = recipe.r1(nets, batch)
+    variables = [variable for variable in model.trainable_variables if "kernel" in variable.path]
+    for variable, slope in zip(variables, tape.gradient(loss, [v.value for v in variables]), strict=True):
+        before, step = variable.numpy(), 1e-2
+        way = slope / tf.norm(slope)
+        losses = []
+        for sign in (1, -1):
+            variable.assign(before + sign * step * way)
+            losses.append(float(recipe.r1(nets, batch)[0]))
+        variable.assign(before)
+        assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(tf.norm(slope)), rel=0.05), variable.path
+
+
+def test_path_lengths_are_equation_4():
+    model = generator()
+    directions = normal(4, 32, 32, 1, seed=5)
+    latents, crossover, noise = inputs()
+    x = latents / np.sqrt(np.mean(latents**2, axis=2, keepdims=True))
+    for layer in model.mapping:
+        x = layer(x)
+    styles = tf.where(np.arange(8)[None, :, None] < crossover[:, None, None], x[:, :1], x[:, 1:])
+    jacobian = []
+    for place in range(8):  # each style's number by its own: the difference of two images
+        for number in range(8):
+            step = np.zeros((1, 8, 8), np.float32)
+            step[0, place, number] = 1e-2
+            change = model._synthesise(styles + step, noise) - model._synthesise(styles - step, noise)
+            jacobian.append(np.sum(change / 2e-2 * directions, axis=(1, 2, 3)) / 32)
+    lengths = np.sqrt(np.sum(np.square(jacobian), axis=0) / 8)
+    penalties = model([latents, crossover, noise], directions=directions)
+    np.testing.assert_allclose(penalties, lengths**2, rtol=0.05)  # their running mean is still 0
+    penalties = Nets({"generator": model}, owned=["generator"], training=True).generator(
+        [latents, crossover, noise], directions=directions
+    )
+    mean = float(model.path_length)
+    assert mean == pytest.approx(0.01 * np.mean(lengths), rel=0.05)
+    np.testing.assert_allclose(penalties, (lengths - mean) ** 2, rtol=0.05)
+
+
+def test_updates_come_in_the_papers_order_and_penalties_can_be_off():
+    def updates(**options):
+        (stage,) = StyleGAN2(StyleGAN2Options(**options), DataSpec(32, 1, 1)).stages()
+        return {update.name: update.every for update in stage.updates}
+
+    assert list(updates(path_length_weight=2.0).items()) == [
+        ("judge", 1),
+        ("r1", 16),
+        ("fool", 1),
+        ("path_length", 8),
+    ]
+    assert list(updates()) == ["judge", "r1", "fool"]
+    assert list(updates(r1_gamma=0.0)) == ["judge", "fool"]
+
+
+def test_adam_is_slowed_where_penalties_have_updates_of_their_own():
+    options = StyleGAN2Options(learning_rate=1e-3, beta_1=0.5)
+    optimizers = StyleGAN2(options, DataSpec(32, 1, 1)).optimizers()
+    found = {name: (float(adam.learning_rate), adam.beta_1, adam.beta_2) for name, adam in optimizers.items()}
+    assert found["generator"] == pytest.approx((1e-3, 0.5, 0.99))
+    assert found["discriminator"] == pytest.approx((1e-3 * 16 / 17, 0.5 ** (16 / 17), 0.99 ** (16 / 17)))
+
+
+def test_each_update_changes_only_what_it_owns(run):
+    step = stage_step(run)
+    number = tf.constant(0, tf.int64)
+    moved = {}
+    for update in step.stage.updates:
+        before = values_of(run)
+        step.function((update,))(number, number, data_of(run))
+        moved[update.name] = changed(before, values_of(run))
+    owners = {update: {name.split("/")[1] for name in names} for update, names in moved.items()}
+    d, g = {"discriminator"}, {"generator"}
+    assert owners == {"judge": d, "r1": d, "fool": g, "path_length": g}
+    running = "networks/generator/generator/path_length"
+    assert [running in moved[update] for update in moved] == [False, False, False, True]
+    assert "networks/generator/generator/style_mean" in moved["fool"]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_in_half_precision_images_logits_and_penalties_are_finite_float32(policy):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        nets = Nets({"generator": generator(), "discriminator": discriminator()}, training=True)
+    finally:
+        keras.config.set_dtype_policy(before)
+    images = nets.generator(inputs())
+    lengths = nets.generator(inputs(), directions=normal(4, 32, 32, 1))
+    batch = SimpleNamespace(images=images, augment=lambda images, key: images)
+    penalty, _ = StyleGAN2(OPTIONS, DataSpec(32, 1, 1)).r1(nets, batch)
+    for values in (images, lengths, nets.discriminator(images), penalty):
+        assert values.dtype == tf.float32
+        assert np.isfinite(values).all()
+
+
+def test_a_saved_generator_draws_the_same_images(tmp_path):
+    model = generator()
+    model.save(tmp_path / "generator.keras")
+    loaded = keras.models.load_model(tmp_path / "generator.keras")
+    np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
+
+
+def test_the_command_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = "--recipe stylegan2 --nf 2 --latent-size 8 --global-batch-size 8 --steps 3 --r1-every 3 --log-every 1"
+    assert main(arguments.split()) == 0
+    records = [json.loads(line) for line in (tmp_path / "runs/stylegan2/metrics.jsonl").read_text().splitlines()]
+    updates = [sorted(key.split("/")[0] for key in record if key.endswith("/loss")) for record in records]
+    assert updates == [["fool", "judge"]] * 2 + [["fool", "judge", "r1"]]
+    assert all(np.isfinite(value) for record in records for key, value in record.items() if "/" in key)
