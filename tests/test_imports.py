@@ -18,6 +18,7 @@ LAYERS = [
     {"checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
     {"stages", "draws", "distributed", "networks", "losses"},
+    {"spectral"},
     {"config", "launchers"},
     {"errors"},
 ]
