@@ -101,17 +101,22 @@ def test_both_updates_see_what_the_augmentation_returns():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
-        run = wgan_run()
-        metrics, finite = stage_step(run)(4, 4, data_of(run))
-    finally:
-        keras.config.set_dtype_policy("float32")
+    class Mixed(WGANGP):
+        def networks(self):
+            keras.config.set_dtype_policy(policy)
+            try:
+                return super().networks()
+            finally:
+                keras.config.set_dtype_policy("float32")
+
+    run = tiny_run(Mixed, SMALL, image_size=32)
+    metrics, finite = stage_step(run)(4, 4, data_of(run))
     assert all(np.isfinite(value) for value in metrics.values())
     assert all(finite.values())
     points = tf.random.stateless_uniform((3, 32, 32, 1), (0, 0))
     penalty = losses.gradient_penalty(run.state.networks["critic"], points, -points, tf.constant([0.0, 0.5, 1.0]))
     assert penalty.dtype == tf.float32
+    assert run.state.networks["critic"].get_layer("block_8").compute_dtype == policy.removeprefix("mixed_")
 
 
 def test_the_command_runs(tmp_path, monkeypatch):
