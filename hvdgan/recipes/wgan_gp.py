@@ -46,7 +46,7 @@ class WGANGP(Recipe):
             --learning-rate 5e-4 --steps 4000
 
     Expect:
-        Many digits can be read from step 1000 on; the critic's loss, -17 at step 40, is then about -2. It took TODO s
+        Many digits can be read from step 1000 on; the critic's loss, -19 at step 100, is then about -2. It took TODO s
         on two cores.
     """
 
