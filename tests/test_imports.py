@@ -19,6 +19,7 @@ LAYERS = [
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
     {"stages", "draws", "distributed", "networks", "losses", "measures"},
+    {"spectral"},
     {"config", "launchers"},
     {"errors"},
 ]

@@ -1,0 +1,129 @@
+"""Layers under spectral normalisation: their weight is divided by its largest singular value."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+_EPSILON = 1e-12  # everything it is compared with is float32
+
+
+class Spectral(keras.layers.Layer):
+    """A layer with one weight, which it uses divided by an estimate of its largest singular value.
+
+    The estimate is one power iteration from the saved vector `u`, in float32 whatever the layer computes in. A call in
+    training mode saves the vector it arrives at, so that the estimate follows the weight as it changes.
+
+    Args:
+        kernel_initializer: of the weight.
+
+    Reference: Miyato et al. 2018 (arXiv:1802.05957), algorithm 1.
+    """
+
+    def __init__(self, *, kernel_initializer: Any = "glorot_uniform", **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def add_kernel(self, shape: tuple[int, ...]) -> None:
+        """Make the weight, which is a matrix of all axes but the last by the last, and the vector of its estimate."""
+        # Without autocast both are read as float32 where the layer computes in float16.
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer=self.kernel_initializer, autocast=False)
+        start = keras.initializers.RandomNormal(stddev=1.0)
+        self.u = self.add_weight(name="u", shape=shape[-1:], initializer=start, trainable=False, autocast=False)
+
+    def normalised_kernel(self, training: bool) -> Any:
+        """The weight over its largest singular value, in the layer's compute dtype.
+
+        The vectors are constants to the gradient, which is that of equation 12.
+        """
+        kernel = ops.convert_to_tensor(self.kernel)
+        matrix = ops.reshape(kernel, (-1, kernel.shape[-1]))  # (inputs, outputs): the paper's W transposed
+        constant = ops.stop_gradient(matrix)
+        v = _unit(ops.matmul(constant, ops.convert_to_tensor(self.u)))
+        u = _unit(ops.matmul(v, constant))
+        if training:
+            self.u.assign(u)
+        sigma = ops.sum(v * ops.matmul(matrix, u))
+        return ops.cast(kernel / ops.maximum(sigma, _EPSILON), self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), "kernel_initializer": initializer}
+
+
+@keras.saving.register_keras_serializable("hvdgan")
+class SpectralConv2D(Spectral):
+    """A convolution with zero padding, (B, H, W, C) to (B, H, W, filters), and a bias that is not normalised.
+
+    Args:
+        filters: channels of the output.
+        kernel_size: height and width of the kernel, in pixels.
+    """
+
+    def __init__(self, filters: int, kernel_size: int, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.filters = filters
+        self.kernel_size = kernel_size
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.add_kernel((self.kernel_size, self.kernel_size, int(input_shape[-1] or 0), self.filters))
+        self.bias = self.add_weight(name="bias", shape=(self.filters,), initializer="zeros")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return ops.conv(inputs, self.normalised_kernel(training), padding="same") + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "filters": self.filters, "kernel_size": self.kernel_size}
+
+
+@keras.saving.register_keras_serializable("hvdgan")
+class SpectralDense(Spectral):
+    """A dense layer, (B, N) to (B, units), with a bias that is not normalised.
+
+    Args:
+        units: numbers in the output.
+    """
+
+    def __init__(self, units: int, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.units = units
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.add_kernel((int(input_shape[-1] or 0), self.units))
+        self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return ops.matmul(inputs, self.normalised_kernel(training)) + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable("hvdgan")
+class SpectralEmbedding(Spectral):
+    """A vector for each class, (B,) int32 in [0, num_classes) to (B, units).
+
+    Args:
+        num_classes: how many there are.
+        units: length of a vector.
+    """
+
+    def __init__(self, num_classes: int, units: int, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.num_classes = num_classes
+        self.units = units
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.add_kernel((self.num_classes, self.units))
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        # A product with ones and zeros, not a lookup: its gradient is dense, as the ranks exchange it.
+        chosen = ops.one_hot(inputs, self.num_classes, dtype=self.compute_dtype)
+        return ops.matmul(chosen, self.normalised_kernel(training))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "num_classes": self.num_classes, "units": self.units}
+
+
+def _unit(vector: Any) -> Any:
+    return vector / (ops.norm(vector) + _EPSILON)

@@ -1,0 +1,209 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.config import DataSpec
+from hvdgan.draws import Random
+from hvdgan.errors import UserError
+from hvdgan.layers import synchronise_batch_norm
+from hvdgan.nets import Nets
+from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
+from hvdgan.recipe import Batch
+from hvdgan.recipes.sngan import SNGAN, SNGANOptions
+from hvdgan.spectral import Spectral, SpectralConv2D
+from hvdgan.train import main
+
+
+def sngan_run(conditional="auto", d_updates=2, **settings):
+    options = SNGANOptions(nf=2, latent_size=8, steps=10, conditional=conditional, d_updates=d_updates)
+    return tiny_run(SNGAN, options, image_size=32, **settings)
+
+
+def data_with_labels(run, step=0):
+    labels = run.source.labels[16 * step : 16 * step + 16]
+    return {**data_of(run, step), "labels": tf.constant(labels)}
+
+
+def count(network):
+    return sum(np.prod(variable.shape) for variable in network.trainable_variables)
+
+
+def test_at_32_pixels_they_are_the_networks_of_table_4():
+    """Parameters by hand; a convolution has 9 * in * out + out, a shortcut in * out + out, a BatchNorm 2 * in."""
+    generator = sngan_generator(image_size=32, channels=3, latent_size=128, nf=64)
+    block = 2 * (9 * 256 * 256 + 256) + (256 * 256 + 256) + 2 * 2 * 256
+    assert count(generator) == (128 + 1) * 4 * 4 * 256 + 3 * block + 2 * 256 + (9 * 256 * 3 + 3)
+    discriminator = sngan_discriminator(image_size=32, channels=3, nf=64)
+    conv, shortcut = 9 * 128 * 128 + 128, 128 * 128 + 128
+    first = (9 * 3 * 128 + 128) + conv + (3 * 128 + 128)
+    assert count(discriminator) == first + (2 * conv + shortcut) + 2 * (2 * conv) + 128 + 1
+    sizes = [layer.output.shape[1:] for layer in discriminator.layers if layer.name.startswith("block_")]
+    assert [sizes[0], sizes[-1]] == [(32, 32, 128), (8, 8, 128)]
+
+
+def test_at_128_pixels_the_widths_are_those_of_table_6():
+    generator = sngan_generator(image_size=128, channels=3, latent_size=128, nf=1)
+    found = [tuple(generator.get_layer(f"block_{size}").output.shape[2:]) for size in (4, 8, 16, 32, 64, 128)]
+    assert found == [(4, 16), (8, 16), (16, 8), (32, 4), (64, 2), (128, 1)]
+    discriminator = sngan_discriminator(image_size=128, channels=3, nf=1)
+    found = [tuple(discriminator.get_layer(f"block_{number}").output.shape[2:]) for number in range(1, 7)]
+    assert found == [(64, 1), (32, 2), (16, 4), (8, 8), (4, 16), (4, 16)]
+
+
+@pytest.mark.parametrize(("image_size", "channels", "num_classes"), [(32, 1, 0), (64, 3, 3), (128, 1, 0), (256, 3, 3)])
+def test_every_size_makes_and_judges_images_of_that_size(image_size, channels, num_classes):
+    shape = {"image_size": image_size, "channels": channels, "nf": 2, "num_classes": num_classes}
+    latents, classes = tf.random.stateless_normal((2, 8), (0, 0)), tf.constant([0, 2])
+    generator, discriminator = sngan_generator(**shape, latent_size=8), sngan_discriminator(**shape)
+    images = generator([latents, classes] if num_classes else latents)
+    assert images.shape == (2, image_size, image_size, channels)
+    assert np.abs(images).max() <= 1
+    assert discriminator([images, classes] if num_classes else images).shape == (2,)
+
+
+@pytest.mark.parametrize("image_size", [16, 48, 512])
+def test_other_sizes_are_refused_by_flag(image_size):
+    for network in (sngan_generator, sngan_discriminator):
+        more = {"latent_size": 8} if network is sngan_generator else {}
+        with pytest.raises(UserError, match=f"--image-size {image_size}: SNGAN takes 32, 64, 128 or 256 pixels"):
+            network(image_size=image_size, channels=1, nf=2, **more)
+
+
+def test_every_weight_of_the_discriminator_is_under_spectral_normalisation():
+    discriminator = sngan_discriminator(image_size=32, channels=1, nf=2, num_classes=3)
+    with_weights = [layer for layer in discriminator.layers if layer.variables]
+    assert all(isinstance(layer, Spectral) for layer in with_weights)
+    assert len(with_weights) == 8 + 2 + 2  # convolutions, shortcuts, the logit and the classes
+
+
+def test_the_logit_of_a_class_is_psi_and_the_projection():
+    discriminator = sngan_discriminator(image_size=32, channels=1, nf=2, num_classes=3)
+    images = tf.random.stateless_uniform((3, 32, 32, 1), (0, 0), -1, 1)
+    logits = [discriminator([images, tf.fill(3, number)]).numpy() for number in range(3)]
+    last = discriminator.get_layer("features_relu").output
+    features = keras.Model(discriminator.inputs[0], last)(images).numpy().sum(axis=(1, 2))
+    psi, vectors = (
+        discriminator.get_layer(name).normalised_kernel(training=False).numpy()
+        for name in ("to_logit", "class_vectors")
+    )
+    for number in range(3):
+        by_hand = (features @ psi)[:, 0] + features @ vectors[number]
+        np.testing.assert_allclose(logits[number], by_hand, rtol=1e-4, atol=1e-5)
+
+
+def test_conditional_batch_norm_scales_and_shifts_by_class():
+    layer = ConditionalBatchNormalization(3)
+    images = np.random.default_rng(0).normal(2, 3, size=(4, 5, 5, 2)).astype(np.float32)
+    classes = np.array([2, 0, 1, 2], np.int32)
+    layer.build([images.shape, classes.shape])
+    layer.gamma.assign([[1, 2], [3, 4], [5, 6]])
+    layer.beta.assign([[0, 1], [2, 3], [4, 5]])
+    mean, variance = images.mean(axis=(0, 1, 2)), images.var(axis=(0, 1, 2))
+    normal = (images - mean) / np.sqrt(variance + 1e-5)
+    expected = normal * layer.gamma.numpy()[classes][:, None, None] + layer.beta.numpy()[classes][:, None, None]
+    np.testing.assert_allclose(
+        layer([tf.constant(images), tf.constant(classes)], training=True), expected, rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(layer.norm.moving_mean, 0.1 * mean, rtol=1e-4)
+
+
+@pytest.mark.parametrize("num_classes", [0, 3])
+def test_every_batch_norm_of_the_generator_can_be_synchronised(num_classes):
+    run = sngan_run()
+    generator = sngan_generator(image_size=32, channels=1, latent_size=8, nf=2, num_classes=num_classes)
+    assert synchronise_batch_norm([generator], run.ranks) == 3 * 2 + 1
+
+
+def test_fakes_get_classes_of_every_kind_and_unlabelled_data_none():
+    options = SNGANOptions(nf=2, latent_size=8)
+    random = Random(0, tf.constant(0, tf.int64), 0, 1, 500)
+    classes = SNGAN(options, DataSpec(32, 1, 1, 10)).draw(random)["classes"]
+    assert classes.dtype == tf.int32
+    assert set(classes.numpy()) == set(range(10))
+    assert set(SNGAN(options, DataSpec(32, 1, 1, 0)).draw(random)) == {"latents"}
+    unconditional = SNGAN(SNGANOptions(nf=2, latent_size=8, conditional="none"), DataSpec(32, 1, 1, 10))
+    assert set(unconditional.draw(random)) == {"latents"}
+    assert all(len(network.inputs) == 1 for network in unconditional.networks().values())
+
+
+@pytest.mark.parametrize("conditional", ["auto", "none"])
+def test_each_update_changes_only_what_it_owns(conditional):
+    """Also the vectors of the spectral norms, though the generator's update calls the discriminator in training."""
+    run = sngan_run(conditional)
+    vectors = {name for name in run.state.tensors() if name.endswith("/u")}
+    assert len(vectors) == (12 if conditional == "auto" else 11)
+    assert all(name.startswith("networks/discriminator/") for name in vectors)
+    step = stage_step(run)
+    before = values_of(run)
+    step(0, 0, data_with_labels(run))
+    moved = changed(before, values_of(run))
+    assert {name.split("/")[1] for name in moved} == {"discriminator"}
+    # The logit has one output: its vector has one number, 1 or -1, and nowhere to go.
+    assert len(vectors - moved) <= 1
+    random = Random(0, tf.constant(0, tf.int64), 0, 1, 16)
+    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
+    batch = Batch(images, tf.constant(run.source.labels[:16]), random, run.recipe.draw(random))
+    before = values_of(run)
+    run.recipe.fool(Nets(run.state.networks, owned=["generator"], training=True), batch)
+    moved = changed(before, values_of(run))
+    assert moved and all("/generator/" in name and "moving_" in name for name in moved)
+
+
+def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
+    run = sngan_run()
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 1, 16)
+    drawn = run.recipe.draw(random.scoped("draw"))
+    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
+    nets = Nets(run.state.networks, training=True)
+    fake = nets.generator([drawn["latents"], drawn["classes"]])
+    real_logits = nets.discriminator([images, tf.constant(run.source.labels[:16])]).numpy()
+    fake_logits = nets.discriminator([fake, drawn["classes"]]).numpy()
+    by_hand = np.maximum(0, 1 - real_logits).mean() + np.maximum(0, 1 + fake_logits).mean()
+    metrics, _ = stage_step(run)(0, 0, data_with_labels(run))
+    np.testing.assert_allclose(metrics["discriminator/loss"], by_hand, rtol=1e-4)
+    np.testing.assert_allclose(metrics["discriminator/real_logits"], real_logits.mean(), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(metrics["discriminator/fake_logits"], fake_logits.mean(), rtol=1e-3, atol=1e-5)
+
+
+def test_samples_are_of_the_drawn_classes():
+    run = sngan_run()
+    drawn = {"latents": tf.ones((2, 8)), "classes": tf.constant([0, 1])}
+    batch = Batch(tf.zeros((2, 32, 32, 1)), None, Random(0, tf.constant(0, tf.int64), 0, 1, 2), drawn)
+    norm = run.state.networks["generator"].get_layer("to_image_norm")
+    norm.beta.assign_add(tf.one_hot([1] * 10, norm.beta.shape[1]) * tf.range(10.0)[:, None])
+    first, second = run.recipe.sample(Nets(run.state.networks, training=False), batch).numpy()
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
+    class Mixed(SNGAN):
+        def networks(self):
+            keras.config.set_dtype_policy(policy)
+            try:
+                return super().networks()
+            finally:
+                keras.config.set_dtype_policy("float32")
+
+    run = tiny_run(Mixed, SNGANOptions(nf=2, latent_size=8, d_updates=2), image_size=32)
+    metrics, finite = stage_step(run)(1, 1, data_with_labels(run))
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert all(finite.values())
+    convolution = run.state.networks["discriminator"].get_layer("block_1_conv_1")
+    assert isinstance(convolution, SpectralConv2D)
+    assert convolution.compute_dtype == policy.removeprefix("mixed_")
+    assert {network.output.dtype for network in run.state.networks.values()} == {"float32"}
+
+
+@pytest.mark.parametrize("conditional", ["auto", "none"])
+def test_the_command_runs(conditional, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--recipe", "sngan", "--nf", "2", "--global-batch-size", "8", "--steps", "4", "--d-updates", "2"]
+    assert main([*arguments, "--log-every", "1", "--conditional", conditional]) == 0
+    records = [json.loads(line) for line in (tmp_path / "runs/sngan/metrics.jsonl").read_text().splitlines()]
+    assert ["generator/loss" in record for record in records] == [False, True] * 2
+    assert all(np.isfinite(record["discriminator/loss"]) for record in records)

@@ -1,0 +1,132 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdgan.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
+
+CLASSES = np.arange(5, dtype=np.int32)
+IMAGES = np.random.default_rng(0).normal(size=(2, 4, 4, 3)).astype(np.float32)
+ROWS = np.random.default_rng(1).normal(size=(6, 7)).astype(np.float32)
+
+
+def kinds(**keywords):
+    return [
+        (SpectralConv2D(8, 3, **keywords), IMAGES),
+        (SpectralDense(6, **keywords), ROWS),
+        (SpectralEmbedding(5, 6, **keywords), CLASSES),
+    ]
+
+
+def matrix_of(layer):
+    kernel = layer.kernel.numpy()
+    return kernel.reshape(-1, kernel.shape[-1])
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_the_estimate_becomes_the_largest_singular_value(kind):
+    layer, inputs = kinds()[kind]
+    for _ in range(200):
+        layer(inputs, training=True)
+    largest = np.linalg.svd(matrix_of(layer), compute_uv=False)[0]
+    used = layer.normalised_kernel(training=False).numpy()
+    np.testing.assert_allclose(used * largest, layer.kernel.numpy(), rtol=1e-3)
+    _, _, rows = np.linalg.svd(matrix_of(layer))
+    assert abs(rows[0] @ layer.u.numpy()) == pytest.approx(1, abs=1e-3)
+
+
+def test_they_are_what_their_names_say_with_the_weight_over_its_norm():
+    """One iteration by hand, with the paper's W = the matrix transposed: v = W'u / |W'u|, u = Wv / |Wv|, s = u'Wv."""
+    for layer, inputs in kinds():
+        layer.build(inputs.shape)
+        if hasattr(layer, "bias"):
+            layer.bias.assign(np.arange(layer.bias.shape[0]) * 0.1)
+        w, u = matrix_of(layer).T, layer.u.numpy()
+        v = w.T @ u / np.linalg.norm(w.T @ u)
+        u = w @ v / np.linalg.norm(w @ v)
+        kernel = layer.kernel.numpy() / (u @ w @ v)
+        outputs = layer(inputs, training=True).numpy()
+        if isinstance(layer, SpectralConv2D):
+            expected = tf.nn.conv2d(inputs, kernel, 1, "SAME").numpy() + layer.bias.numpy()
+        elif isinstance(layer, SpectralDense):
+            expected = inputs @ kernel + layer.bias.numpy()
+        else:
+            expected = kernel[inputs]
+        np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(layer.u.numpy(), u, rtol=1e-4, atol=1e-6)
+
+
+def test_only_a_call_in_training_mode_moves_the_vector():
+    for layer, inputs in kinds():
+        layer.build(inputs.shape)
+        before = layer.u.numpy()
+        quiet = layer(inputs, training=False).numpy()
+        np.testing.assert_array_equal(layer.u.numpy(), before)
+        loud = layer(inputs, training=True).numpy()
+        np.testing.assert_array_equal(loud, quiet)
+        assert not np.array_equal(layer.u.numpy(), before)
+        assert [variable.path.rpartition("/")[2] for variable in layer.non_trainable_variables] == ["u"]
+
+
+def test_the_gradient_is_that_of_equation_12():
+    """(G - <G, W/s> v u') / s, where G is the gradient with respect to the normalised weight."""
+    layer = SpectralDense(6)
+    layer.build(ROWS.shape)
+    for _ in range(3):  # the formula holds wherever the iteration has got to
+        layer(ROWS, training=True)
+    target = np.random.default_rng(2).normal(size=(6, 6)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(ROWS, training=False) * target)
+    gradient = tape.gradient(loss, layer.kernel.value).numpy()
+    m, u = matrix_of(layer), layer.u.numpy()
+    v = m @ u / np.linalg.norm(m @ u)
+    u = v @ m / np.linalg.norm(v @ m)
+    sigma = v @ m @ u
+    g = ROWS.T @ target
+    by_hand = (g - np.sum(g * m / sigma) * np.outer(v, u)) / sigma
+    np.testing.assert_allclose(gradient, by_hand, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_of_an_embedding_is_dense():
+    layer = SpectralEmbedding(5, 6)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(CLASSES[:2]) ** 2)
+    assert isinstance(tape.gradient(loss, layer.kernel.value), tf.Tensor)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_under_mixed_precision_the_estimate_stays_float32(policy):
+    for (layer, inputs), (exact, _) in zip(kinds(dtype=policy), kinds(), strict=True):
+        layer.build(inputs.shape)
+        exact.build(inputs.shape)
+        for variable, value in zip(exact.variables, layer.variables, strict=True):
+            variable.assign(value)
+        outputs = layer(inputs, training=True)
+        assert outputs.dtype == policy.removeprefix("mixed_")
+        np.testing.assert_allclose(tf.cast(outputs, tf.float32), exact(inputs, training=True), rtol=0.05, atol=0.05)
+        np.testing.assert_array_equal(layer.u.numpy(), exact.u.numpy())
+        # Numbers so small would be 0 in float16, and so would their norm.
+        layer.kernel.assign(layer.kernel * 1e-9)
+        again, expected = layer(inputs, training=True), exact(inputs, training=True)
+        np.testing.assert_allclose(tf.cast(again, tf.float32), expected, rtol=0.05, atol=0.05)
+
+
+def test_a_weight_of_zeros_is_no_division_by_zero():
+    layer = SpectralDense(6, kernel_initializer="zeros")
+    np.testing.assert_array_equal(layer(ROWS, training=True), np.zeros((6, 6)))
+    assert np.isfinite(layer.u.numpy()).all()
+
+
+def test_layers_start_from_vectors_of_their_own():
+    first, second = SpectralDense(6), SpectralDense(6)
+    first.build(ROWS.shape)
+    second.build(ROWS.shape)
+    assert not np.array_equal(first.u.numpy(), second.u.numpy())
+
+
+def test_a_layer_comes_back_from_its_config():
+    for layer, inputs in kinds(kernel_initializer=keras.initializers.HeNormal(seed=3)):
+        again = type(layer).from_config(layer.get_config())
+        again.build(inputs.shape)
+        layer.build(inputs.shape)
+        np.testing.assert_array_equal(again.kernel.numpy(), layer.kernel.numpy())

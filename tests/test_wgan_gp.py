@@ -1,0 +1,128 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import losses
+from hvdgan.draws import Random
+from hvdgan.nets import Nets
+from hvdgan.recipe import Batch
+from hvdgan.recipes.wgan_gp import WGANGP, WGANGPOptions
+from hvdgan.train import main
+
+SMALL = WGANGPOptions(nf=2, latent_size=8, steps=10)
+
+
+def wgan_run(**settings):
+    return tiny_run(WGANGP, SMALL, image_size=32, **settings)
+
+
+def batch_of(run, scope="critic"):
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 1, 16)
+    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
+    return Batch(images, None, random.scoped(scope), run.recipe.draw(random.scoped("draw")))
+
+
+def test_the_critic_runs_at_each_step_and_the_generator_at_each_fifth():
+    run = wgan_run()
+    step = stage_step(run)
+    updates = [{key.split("/")[0] for key in step(number, number, data_of(run))[0]} for number in range(10)]
+    assert updates == ([{"critic"}] * 4 + [{"critic", "generator"}]) * 2
+
+
+def test_each_update_changes_only_what_it_owns():
+    run = wgan_run()
+    step = stage_step(run)
+    before = values_of(run)
+    for number in range(4):
+        step(number, number, data_of(run, number))
+    moved = changed(before, values_of(run))
+    assert {name.split("/")[1] for name in moved} == {"critic"}
+    before = values_of(run)
+    step(4, 4, data_of(run, 4))
+    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {"critic", "generator"}
+
+
+def test_the_critic_has_no_batch_norm_and_the_generator_has():
+    networks = wgan_run().state.networks
+    assert not networks["critic"].non_trainable_variables
+    norms = [layer for layer in networks["generator"].layers if type(layer) is keras.layers.BatchNormalization]
+    assert len(norms) == 3
+
+
+def test_the_critics_loss_and_gradient_are_those_of_equation_3():
+    """By hand, image by image; Adam's mean of the gradients with beta_1 = 0 is the gradient itself."""
+    run = wgan_run()
+    batch, critic = batch_of(run), run.state.networks["critic"]
+    fake = run.state.networks["generator"](batch.latents, training=True)
+    run = wgan_run()  # that call has moved the statistics
+    critic = run.state.networks["critic"]
+    mix = batch.random.uniform("mix", ()).numpy()
+    with tf.GradientTape() as tape:
+        penalties = []
+        for number in range(16):
+            point = tf.constant(mix[number] * batch.images[number] + (1 - mix[number]) * fake[number])[None]
+            with tf.GradientTape() as inner:
+                inner.watch(point)
+                score = critic(point)[0]
+            penalties.append((tf.norm(inner.gradient(score, point)) - 1) ** 2)
+        distance = tf.reduce_mean(critic(batch.images)) - tf.reduce_mean(critic(fake))
+        loss = -distance + 10 * tf.add_n(penalties) / 16
+    gradients = tape.gradient(loss, [variable.value for variable in critic.trainable_variables])
+    metrics, _ = stage_step(run)(0, 0, data_of(run))
+    np.testing.assert_allclose(metrics["critic/loss"], loss, rtol=1e-4)
+    np.testing.assert_allclose(metrics["critic/wasserstein"], distance, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(metrics["critic/gradient_penalty"], tf.add_n(penalties) / 16, rtol=1e-4)
+    after = values_of(run)
+    for variable, gradient in zip(critic.trainable_variables, gradients, strict=True):
+        momentum = after[f"optimizers/critic/{variable.path}/momentum"]
+        np.testing.assert_allclose(momentum, gradient, rtol=2e-3, atol=1e-5)
+
+
+def test_both_updates_see_what_the_augmentation_returns():
+    run = wgan_run()
+    batch, plain = batch_of(run), Nets(run.state.networks, training=True)
+    seen = []
+
+    def augment(images, key):
+        seen.append(key)
+        return images * 0
+
+    batch.augment = augment
+    loss, metrics = run.recipe.judge(plain, batch)
+    assert float(metrics["wasserstein"]) == pytest.approx(0, abs=1e-6)
+    assert float(loss) == pytest.approx(10 * float(metrics["gradient_penalty"]))
+    run.recipe.fool(plain, batch)
+    assert seen == ["real", "fake", "fake"]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
+    class Mixed(WGANGP):
+        def networks(self):
+            keras.config.set_dtype_policy(policy)
+            try:
+                return super().networks()
+            finally:
+                keras.config.set_dtype_policy("float32")
+
+    run = tiny_run(Mixed, SMALL, image_size=32)
+    metrics, finite = stage_step(run)(4, 4, data_of(run))
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert all(finite.values())
+    points = tf.random.stateless_uniform((3, 32, 32, 1), (0, 0))
+    penalty = losses.gradient_penalty(run.state.networks["critic"], points, -points, tf.constant([0.0, 0.5, 1.0]))
+    assert penalty.dtype == tf.float32
+    assert run.state.networks["critic"].get_layer("block_8").compute_dtype == policy.removeprefix("mixed_")
+
+
+def test_the_command_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--recipe", "wgan_gp", "--nf", "2", "--global-batch-size", "8", "--steps", "6", "--n-critic", "3"]
+    assert main([*arguments, "--log-every", "1"]) == 0
+    records = [json.loads(line) for line in (tmp_path / "runs/wgan_gp/metrics.jsonl").read_text().splitlines()]
+    assert ["generator/loss" in record for record in records] == [False, False, True] * 2
+    assert all(np.isfinite(record["critic/wasserstein"]) for record in records)
