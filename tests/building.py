@@ -27,10 +27,12 @@ def stage_step(run: Run, stage: int = 0) -> StageStep:
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
-    """This rank's images of a global batch, without the pipeline's help: the digits from 16 * step on."""
+    """This rank's part of a global batch, without the pipeline's help: the digits from 16 * step on."""
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     begin = step * run.config.global_batch_size
-    return {"images": tf.constant(run.source.fetch_batch(np.arange(begin + first, begin + last)))}
+    indices = np.arange(begin + first, begin + last)
+    labels = {} if run.source.labels is None else {"labels": tf.constant(run.source.labels[indices])}
+    return {"images": tf.constant(run.source.fetch_batch(indices)), **labels}
 
 
 def values_of(run: Run) -> dict[str, np.ndarray]:

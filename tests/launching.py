@@ -37,7 +37,7 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def run(command: Sequence[str | Path], cwd: Path, **env: str) -> Done:
+def run(command: Sequence[str | Path], cwd: Path, *, seconds: float = SECONDS, **env: str) -> Done:
     """Run a command to its end; at the bound, end it with all its children and fail."""
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -50,11 +50,11 @@ def run(command: Sequence[str | Path], cwd: Path, **env: str) -> Done:
         start_new_session=True,
     )
     try:
-        stdout, stderr = process.communicate(timeout=SECONDS)
+        stdout, stderr = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         stdout, stderr = process.communicate()
-        raise AssertionError(f"{command} did not end in {SECONDS} s\n{stdout}\n{stderr}") from None
+        raise AssertionError(f"{command} did not end in {seconds} s\n{stdout}\n{stderr}") from None
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 

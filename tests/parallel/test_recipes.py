@@ -1,0 +1,84 @@
+"""Every recipe on two ranks: each stage changes what it owns, and computes what one rank computes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.distributed import Ranks
+from small import RECIPES, small
+
+
+def built(name, ranks, **settings):
+    recipe, options = small(name)
+    return tiny_run(recipe, options, ranks, image_size=32, **settings)
+
+
+def slots(values):
+    """Adam's means: after one step from zero they are the gradients, times 1 - beta_1."""
+    return {name: value for name, value in values.items() if name.endswith(("/momentum", "/velocity"))}
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_stage_changes_what_it_owns_on_both_ranks_alike(ranks, name, precision):
+    run = built(name, ranks, precision=precision)
+    for index, stage in enumerate(run.schedule.stages):
+        before = values_of(run)
+        metrics, may_go_on = stage_step(run, index)(0, 0, data_of(run))
+        assert all(may_go_on.values()) and all(np.isfinite(value) for value in metrics.values())
+        after = values_of(run)
+        moved = changed(before, after)
+        assert {n.split("/")[1] for n in moved if not n.startswith("loss_scales")} == set(stage.owns)
+        trainable = {
+            f"networks/{owned}/{v.path}" for owned in stage.owns for v in run.state.networks[owned].trainable_variables
+        }
+        assert len(trainable & moved) > 0.8 * len(trainable)
+        weights = {n: v.tobytes().hex() for n, v in after.items() if n in trainable}
+        assert len({tuple(sorted(each.items())) for each in ranks.gather(weights, "weights")}) == 1
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_ranks_compute_what_one_computes(ranks, name):
+    """BatchNorm synchronised where there is some; the gradients of the first step of every stage, and the metrics."""
+    alone = built(name, Ranks())
+    norm = any("moving_mean" in variable for variable in values_of(alone))
+    together = built(name, ranks, sync_batch_norm=norm)
+    for index in range(len(together.schedule.stages)):
+        fresh = values_of(alone)
+        for run in (alone, together):
+            for variable, value in zip(run.state.tensors().values(), fresh.values(), strict=True):
+                variable.assign(value)
+            run.state.reset_optimizers(run.recipe, run.state.networks)
+        results = [stage_step(run, index)(0, 0, data_of(run))[0] for run in (alone, together)]
+        mine = {metric: float(value) for metric, value in results[1].items()}
+        everyones = ranks.gather(mine, "metrics")
+        for metric, value in results[0].items():
+            mean = sum(each[metric] for each in everyones) / 2
+            if not metric.endswith("psnr"):  # of a batch as a whole: no mean over its halves
+                assert mean == pytest.approx(float(value), rel=2e-3, abs=1e-4), metric
+        expected, found = slots(values_of(alone)), slots(values_of(together))
+        for owned in together.schedule.stages[index].owns:
+            largest = max(np.linalg.norm(v) for n, v in expected.items() if n.startswith(f"optimizers/{owned}/"))
+            for variable, value in expected.items():
+                if variable.startswith(f"optimizers/{owned}/"):
+                    difference = np.linalg.norm(found[variable] - value)
+                    assert difference <= 2e-3 * np.linalg.norm(value) + 1e-5 * largest, variable
+
+
+def test_a_loss_scale_falls_on_both_ranks_where_one_overflows(ranks):
+    recipe, options = small("dcgan")
+
+    class Overflowing(recipe):
+        def judge(self, nets, batch):
+            loss, metrics = super().judge(nets, batch)
+            return loss * tf.where(ranks.rank == 1, 1e30, 1.0), metrics
+
+    run = tiny_run(Overflowing, options, ranks, image_size=32, precision="mixed_float16")
+    before = values_of(run)
+    metrics, may_go_on = stage_step(run)(0, 0, data_of(run))
+    assert may_go_on["discriminator"] and float(metrics["discriminator/applied"]) == 0
+    moved = changed(before, values_of(run))
+    assert not [n for n in moved if n.startswith(("networks/discriminator", "optimizers/discriminator"))]
+    assert ranks.gather(float(run.state.loss_scales["discriminator"].value), "scale") == [2.0**14] * 2
+    assert float(metrics["generator/applied"]) == 1
