@@ -1,5 +1,6 @@
 """Where a run goes on: what a run folder holds, and whether it may be continued with these settings."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def save(run: Run, step: int, statistics: np.ndarray) -> None:
             "fingerprint": run.source.fingerprint,
             "num_images": len(run.source),
             "position": step * run.config.global_batch_size,
+            "spec": dataclasses.asdict(run.recipe.data),
         },
         "seed": run.config.seed,
         "ranks": run.ranks.size,

@@ -120,8 +120,12 @@ class Completion(Recipe):
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
         """Side by side: with the hole, filled, the original."""
         masked = batch.images * (1.0 - batch.mask)
-        filled = self._fill(batch, self._output(nets, batch))
+        filled = self.complete(nets, batch.images, batch.mask)
         return tf.concat([masked, filled, batch.images], axis=2)[:32]
+
+    def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Images (B, H, W, C) in [-1, 1] with their holes filled: the pixels where mask (B, H, W, 1) is 1."""
+        return images * (1.0 - mask) + nets.completion([images * (1.0 - mask), mask]) * mask
 
     def _output(self, nets: Any, batch: Batch) -> tf.Tensor:
         return nets.completion([batch.images * (1.0 - batch.mask), batch.mask])
