@@ -195,7 +195,10 @@ def _shown(trained: Trained, request: Request) -> Iterator[_Shown]:
     spec = recipe.data
     if recipe.shows_data:
         wanted = dataclasses.replace(
-            config, data=request.data or config.data, image_size=spec.image_size, channels=spec.channels
+            config,
+            data=request.data or config.data,
+            image_size=spec.image_size,
+            channels=1 if spec.channels == 1 else 3,
         )
         try:
             source = open_source(wanted)

@@ -9,15 +9,15 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train"},
-    {"cli", "loop"},
-    {"resume"},
+    {"train", "sample", "complete"},
+    {"loop", "trained"},
+    {"resume", "cli"},
     {"run"},
     {"samples", "step"},
     {"state"},
     {"checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses"},
+    {"stages", "draws", "distributed", "networks", "losses", "exits", "outputs", "blending"},
     {"config", "launchers"},
     {"errors"},
 ]
