@@ -57,6 +57,7 @@ class Completion(Recipe):
     Options = CompletionOptions
     ema = ("completion",)
     may_change = ("joint_steps",)
+    shows_data = True
 
     def networks(self) -> dict[str, keras.Model]:
         if not 0 < self.options.min_hole <= self.options.max_hole <= 0.5:
