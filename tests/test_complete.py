@@ -254,7 +254,7 @@ def test_shrinking_leaves_out_what_the_hole_covers_and_growing_comes_back():
 @pytest.mark.parametrize(("blend", "at_the_edge", "inside"), [("none", 30, 30), ("feather", 8, 30), ("poisson", 5, 6)])
 def test_a_filling_that_is_too_bright_is_brought_down_to_its_surroundings(blend, at_the_edge, inside):
     """The true pixels, 30 grey levels too bright: of a perfect joining nothing would be seen."""
-    pixels, where = photo(80, 120), hole(80, 120, np.s_[20:60], np.s_[30:80])
+    pixels, where = photo(80, 120) // 2 + 40, hole(80, 120, np.s_[20:60], np.s_[30:80])
     joined = join(pixels, pixels.astype(np.float32) + 30, where, blend).astype(int)
     np.testing.assert_array_equal(joined[~where], pixels[~where])
     error = np.abs(joined - pixels)
