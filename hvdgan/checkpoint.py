@@ -12,8 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from hvdgan import __version__
 from hvdgan.errors import RunError
@@ -78,25 +78,29 @@ def save(folder: Path, step: int, tensors: Tensors, statistics: np.ndarray, fact
     return target
 
 
-def restore(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors) -> np.ndarray | None:
+def restore(
+    checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)
+) -> np.ndarray | None:
     """Give the variables the values of a checkpoint.
 
     Args:
         checkpoint: its folder.
         manifest: what read_manifest returned for it.
         tensors: variables by name, all of which the checkpoint must hold.
+        only: the beginnings of the names to look at; nothing else of the checkpoint is read.
 
     Returns:
-        The statistics of each rank, (size, n) float32; None where it was made by one.
+        The statistics of each rank, (size, n) float32; None where it was made by one, or they were not to be read.
 
     Raises:
         RunError: a tensor is missing, left over, of another shape or dtype, or not what was written.
     """
     try:
-        values = load_file(checkpoint / _STATE)
+        with safe_open(checkpoint / _STATE, "numpy") as file:
+            values = {name: file.get_tensor(name) for name in file.keys() if name.startswith(only)}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RunError(f"{checkpoint / _STATE} cannot be read: {error}") from error
-    recorded = manifest["tensors"]
+    recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}
     if damaged := sorted(name for name in recorded if name not in values or _describe(values[name]) != recorded[name]):
         raise RunError(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)

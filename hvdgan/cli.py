@@ -1,7 +1,7 @@
-"""The command line of hvdgan.train: every setting by name, from flags, a saved config.json, and defaults."""
+"""Command lines: that of hvdgan.train, every setting by name, from flags, a saved config.json, and defaults."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +41,28 @@ def parse(arguments: Sequence[str]) -> Command | None:
     """
     config_path = _peek(arguments, "--config")
     saved = {} if config_path is None else read_json(Path(config_path))
+    return _parse(arguments, saved, str(config_path))
+
+
+def parse_saved(saved: dict[str, Any], source: str) -> Command:
+    """Read the settings that a run has saved, as --config does.
+
+    Args:
+        saved: what config.json holds.
+        source: where it is from, for error messages.
+
+    Raises:
+        UserError: its recipe is not to be found, or a value cannot be.
+    """
+    try:
+        command = _parse((), saved, source)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+    assert command is not None  # nobody asked for the help
+    return command
+
+
+def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Command | None:
     given = _peek(arguments, "--recipe")
     name = saved.get("recipe", Config.recipe) if given is None else given
     recipe = load_recipe(str(name))
@@ -75,13 +97,38 @@ def parse(arguments: Sequence[str]) -> Command | None:
         """
         return Command(config, recipe, options, resume, dry_run, expect_size)
 
+    return run_app(command, arguments, name="train", help_text=_HELP, saved=saved, source=source)
+
+
+def run_app(
+    command: Callable[..., Any],
+    arguments: Sequence[str],
+    *,
+    name: str,
+    help_text: str,
+    saved: dict[str, Any] | None = None,
+    source: str = "",
+) -> Any:
+    """Call a function with what a command line says; print the help and return None if that is what it asks for.
+
+    Args:
+        command: its parameters are the flags.
+        arguments: without the program's name.
+        name: of the module, such as "train".
+        help_text: what --help says first.
+        saved: values that the flags override.
+        source: where `saved` is from, for error messages.
+
+    Raises:
+        UserError: a flag or value that cannot be; one line that names both.
+    """
     app = App(
-        name="python -m hvdgan.train",
-        help=_HELP,
+        name=f"python -m hvdgan.{name}",
+        help=help_text,
         version_flags=(),
         help_format="plaintext",
         default_parameter=Parameter(negative=()),
-        config=Dict({key: value for key, value in saved.items() if value is not None}, source=str(config_path)),
+        config=Dict({key: value for key, value in (saved or {}).items() if value is not None}, source=source),
         result_action="return_value",
         print_error=False,
         exit_on_error=False,

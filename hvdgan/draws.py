@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -46,5 +46,37 @@ class Random:
         return (self.parts, self.global_batch_size // self.parts, *shape)
 
     def _seed(self, key: str) -> tf.Tensor:
+        return tf.stack([self._digest(key), self.step])
+
+    def _digest(self, key: str) -> tf.Tensor:
         digest = hashlib.sha256(f"{self.seed}/{self.scope}/{key}".encode()).digest()
-        return tf.stack([tf.constant(int.from_bytes(digest[:8], "little", signed=True), tf.int64), self.step])
+        return tf.constant(int.from_bytes(digest[:8], "little", signed=True), tf.int64)
+
+
+class SampleRandom(Random):
+    """Draws by a sample's own number instead of its place in a batch, for samples without a training step.
+
+    Args:
+        seed: chosen for the samples.
+        numbers: (B,) int64 tensor; sample n of a seed gets the same draws whatever else is in the batch.
+    """
+
+    def __init__(self, seed: int, numbers: tf.Tensor, scope: str = "") -> None:
+        super().__init__(seed, numbers, 0, 1, numbers.shape[0], scope)
+
+    def scoped(self, scope: str) -> "SampleRandom":
+        return SampleRandom(self.seed, self.step, f"{self.scope}/{scope}")
+
+    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        return self._each(tf.random.stateless_normal, key, shape)
+
+    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        return self._each(tf.random.stateless_uniform, key, shape)
+
+    def _each(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
+        digest = self._digest(key)
+        return tf.map_fn(
+            lambda number: draw(tuple(shape), tf.stack([digest, number]), alg="philox"),
+            self.step,
+            fn_output_signature=tf.TensorSpec(tuple(shape), tf.float32),
+        )

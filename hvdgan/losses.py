@@ -128,19 +128,6 @@ def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tens
     return tf.reduce_mean(tf.square(mask * (filled - images)))
 
 
-def masked_psnr(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Peak signal-to-noise ratio inside the mask, in dB, over the batch as a whole.
-
-    Args:
-        images: (B, H, W, C) in [-1, 1], so that the peak is 2.
-        filled: (B, H, W, C).
-        mask: (B, H, W, 1), 1 inside the hole and 0 outside.
-    """
-    pixels = tf.reduce_sum(mask) * tf.cast(tf.shape(images)[-1], mask.dtype)
-    error = tf.reduce_sum(tf.square(mask * (filled - images))) / pixels
-    return 10.0 * tf.math.log(4.0 / tf.maximum(error, 1e-10)) / tf.math.log(10.0)
-
-
 def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
     """The divergence of a diagonal normal distribution from the standard one, summed over the latent's elements.
 

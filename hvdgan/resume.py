@@ -141,6 +141,7 @@ def save(run: Run, step: int, statistics: np.ndarray, progress: dict[str, Any]) 
             "fingerprint": run.source.fingerprint,
             "num_images": len(run.source),
             "position": step * run.config.global_batch_size,
+            "spec": dataclasses.asdict(run.recipe.data),
         },
         "seed": run.config.seed,
         "ranks": run.ranks.size,

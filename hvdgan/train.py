@@ -2,7 +2,6 @@
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 # Before TensorFlow is loaded: its start-up lines would come from every rank.
@@ -10,8 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from hvdgan import distributed, loop, run
 from hvdgan.cli import Command, parse
-from hvdgan.errors import RunError
-from hvdgan.launchers import launched
+from hvdgan.exits import exit_code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,23 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
-    try:
-        command = parse(sys.argv[1:] if arguments is None else arguments)
-        if command is not None:
-            _run(command)
-    except RunError as error:
-        _complain(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        _complain("interrupted; with --resume auto the same command goes on from the last checkpoint")
-        return 130
-    except Exception:
-        _complain(traceback.format_exc())
-        return 1
-    return 0
+    return exit_code(
+        lambda: _run(parse(sys.argv[1:] if arguments is None else arguments)),
+        interrupted="interrupted; with --resume auto the same command goes on from the last checkpoint",
+    )
 
 
-def _run(command: Command) -> None:
+def _run(command: Command | None) -> None:
+    if command is None:
+        return  # it was asked for the help, which is printed
     ranks = distributed.start(command.expect_size)
     built = run.build(command.config, command.recipe, command.options, ranks)
     if command.dry_run:
@@ -48,11 +38,6 @@ def _run(command: Command) -> None:
     else:
         loop.train(built, command.resume)
     ranks.shutdown()
-
-
-def _complain(text: str) -> None:
-    _, size, rank = launched()
-    print(f"hvdgan: {f'rank {rank}: ' if size > 1 else ''}{text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

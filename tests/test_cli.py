@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from hvdgan.cli import parse
+from hvdgan.cli import parse, parse_saved
 from hvdgan.config import Config, to_json
 from hvdgan.errors import UserError
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
+from tiny import Conditional
 
 
 def test_no_arguments_are_the_defaults():
@@ -32,6 +33,21 @@ def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
     assert (again.config, again.options, again.recipe) == (command.config, command.options, command.recipe)
     changed = parse([f"--config={path}", "--seed", "6", "--steps", "8"])
     assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
+
+
+@pytest.mark.parametrize(
+    "flags", ["", "--widths 5 --widths 6 --widths 7 --weights a/b --learning-rate 0.5", "--widths 3"]
+)
+def test_saved_options_have_their_types_again(flags):
+    command = parse(["--recipe", "tiny:Conditional", *flags.split()])
+    saved = json.loads(json.dumps(to_json(command.config, command.options)))
+    assert parse_saved(saved, "run") == command
+
+
+def test_an_empty_tuple_is_saved_and_read_back():
+    options = Conditional.Options(widths=())
+    saved = to_json(Config(recipe="tiny:Conditional"), options)
+    assert parse_saved(saved, "run").options == options
 
 
 def test_the_users_own_recipe_brings_its_options(capsys):

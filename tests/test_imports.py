@@ -9,16 +9,16 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train"},
-    {"cli", "loop"},
-    {"resume", "plateau"},
+    {"train", "sample", "complete"},
+    {"loop", "trained"},
+    {"resume", "plateau", "cli"},
     {"run"},
     {"samples", "step", "evaluation"},
     {"apply"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending"},
     {"spectral"},
     {"config", "launchers"},
     {"errors"},

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+from pathlib import Path
 from typing import Literal
 
 import keras
@@ -174,6 +175,26 @@ class Labelled(Tiny):
     def judge(self, nets, batch):
         loss, _ = super().judge(nets, batch)
         return loss, {"label": tf.reduce_mean(tf.cast(batch.labels, tf.float32))}
+
+
+class Conditional(Tiny):
+    """Samples that are brighter for each class, with noise of their own, and darker the more they are truncated."""
+
+    truncates = True
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(TinyOptions):
+        widths: tuple[int, ...] = (1, 2)
+        weights: Path | None = None
+
+    def draw(self, random):
+        classes = tf.cast(random.uniform("classes", ()) * self.data.num_classes, tf.int32)
+        return {**super().draw(random), "classes": classes}
+
+    def sample(self, nets, batch):
+        noise = 0.1 * batch.random.uniform("noise", (1, 1, 1))
+        brightness = tf.cast(batch.classes, tf.float32) / self.data.num_classes * batch.truncation
+        return 0.2 * nets.generator(batch.latents) + noise + brightness[:, None, None, None] - 0.5
 
 
 class Unequal(Tiny):

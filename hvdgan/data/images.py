@@ -128,6 +128,35 @@ def read_partners(paths: list[str], names: list[str], image_size: int, channels:
     return np.concatenate(pixels, axis=-1)
 
 
+def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
+    """Decode a file as it is, upright but neither cropped nor resized, where 8 bits hold its pixels exactly.
+
+    Args:
+        path: the file.
+        name: what to call it in errors.
+
+    Returns:
+        uint8 (H, W, 1) for grey and (H, W, 3) for RGB, and the colour profile, if the file has one.
+
+    Raises:
+        BadImage: it cannot be decoded, or is neither grey nor RGB of 8 bits, or has transparent pixels.
+    """
+    check_header(path, name)
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            image.load()
+            upright = _upright(image)
+    except Exception as error:  # as above
+        raise BadImage(name, _reason(error)) from error
+    if upright.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
+        raise BadImage(name, f"its colour mode is {upright.mode}; expected grey or RGB of 8 bits")
+    if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
+        raise BadImage(name, "it has transparent pixels; save it without")
+    grey = upright.mode in ("1", "L", "LA")
+    pixels = np.asarray(upright.convert("L" if grey else "RGB"))
+    return pixels[..., None] if grey else pixels, image.info.get("icc_profile")
+
+
 def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
     """Crop the largest centred square, convert and resize it.
 

@@ -99,7 +99,7 @@ class Completion(Recipe):
     def reconstruct(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         output = self._output(nets, batch)
         return losses.masked_mse(batch.images, output, batch.mask), {
-            "hole_psnr": losses.masked_psnr(batch.images, output, batch.mask)
+            "hole_psnr": tf.reduce_mean(measures.psnr(batch.images, output, batch.mask))
         }
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -115,20 +115,24 @@ class Completion(Recipe):
         return error + self.options.alpha * adversarial, {
             "mse": error,
             "adversarial": adversarial,
-            "hole_psnr": losses.masked_psnr(batch.images, output, batch.mask),
+            "hole_psnr": tf.reduce_mean(measures.psnr(batch.images, output, batch.mask)),
         }
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
         """Side by side: with the hole, filled, the original."""
         masked = batch.images * (1.0 - batch.mask)
-        filled = self._fill(batch, self._output(nets, batch))
+        filled = self.complete(nets, batch.images, batch.mask)
         return tf.concat([masked, filled, batch.images], axis=2)[:32]
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Inside the holes of images that it has never seen."""
-        filled = self._fill(batch, self._output(nets, batch))
+        filled = self.complete(nets, batch.images, batch.mask)
         measure = {"l1": measures.l1, "psnr": measures.psnr, "ssim": measures.ssim}
         return {f"hole_{name}": of(batch.images, filled, batch.mask) for name, of in measure.items()}
+
+    def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Images (B, H, W, C) in [-1, 1] with their holes filled: the pixels where mask (B, H, W, 1) is 1."""
+        return images * (1.0 - mask) + nets.completion([images, mask]) * mask
 
     def _output(self, nets: Any, batch: Batch) -> tf.Tensor:
         return nets.completion([batch.images, batch.mask])

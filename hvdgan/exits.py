@@ -1,0 +1,48 @@
+"""How a command ends: one line and an exit code for whatever went wrong."""
+
+import sys
+import traceback
+from collections.abc import Callable
+
+from hvdgan.errors import RunError, UserError
+from hvdgan.launchers import launched
+
+
+def exit_code(work: Callable[[], None], *, interrupted: str = "interrupted") -> int:
+    """Do the work of a command.
+
+    Args:
+        work: may raise anything.
+        interrupted: what to say after Ctrl-C.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+    """
+    try:
+        work()
+    except RunError as error:
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain(interrupted)
+        return 130
+    except Exception:
+        _complain(traceback.format_exc())
+        return 1
+    return 0
+
+
+def refuse_more_processes() -> None:
+    """Refuse a launcher that has started several processes of a command that is one: all would write the same files.
+
+    Raises:
+        UserError: there are more than one.
+    """
+    launcher, size, _ = launched()
+    if size > 1:
+        raise UserError(f"this command is one process, and {launcher} has started {size}; start it without")
+
+
+def _complain(text: str) -> None:
+    _, size, rank = launched()
+    print(f"hvdgan: {f'rank {rank}: ' if size > 1 else ''}{text}", file=sys.stderr, flush=True)

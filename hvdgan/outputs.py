@@ -1,0 +1,85 @@
+"""Pictures that a command writes: never over others unasked, and complete or not there at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.errors import RunError, UserError
+
+
+def check_file(path: Path, *, overwrite: bool) -> None:
+    """Refuse, before anything is computed, what write() could not or should not write.
+
+    Args:
+        path: what --out says.
+        overwrite: whether it may be there already.
+
+    Raises:
+        UserError: it is no .png, is there already, or cannot be made there.
+    """
+    if path.suffix.lower() != ".png":
+        raise UserError(f"--out {path}: expected a name that ends in .png; other formats would change pixels")
+    _check_place(path)
+    if path.is_dir():
+        raise UserError(f"--out {path}: is a folder; expected the name of a file")
+    if path.exists() and not overwrite:
+        raise UserError(f"--out {path}: is there already; name another, or give --overwrite")
+
+
+def check_folder(path: Path, *, overwrite: bool) -> None:
+    """The same for a folder of pictures.
+
+    Raises:
+        UserError: it is a file, holds something already, or cannot be made there.
+    """
+    _check_place(path)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"--out {path}: is a file; expected a folder")
+    if not overwrite and path.exists() and any(path.iterdir()):
+        raise UserError(f"--out {path}: holds files already; name another, or give --overwrite")
+
+
+def _check_place(path: Path) -> None:
+    try:
+        path.exists()
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror}") from error
+    if not parent.is_dir():
+        raise UserError(f"--out {path}: {parent} is a file; expected a folder")
+
+
+def write(path: Path, save: Callable[[Path], None]) -> None:
+    """Write a picture under another name, and rename it when it is whole.
+
+    Args:
+        path: of the PNG; its folder is made.
+        save: writes a PNG to the path it is given.
+
+    Raises:
+        RunError: it cannot be written; what was there before is untouched.
+    """
+    partial = path.with_name(f".{path.stem}.partial.png")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            save(partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+
+
+def save_png(path: Path, pixels: np.ndarray, icc_profile: bytes | None = None) -> None:
+    """Write one image.
+
+    Args:
+        path: of the PNG.
+        pixels: (H, W, C) uint8, C 1 or 3.
+        icc_profile: what the values mean, where that is not sRGB.
+    """
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image.save(path, icc_profile=icc_profile)

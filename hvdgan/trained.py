@@ -1,0 +1,88 @@
+"""What a run has learnt, to be used: its networks and their averages, without ranks, optimizers or data."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from hvdgan import checkpoint
+from hvdgan.cli import parse_saved
+from hvdgan.config import Config, DataSpec
+from hvdgan.errors import RunError, UserError
+from hvdgan.nets import Nets
+from hvdgan.recipe import Recipe
+from hvdgan.state import TrainState, build_state
+
+_USED = ("networks/", "ema/")
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A checkpoint's networks and the recipe that knows how to use them.
+
+    checkpoint: the folder it is from.
+    step: steps done so far.
+    config: the settings of the run.
+    """
+
+    checkpoint: Path
+    step: int
+    config: Config
+    recipe: Recipe
+    state: TrainState
+
+    @property
+    def nets(self) -> Nets:
+        """The networks in inference mode; where the run averages them the averages stand in."""
+        return Nets(self.state.networks, training=False, values=self.state.sampling_values())
+
+
+def load_trained(path: Path) -> Trained:
+    """Build the networks of a checkpoint and give them its values.
+
+    Args:
+        path: a run folder, whose newest checkpoint is taken, or the folder of a checkpoint.
+
+    Raises:
+        UserError: it is neither, or its recipe is not to be found.
+        RunError: the checkpoint is damaged, or of other networks than the recipe now makes.
+    """
+    found = _find(path)
+    manifest = checkpoint.read_manifest(found)
+    if not isinstance(manifest["config"], dict):
+        raise RunError(f"{found} is damaged: config in its manifest.json is no JSON object")
+    command = parse_saved(manifest["config"], str(found))
+    keras.config.set_floatx("float32")
+    keras.config.set_image_data_format("channels_last")
+    keras.config.set_dtype_policy("float32")
+    keras.utils.clear_session()  # as in training: layers without a name are numbered from 1
+    recipe = command.recipe(command.options, _spec(found, manifest))
+    state = build_state(recipe, command.config.ema_decay)
+    used = {name: variable for name, variable in state.tensors().items() if name.startswith(_USED)}
+    checkpoint.restore(found, manifest, used, only=_USED)
+    return Trained(found, manifest["step"], command.config, recipe, state)
+
+
+def _find(path: Path) -> Path:
+    try:
+        if (path / "manifest.json").is_file():
+            return path
+        newest = checkpoint.newest(path / "checkpoints")
+        exists = path.exists()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if newest is None:
+        problem = "neither a run folder with a checkpoint nor a checkpoint" if exists else "no such folder"
+        raise UserError(f"{path}: {problem}; expected one such as runs/dcgan or runs/dcgan/checkpoints/step-00001000")
+    return newest
+
+
+def _spec(found: Path, manifest: dict[str, Any]) -> DataSpec:
+    try:
+        return DataSpec(**manifest["data"]["spec"])
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{found}: its manifest.json does not tell what the images were like (data, spec); go on training for a "
+            "step to get a checkpoint that does"
+        ) from error

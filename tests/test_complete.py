@@ -1,0 +1,263 @@
+"""The command hvdgan.complete, on runs trained here in a moment."""
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan import complete
+from hvdgan.blending import grow, join, shrink, window_around
+from hvdgan.train import main as train
+from launching import run as run_process
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of one step: completion in grey and in RGB, and another recipe."""
+    folder = tmp_path_factory.mktemp("runs")
+    short = "--global-batch-size 2 --max-steps 1 --nf 2 --learning-rate 0.05".split()
+    for name, more in (
+        ("grey", ["--recipe", "completion"]),
+        ("rgb", ["--recipe", "completion", "--channels", "3"]),
+        ("dcgan", []),
+    ):
+        assert train([*more, "--run-dir", str(folder / name), *short]) == 0
+    return folder
+
+
+def photo(height, width, channels=3, seed=0):
+    """Smooth, and different everywhere."""
+    down, across = np.mgrid[:height, :width]
+    waves = [np.sin(down / (7 + c) + seed) + np.cos(across / (9 - c)) for c in range(channels)]
+    return np.rint(127.5 + 60 * np.stack(waves, axis=-1)).astype(np.uint8)
+
+
+def hole(height, width, rows, columns):
+    found = np.zeros((height, width), bool)
+    found[rows, columns] = True
+    return found
+
+
+def save(path, pixels, **more):
+    path.parent.mkdir(exist_ok=True)
+    pixels = pixels.astype(np.uint8) * 255 if pixels.dtype == bool else pixels
+    Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(path, **more)
+    return path
+
+
+def fill(run, image, mask, out, *more):
+    """The pixels of a call that must succeed."""
+    arguments = [run, "--image", image, "--mask", mask, "--out", out, *more]
+    assert complete.main([str(argument) for argument in arguments]) == 0
+    return np.asarray(Image.open(out)) if out.is_file() else None
+
+
+@pytest.mark.parametrize("blend", ["none", "feather", "poisson"])
+@pytest.mark.parametrize(
+    ("run", "height", "width", "channels", "where"),
+    [
+        ("rgb", 61, 97, 3, np.s_[20:37, 41:60]),  # odd, the short side cropped
+        ("rgb", 50, 31, 1, np.s_[0:9, 22:31]),  # in a corner, a grey photograph
+        ("rgb", 40, 90, 3, np.s_[10:14, 5:80]),  # wider than the short side is long
+        ("grey", 32, 32, 1, np.s_[8:20, 10:22]),  # the size of the network
+        ("grey", 5, 7, 1, np.s_[2:4, 3:5]),
+    ],
+)
+def test_the_hole_is_filled_and_every_other_pixel_keeps_its_bits(
+    runs, tmp_path, blend, run, height, width, channels, where
+):
+    before, inside = photo(height, width, channels), hole(height, width, *where)
+    image, mask = save(tmp_path / "photo.png", before), save(tmp_path / "mask.png", inside)
+    after = fill(runs / run, image, mask, tmp_path / "new" / "filled.png", "--blend", blend)
+    after = after.reshape(before.shape)
+    np.testing.assert_array_equal(after[~inside], before[~inside])
+    assert (after[inside] != before[inside]).any()
+
+
+@pytest.mark.parametrize("blend", ["none", "feather", "poisson"])
+def test_what_the_hole_covers_has_no_influence(runs, tmp_path, blend):
+    before, inside = photo(61, 97), hole(61, 97, np.s_[20:37], np.s_[41:60]) | hole(61, 97, np.s_[50:], np.s_[60:90])
+    mask = save(tmp_path / "mask.png", inside)
+    filled = []
+    for name, covered in (("a", 0), ("b", 255)):
+        image = save(tmp_path / f"{name}.png", np.where(inside[..., None], np.uint8(covered), before))
+        filled.append(fill(runs / "rgb", image, mask, tmp_path / f"{name}_filled.png", "--blend", blend))
+    np.testing.assert_array_equal(*filled)
+
+
+def test_at_the_networks_size_it_is_what_the_recipe_gives(runs, tmp_path):
+    before, inside = photo(32, 32, 1), hole(32, 32, np.s_[8:20], np.s_[10:22])
+    image, mask = save(tmp_path / "photo.png", before), save(tmp_path / "mask.png", inside)
+    after = fill(runs / "grey", image, mask, tmp_path / "filled.png", "--blend", "none")[..., None]
+    trained = complete.load_trained(runs / "grey")
+    known = np.where(inside[..., None], 0.0, before / 127.5 - 1.0).astype(np.float32)
+    network = trained.state.networks["completion"]
+    for variable, average in trained.state.sampling_values()["completion"]:
+        variable.assign(average)
+    output = network([known[None], inside[None, ..., None].astype(np.float32)], training=False).numpy()[0]
+    expected = np.rint((output + 1.0) * 127.5).astype(int)
+    assert np.abs(after - expected)[inside].max() <= 1
+
+
+def test_folders_are_matched_by_stem(runs, tmp_path):
+    masks = [hole(40, 50, np.s_[5:20], np.s_[9:30]), hole(33, 47, np.s_[12:20], np.s_[3:10])]
+    photos = [photo(40, 50), photo(33, 47, seed=2)]
+    for name, pixels, inside in zip("ab", photos, masks, strict=True):
+        save(tmp_path / "photos" / f"{name}.jpg", pixels, quality=95)
+        save(tmp_path / "masks" / f"{name}.png", inside)
+    (tmp_path / "photos" / "notes.txt").write_text("no photograph")
+    fill(runs / "rgb", tmp_path / "photos", tmp_path / "masks", tmp_path / "out", "--batch-size", "2")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "b.png"]
+    for name, inside in zip("ab", masks, strict=True):
+        before = np.asarray(Image.open(tmp_path / "photos" / f"{name}.jpg"))
+        alone = tmp_path / f"{name}.png"
+        together = np.asarray(Image.open(tmp_path / "out" / f"{name}.png"))
+        np.testing.assert_array_equal(together[~inside], before[~inside])
+        single = fill(runs / "rgb", tmp_path / "photos" / f"{name}.jpg", tmp_path / "masks" / f"{name}.png", alone)
+        assert np.abs(together.astype(int) - single).max() <= 1
+
+
+def test_a_photograph_is_turned_as_its_exif_says_and_keeps_its_colour_profile(runs, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise by 90 degrees
+    pixels = photo(40, 60)
+    image = save(tmp_path / "photo.png", pixels, exif=exif, icc_profile=b"a profile")
+    inside = hole(60, 40, np.s_[30:40], np.s_[8:20])
+    after = fill(runs / "rgb", image, save(tmp_path / "mask.png", inside), tmp_path / "filled.png")
+    np.testing.assert_array_equal(after[~inside], np.rot90(pixels, -1)[~inside])
+    assert Image.open(tmp_path / "filled.png").info["icc_profile"] == b"a profile"
+
+
+def test_grey_saved_as_rgb_is_grey(runs, tmp_path):
+    pixels = np.repeat(photo(40, 40, 1), 3, axis=-1)
+    inside = hole(40, 40, np.s_[10:20], np.s_[8:20])
+    after = fill(
+        runs / "grey", save(tmp_path / "photo.png", pixels), save(tmp_path / "mask.png", inside), tmp_path / "f.png"
+    )
+    assert after.shape == (40, 40, 3) and (after == after[..., :1]).all()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder, with pictures of every kind."""
+    monkeypatch.chdir(tmp_path)
+    inside = hole(40, 50, np.s_[5:20], np.s_[9:30])
+    save(tmp_path / "good.png", photo(40, 50))
+    save(tmp_path / "mask.png", inside)
+    save(tmp_path / "small.png", inside[:30])
+    save(tmp_path / "black.png", np.zeros_like(inside))
+    save(tmp_path / "white.png", np.ones_like(inside))
+    save(tmp_path / "clear.png", np.dstack([photo(40, 50), np.full((40, 50), 9, np.uint8)]))
+    Image.fromarray(np.full((40, 50), 999, np.uint16)).save(tmp_path / "deep.png")
+    (tmp_path / "text.png").write_text("no image")
+    for name in ("photos/a.png", "photos/b.png", "twice/a.png", "twice/a.jpg"):
+        save(tmp_path / name, photo(40, 50))
+    for name in ("masks/a.png", "masks/c.png"):
+        save(tmp_path / name, inside)
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("run", "arguments", "complaint"),
+    [
+        ("rgb", "--out filled.jpg", "--out filled.jpg: expected a name that ends in .png"),
+        ("rgb", "--out good.png", "--out good.png: is there already; name another, or give --overwrite"),
+        ("rgb", "--out photos", "expected a name that ends in .png"),
+        ("rgb", "--out good.png/filled.png", "good.png is a file; expected a folder"),
+        ("rgb", "--mask small.png", "--mask small.png: has 50 x 30 pixels, and good.png has 50 x 40"),
+        ("rgb", "--mask black.png", "--mask black.png: nothing in it is white"),
+        ("rgb", "--mask white.png", "--mask white.png: all of it is white"),
+        ("rgb", "--mask nowhere.png", "--mask nowhere.png: No such file"),
+        ("rgb", "--image nowhere.png", "--image nowhere.png: No such file"),
+        ("rgb", "--image text.png", "--image text.png: not a PNG, JPEG, WebP, BMP or GIF image"),
+        ("rgb", "--image clear.png", "--image clear.png: it has transparent pixels"),
+        ("rgb", "--image deep.png", "--image deep.png: its colour mode is I"),
+        ("rgb", "--image photos --out new", "--mask mask.png: expected a folder"),
+        (
+            "rgb",
+            "--image photos --mask masks --out new",
+            "--image photos, --mask masks: no mask for b.png, no photograph for the mask c.png",
+        ),
+        ("rgb", "--image twice --mask masks --out new", "--image twice: a.jpg and a.png differ by their suffix alone"),
+        ("rgb", "--image empty --mask masks --out new", "--image empty: no images in it"),
+        ("rgb", "--image photos --mask masks --out masks", "--out masks: holds files already"),
+        ("rgb", "--blend smooth", "--blend"),
+        ("grey", "", "--image good.png: is in colour, and the run was trained on grey images"),
+        ("dcgan", "", "its recipe, dcgan, completes no images"),
+        ("nowhere", "", "nowhere: no such folder"),
+    ],
+)
+def test_one_line_exit_code_2_and_nothing_written(runs, folder, capsys, run, arguments, complaint):
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    given = arguments.split()
+    defaults = {"--image": "good.png", "--mask": "mask.png", "--out": "filled.png"}
+    words = [word for flag, value in defaults.items() if flag not in given for word in (flag, value)]
+    assert complete.main([str(runs / run), *given, *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_poisson_without_opencv_names_the_extra(runs, folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    arguments = "--image good.png --mask mask.png --out filled.png --blend poisson".split()
+    assert complete.main([str(runs / "rgb"), *arguments]) == 2
+    assert "pip install 'hvdgan[poisson]'" in capsys.readouterr().err
+    assert not (folder / "filled.png").exists()
+
+
+def test_it_overwrites_where_it_is_told_to(runs, folder):
+    arguments = "--image good.png --mask mask.png --out good.png --overwrite".split()
+    before = (folder / "good.png").read_bytes()
+    assert complete.main([str(runs / "rgb"), *arguments]) == 0
+    assert (folder / "good.png").read_bytes() != before
+    assert not list(folder.glob(".*"))
+
+
+def test_the_command(runs, folder):
+    command = [sys.executable, "-m", "hvdgan.complete", runs / "rgb", "--image", "good.png", "--mask", "mask.png"]
+    done = run_process([*command, "--out", "filled.png"], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"filled.png: 1 filled by {runs / 'rgb' / 'checkpoints' / 'step-00000001'}, step 1\n"
+    assert done.stderr == "" and Image.open(folder / "filled.png").size == (50, 40)
+
+
+@pytest.mark.parametrize(
+    ("shape", "where", "expected"),
+    [
+        ((40, 90), np.s_[5:20, 60:70], (0, 45, 40, 40)),  # centred on the hole
+        ((40, 90), np.s_[5:20, 85:90], (0, 50, 40, 40)),  # at the border
+        ((90, 40), np.s_[0:40, 3:9], (0, 0, 40, 40)),  # just fits
+        ((90, 40), np.s_[0:41, 3:9], (0, 0, 90, 40)),  # does not: all of it
+    ],
+)
+def test_the_network_sees_the_square_around_the_hole(shape, where, expected):
+    window = window_around(hole(*shape, *where))
+    assert (window.top, window.left, window.height, window.width) == expected
+
+
+def test_shrinking_leaves_out_what_the_hole_covers_and_growing_comes_back():
+    pixels, inside = photo(64, 64), hole(64, 64, np.s_[10:21], np.s_[30:41])
+    images, mask = shrink(pixels, inside, 32)
+    # Rows 10 to 20 lie in the pairs 5 to 10, columns 30 to 40 in 15 to 20.
+    np.testing.assert_array_equal(mask[..., 0], hole(32, 32, np.s_[5:11], np.s_[15:21]))
+    assert (images[mask[..., 0] == 1] == 0).all()
+    other = np.where(inside[..., None], 255 - pixels, pixels)
+    np.testing.assert_array_equal(shrink(other, inside, 32)[0], images)
+    grown = grow(images, window_around(inside))
+    far = ~hole(64, 64, np.s_[6:26], np.s_[26:46])
+    assert np.abs(grown - pixels)[far].max() < 12
+
+
+@pytest.mark.parametrize(("blend", "at_the_edge", "inside"), [("none", 30, 30), ("feather", 8, 30), ("poisson", 5, 6)])
+def test_a_filling_that_is_too_bright_is_brought_down_to_its_surroundings(blend, at_the_edge, inside):
+    """The true pixels, 30 grey levels too bright: of a perfect joining nothing would be seen."""
+    pixels, where = photo(80, 120) // 2 + 40, hole(80, 120, np.s_[20:60], np.s_[30:80])
+    joined = join(pixels, pixels.astype(np.float32) + 30, where, blend).astype(int)
+    np.testing.assert_array_equal(joined[~where], pixels[~where])
+    error = np.abs(joined - pixels)
+    for edge in (error[20:60, 30], error[20:60, 79], error[20, 30:80], error[59, 30:80]):
+        assert edge.mean() <= at_the_edge
+    assert error[where].max() <= inside + 2

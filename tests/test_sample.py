@@ -1,0 +1,275 @@
+"""The command hvdgan.sample, on runs trained here in a moment."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from hvdgan import sample
+from hvdgan.config import DataSpec
+from hvdgan.data.order import sample_indices
+from hvdgan.data.sources import DigitsSource
+from hvdgan.draws import SampleRandom
+from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
+from hvdgan.sample import slerp
+from hvdgan.samples import to_uint8
+from hvdgan.train import main as train
+from launching import run as run_process
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of two steps: dcgan; completion, of a folder of images; and a recipe with classes."""
+    folder = tmp_path_factory.mktemp("runs")
+    for number in range(6):
+        pixels = np.full((32, 32), 40 * number, np.uint8)
+        (folder / "photos").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / "photos" / f"{number}.png")
+    tiny = "--image-size 8 --ema-decay 0.5 --norm batch".split()
+    for name, words in (
+        (
+            "dcgan",
+            "--recipe dcgan --nf 2 --norm none --learning-rate 0.05 --ema-decay 0.5 --checkpoint-every 1".split(),
+        ),
+        ("completion", ["--recipe", "completion", "--nf", "2", "--data", str(folder / "photos"), "--channels", "1"]),
+        ("conditional", ["--recipe", "tiny:Conditional", *tiny]),
+    ):
+        short = "--global-batch-size 4 --max-steps 2 --run-dir".split()
+        assert train([*words, *short, str(folder / name)]) == 0
+    return folder
+
+
+def draw(run, out, *arguments):
+    """The pictures of a call that must succeed, uint8."""
+    assert sample.main([str(run), "--separate", "--out", str(out), *map(str, arguments)]) == 0
+    names = sorted(path.name for path in out.iterdir())
+    assert names == [f"{number:06}.png" for number in range(len(names))]
+    return np.stack([np.asarray(Image.open(out / name)) for name in names])
+
+
+def test_sample_i_of_a_seed_is_the_same_whatever_is_drawn_with_it(runs, tmp_path):
+    for run in ("dcgan", "conditional"):
+        first = draw(runs / run, tmp_path / run / "first", "--num", 10, "--batch-size", 4)
+        again = draw(runs / run, tmp_path / run / "again", "--num", 10, "--batch-size", 4)
+        fewer = draw(runs / run, tmp_path / run / "fewer", "--num", 3, "--batch-size", 4)
+        at_once = draw(runs / run, tmp_path / run / "at-once", "--num", 10, "--batch-size", 32)
+        other = draw(runs / run, tmp_path / run / "other", "--num", 10, "--seed", 1)
+        np.testing.assert_array_equal(again, first)
+        np.testing.assert_array_equal(fewer, first[:3])
+        assert np.abs(at_once.astype(int) - first).max() <= 1
+        assert all((first[i] != first[j]).any() for i in range(10) for j in range(i))
+        assert all((first[i] != other[i]).any() for i in range(10))
+
+
+def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
+    singles = draw(runs / "dcgan", tmp_path / "singles", "--num", 5)
+    assert sample.main([str(runs / "dcgan"), "--num", "5", "--out", str(tmp_path / "new" / "grid.png")]) == 0
+    grid = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
+    assert grid.shape == (2 * 34 - 2, 3 * 34 - 2)
+    np.testing.assert_array_equal(grid[34:66, 34:66], singles[4])
+    newest = runs / "dcgan" / "checkpoints" / "step-00000002"
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"{tmp_path / 'new' / 'grid.png'}: 5 samples from {newest}, step 2"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_averaged_weights_of_the_checkpoint_draw(runs, tmp_path, step):
+    """By hand: the averages of the file are put in a new network's place."""
+    checkpoint = runs / "dcgan" / "checkpoints" / f"step-0000000{step}"
+    images = draw(checkpoint, tmp_path / "out", "--num", 4, "--seed", 7, "--batch-size", 4)
+    saved = load_file(checkpoint / "state.safetensors")
+    tf.keras.utils.clear_session()
+    recipe = DCGAN(DCGANOptions(nf=2, norm="none"), DataSpec(32, 1, 1797, 10))
+    generator = recipe.networks()["generator"]
+    latents = recipe.draw(SampleRandom(7, tf.range(4, dtype=tf.int64)).scoped("draw"))["latents"]
+    by_hand = {}
+    for kind in ("ema", "networks"):
+        for variable in generator.variables:
+            variable.assign(saved[f"{kind}/generator/{variable.path}"])
+        by_hand[kind] = to_uint8(generator(latents, training=False).numpy())[..., 0].astype(int)
+    assert np.abs(images - by_hand["ema"]).max() <= 1
+    assert np.abs(images - by_hand["networks"]).max() > 5
+
+
+def test_draws_are_by_the_samples_number_and_standard():
+    some, others = (SampleRandom(3, tf.constant(numbers, tf.int64)) for numbers in ([0, 1, 2], [2, 5]))
+    np.testing.assert_array_equal(some.normal("x", (4,))[2], others.normal("x", (4,))[0])
+    assert (some.normal("x", (4,)).numpy() != some.normal("y", (4,)).numpy()).all()
+    assert (some.normal("x", (4,)).numpy() != some.scoped("s").normal("x", (4,)).numpy()).all()
+    many = SampleRandom(0, tf.range(2000, dtype=tf.int64))
+    assert many.uniform("x", (5,)).numpy().mean() == pytest.approx(0.5, abs=0.02)
+    assert many.normal("x", (5,)).numpy().std() == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_path_goes_from_the_first_sample_of_one_seed_to_that_of_the_other(runs, tmp_path):
+    ends = [draw(runs / "dcgan", tmp_path / str(seed), "--num", 1, "--seed", seed)[0] for seed in (3, 4)]
+    path = draw(runs / "dcgan", tmp_path / "path", "--num", 20, "--interpolate", 3, 4)
+    np.testing.assert_array_equal(path[0], ends[0])
+    assert np.abs(path[-1].astype(int) - ends[1]).max() <= 1
+    whole = np.abs(path[-1].astype(int) - path[0]).mean()
+    steps = np.abs(np.diff(path.astype(int), axis=0)).mean(axis=(1, 2))
+    assert (steps > 0).all() and steps.max() < whole / 2
+
+
+def test_along_a_path_classes_and_noise_stay_those_of_the_first_seed(runs, tmp_path):
+    still = draw(runs / "conditional", tmp_path / "still", "--num", 3, "--interpolate", 5, 5)
+    first = draw(runs / "conditional", tmp_path / "first", "--num", 1, "--seed", 5)
+    for image in still:
+        assert np.abs(image.astype(int) - first[0]).max() <= 1
+
+
+def test_slerp_keeps_to_the_arc():
+    first, second = np.float32([[3, 0], [1, 0], [2, 0]]), np.float32([[0, 3], [1, 0], [-2, 0]])
+    half = np.sqrt(0.5) * 3
+    middle = slerp(tf.constant(first), tf.constant(second), tf.constant([0.5, 0.5, 0.25]))
+    np.testing.assert_allclose(middle, [[half, half], [1, 0], [1, 0]], atol=1e-6)
+    for place, end in ((0.0, first), (1.0, second)):
+        np.testing.assert_array_equal(slerp(tf.constant(first), tf.constant(second), tf.fill([3], place)), end)
+
+
+def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
+    means = [
+        draw(runs / "conditional", tmp_path / "-".join(words), "--num", 8, *words).astype(float).mean(axis=(1, 2))
+        for words in (["--class", "2"], ["--class", "9"], ["--class", "9", "--truncation", "0"])
+    ]
+    np.testing.assert_allclose(means[1] - means[0], 0.7 * 127.5, atol=1)
+    np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
+
+
+def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):
+    images = draw(runs / "completion", tmp_path / "own", "--num", 7, "--seed", 2, "--batch-size", 3)
+    assert images.shape == (7, 32, 3 * 32)
+    chosen = sample_indices(2, 0, 7, 6)
+    np.testing.assert_array_equal(images[:, 0, -1], 40 * chosen)
+    digits = draw(runs / "completion", tmp_path / "digits", "--num", 40, "--data", "digits", "--batch-size", 40)
+    source = DigitsSource(image_size=32, channels=1)
+    originals = source.fetch_batch(sample_indices(0, 0, 40, len(source)))[..., 0]
+    np.testing.assert_array_equal(digits[:, :, 64:], originals)  # the recipe shows 32 at a time
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, runs):
+    """The working folder, with runs that cannot be used."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("dcgan", "conditional", "completion"):
+        (tmp_path / name).symlink_to(runs / name)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "a.txt").write_text("")
+    (tmp_path / "there.png").write_bytes(b"")
+    for name, change in (
+        ("strange", lambda manifest: manifest["config"].update(recipe="not_there:GAN")),
+        ("newer", lambda manifest: manifest["config"].update(nfs=3)),
+        ("older", lambda manifest: manifest["data"].pop("spec")),
+        ("wider", lambda manifest: manifest["config"].update(nf=4)),
+        ("moved", lambda manifest: manifest["config"].update(data="gone")),
+        ("listed", lambda manifest: manifest.update(config=[])),
+    ):
+        original = runs / ("completion" if name == "moved" else "dcgan") / "checkpoints" / "step-00000002"
+        shutil.copytree(original, tmp_path / name)
+        path = tmp_path / name / "manifest.json"
+        manifest = json.loads(path.read_text())
+        change(manifest)
+        path.write_text(json.dumps(manifest))
+    shutil.copytree(runs / "dcgan", tmp_path / "broken")
+    state = tmp_path / "broken" / "checkpoints" / "step-00000002" / "state.safetensors"
+    values = load_file(state)
+    name = next(name for name in values if name.startswith("ema/"))
+    save_file({**values, name: values[name] + 1}, state)
+    shutil.copytree(tmp_path / "broken", tmp_path / "cut")
+    cut = tmp_path / "cut" / "checkpoints" / "step-00000002" / "state.safetensors"
+    cut.write_bytes(cut.read_bytes()[:1000])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "complaint"),
+    [
+        (2, "nowhere", "nowhere: no such folder; expected one such as runs/dcgan"),
+        (2, "used", "used: neither a run folder with a checkpoint nor a checkpoint"),
+        (2, "x" * 300, "File name too long"),
+        (2, "dcgan --out there.png", "--out there.png: is there already"),
+        (2, "dcgan --out grid.jpg", "--out grid.jpg: expected a name that ends in .png"),
+        (2, "dcgan --out used --separate", "--out used: holds files already"),
+        (2, "dcgan --out there.png --separate", "--out there.png: is a file; expected a folder"),
+        (2, "dcgan --out there.png/a.png", "there.png is a file; expected a folder"),
+        (2, "dcgan --num 0", "--num"),
+        (2, "dcgan --seed 1.5", '"1.5" is not a whole number'),
+        (2, "dcgan --class 3", "--class 3: the recipe of this run has no classes"),
+        (2, "conditional --class 10", "--class 10: the run knows 10 classes; expected 0 to 9"),
+        (2, "conditional --class -1", "--class"),
+        (2, "dcgan --truncation 0.5", "--truncation: the recipe of this run cannot truncate"),
+        (2, "conditional --truncation 1.5", "--truncation"),
+        (2, "completion --interpolate 1 2", "--interpolate: the recipe of this run draws no latents"),
+        (2, "dcgan --interpolate 1", "--interpolate"),
+        (2, "dcgan --interpolate 1 1.5", "--interpolate"),
+        (2, "dcgan --interpolate 1 -2", "--interpolate"),
+        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: names its two seeds itself; leave out --seed"),
+        (2, "dcgan --interpolate 1 2 --num 1", "--num 1: a path has two ends"),
+        (2, "dcgan --data digits", "--data digits: the recipe of this run starts from no images"),
+        (2, "completion --data gone", "--data gone: no such file or folder"),
+        (2, "moved", "if the images of the run have moved, name them or others with --data"),
+        (2, "strange", "strange: --recipe not_there:GAN: there is no module not_there"),
+        (2, "newer", "newer: Unknown option"),
+        (1, "older", "older: its manifest.json does not tell what the images were like"),
+        (1, "wider", "wider: networks/generator/block_4/kernel is float32 (4, 4, 8, 100), and the network's is"),
+        (1, "listed", "config in its manifest.json is no JSON object"),
+        (1, "broken", "is damaged: ema/generator/"),
+        (1, "cut", "state.safetensors cannot be read"),
+        (2, "--num 3", "RUN_DIR"),
+    ],
+)
+def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint):
+    before = sorted(folder.rglob("*"))
+    given = arguments.split()
+    assert sample.main([*given, *([] if "--out" in given else ["--out", "new/grid.png"])]) == code
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_older_checkpoint_of_a_damaged_run_can_be_named(folder):
+    assert len(draw("broken/checkpoints/step-00000001", folder / "out", "--num", 1)) == 1
+
+
+def test_under_a_launcher_it_refuses(folder, capsys, monkeypatch):
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    monkeypatch.setenv("HOROVOD_RANK", "1")
+    assert sample.main(["dcgan", "--out", "grid.png"]) == 2
+    assert "this command is one process, and horovodrun has started 2" in capsys.readouterr().err
+
+
+def test_it_overwrites_where_it_is_told_to(folder):
+    assert sample.main("dcgan --num 4 --out there.png --overwrite".split()) == 0
+    assert Image.open("there.png").size == (66, 66) and not list(folder.glob(".*"))
+    assert sample.main("dcgan --num 2 --out used --separate --overwrite".split()) == 0
+    assert sorted(path.name for path in (folder / "used").iterdir()) == ["000000.png", "000001.png", "a.txt"]
+
+
+def test_output_that_cannot_be_written_is_one_line_and_leaves_nothing(folder, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", fail)
+    assert sample.main("dcgan --num 4 --out grid.png".split()) == 1
+    error = capsys.readouterr().err
+    assert error == "hvdgan: grid.png cannot be written: [Errno 28] No space left on device\n"
+    assert not list(folder.glob("*grid*"))
+
+
+def test_the_command_and_its_help_need_no_horovod(folder):
+    (folder / "horovod.py").write_text("raise RuntimeError('horovod is imported')\n")
+    done = run_process([sys.executable, "-m", "hvdgan.sample", "dcgan", "--num", "2", "--out", "grid.png"], folder)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert done.stdout == "grid.png: 2 samples from dcgan/checkpoints/step-00000002, step 2\n"
+
+
+def test_help_tells_every_flag(capsys):
+    assert sample.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    flags = "num out separate seed class truncation interpolate batch-size data overwrite".split()
+    assert all(f"--{flag} " in shown for flag in flags) and "RUN_DIR" in shown
