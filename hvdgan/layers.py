@@ -21,8 +21,11 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
         mean, variance = super()._moments(inputs, mask)
         if self.ranks.size == 1:
             return mean, variance
-        mean, square = tf.unstack(self.ranks.mean(tf.stack([mean, variance + tf.square(mean)])))
-        return mean, tf.maximum(square - tf.square(mean), 0.0)
+        # In double precision: the difference of two squares leaves little of a small variance.
+        wide_mean, wide_variance = tf.cast(mean, tf.float64), tf.cast(variance, tf.float64)
+        wide_mean, square = tf.unstack(self.ranks.mean(tf.stack([wide_mean, wide_variance + tf.square(wide_mean)])))
+        variance = tf.maximum(square - tf.square(wide_mean), 0.0)
+        return tf.cast(wide_mean, mean.dtype), tf.cast(variance, mean.dtype)
 
 
 def synchronise_batch_norm(networks: Iterable[keras.Model], ranks: Ranks) -> int:

@@ -3,7 +3,7 @@
 from hvdgan.recipe import Recipe, known_recipes, load_recipe
 
 _OPTIONS = {
-    "completion": {"nf": 2, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},
+    "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},
     "dcgan": {"nf": 2, "steps": 3},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
     "sngan": {"nf": 2, "steps": 3, "d_updates": 1},
