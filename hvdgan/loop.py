@@ -226,7 +226,9 @@ class _Loop:
 
     def _log(self, batches: Batches, done: int) -> None:
         run = self.run
-        own, self.window = self.window.means(), Window()
+        own = self.window.means()
+        if done % run.config.log_every == 0:  # a last record in between leaves the window to whoever resumes
+            self.window = Window()
         everyones = run.ranks.gather(own, "metrics")
         if any(each.keys() != own.keys() for each in everyones):
             raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")

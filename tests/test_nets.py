@@ -55,7 +55,7 @@ def test_other_inputs_run_again(monkeypatch):
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_sharing_changes_no_bit(monkeypatch, norm):
+def test_sharing_changes_nothing(monkeypatch, norm):
     """Weights, slots, averages and BatchNorm's statistics after three steps, with and without it."""
 
     def trained():

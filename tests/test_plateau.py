@@ -1,0 +1,132 @@
+import json
+
+import numpy as np
+import pytest
+
+from building import tiny_run
+from hvdgan.distributed import Ranks
+from hvdgan.errors import UserError
+from hvdgan.plateau import Watch
+from hvdgan.stages import Plateau, Stage
+from hvdgan.train import main
+from tiny import Tiny
+
+RULE = Plateau("fool/loss", window=2, patience=2)
+
+
+def ends_at(values, rule=RULE, interrupt_at=None):
+    """After how many steps the stage ends; None: it does not."""
+    watch = Watch(rule)
+    for step, value in enumerate(values, start=1):
+        if step == interrupt_at:
+            watch = Watch(rule, json.loads(json.dumps(watch.state())))
+        watch.add({rule.metric: value, "other": 0.0})
+        if watch.is_over(step, Ranks()):
+            return step
+    return None
+
+
+def test_it_ends_after_so_many_windows_that_are_not_better():
+    assert ends_at([5, 5, 4, 4, 3, 3, 3, 3, 3, 3]) == 10
+    assert ends_at([5, 5, 4, 4, 3, 3, 3, 3, 2, 2, 9, 9]) is None
+    assert ends_at([5, 1, 1, 5, 5, 1]) == 6  # means count, and equal is not better
+
+
+def test_what_is_better_can_be_said():
+    rule = Plateau("fool/loss", window=1, patience=2, min_delta=0.5)
+    assert ends_at([5, 4.4, 4.2, 4.1], rule) == 4
+    assert ends_at([5, 4.4, 4.2, 3.8], rule) is None
+    assert ends_at([1, 2, 3, 4], Plateau("fool/loss", window=1, patience=2, mode="max")) is None
+    assert ends_at([4, 3, 2], Plateau("fool/loss", window=1, patience=2, mode="max")) == 3
+
+
+@pytest.mark.parametrize("interrupt_at", range(2, 10))
+def test_an_interruption_changes_nothing(interrupt_at):
+    values = [5, 5, 4, 4, 3, 3, 3, 3, 3, 3]
+    assert ends_at(values, interrupt_at=interrupt_at) == 10
+
+
+class Ending(Tiny):
+    """Two stages; the first ends when the discriminator's mean logit is steady, which a tiny learning rate makes it."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        until = Plateau("judge/steady", window=2, patience=2)
+        return [
+            Stage("first", 40, stage.updates, until=until),
+            Stage("second", 3, stage.updates),
+        ]
+
+    def judge(self, nets, batch):
+        loss, _ = super().judge(nets, batch)
+        return loss, {"steady": 1.0}
+
+
+def records(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def train(tmp_path, name, *arguments):
+    flags = "--image-size 8 --global-batch-size 4 --log-every 1 --checkpoint-every 1".split()
+    return main(["--recipe", "test_plateau:Ending", *flags, "--run-dir", str(tmp_path / name), *arguments])
+
+
+def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp_path):
+    """Windows of 2: the first is the best, two more are not better: 6 steps of 40."""
+    assert train(tmp_path, "whole") == 0
+    assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
+    log = (tmp_path / "whole" / "log.txt").read_text()
+    assert "stage first ends after 6 of 40 steps: judge/steady no longer gets better; this run ends at step 9" in log
+    for stop in (3, 8):
+        assert train(tmp_path, f"cut-{stop}", "--max-steps", str(stop)) == 0
+        assert train(tmp_path, f"cut-{stop}", "--max-steps", "100") == 0
+        assert [r["stage"] for r in records(tmp_path / f"cut-{stop}")] == ["first"] * 6 + ["second"] * 3
+        tensors = [
+            (tmp_path / name / "checkpoints" / "step-00000009" / "state.safetensors").read_bytes()
+            for name in ("whole", f"cut-{stop}")
+        ]
+        assert tensors[0] == tensors[1]
+
+
+class Misnamed(Ending):
+    """A plateau of what no update reports."""
+
+    def stages(self):
+        first, second = super().stages()
+        return [Stage("first", 40, first.updates, until=Plateau("judge/steadfast")), second]
+
+
+class Impatient(Ending):
+    """A plateau that cannot be."""
+
+    def stages(self):
+        first, second = super().stages()
+        return [Stage("first", 40, first.updates, until=Plateau("judge/steady", patience=0)), second]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "complaint"),
+    [
+        (Misnamed, "stage first: it ends on a plateau of judge/steadfast, and its metrics are fool/loss, judge/loss"),
+        (Impatient, "stage first: .*patience=0.*; window and patience must be at least 1"),
+    ],
+)
+def test_mistakes_are_refused_before_the_first_step(recipe, complaint):
+    with pytest.raises(UserError, match=complaint):
+        tiny_run(recipe)
+
+
+def test_the_records_of_an_interrupted_window_are_those_of_a_whole_one(tmp_path):
+    """Stopped in the middle of a log's window: the means that follow have the same bits."""
+    flags = (
+        "--recipe tiny:Tiny --steps 8 --image-size 8 --global-batch-size 4 --log-every 4 --checkpoint-every 1".split()
+    )
+    assert main([*flags, "--run-dir", str(tmp_path / "whole")]) == 0
+    assert main([*flags, "--run-dir", str(tmp_path / "cut"), "--max-steps", "6"]) == 0
+    assert main([*flags, "--run-dir", str(tmp_path / "cut"), "--max-steps", "8"]) == 0
+    losses = [
+        [(r["step"], r["judge/loss"], r["fool/loss"]) for r in records(tmp_path / name) if r["step"] in (4, 8)]
+        for name in ("whole", "cut")
+    ]
+    assert losses[0] == losses[1] and len(losses[0]) == 2
+    assert np.isfinite(losses[0]).all()

@@ -1,0 +1,121 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import losses
+from hvdgan.config import DataSpec
+from hvdgan.errors import UserError
+from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
+from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions
+from hvdgan.train import main
+
+SMALL = VAEGANOptions(nf=2, latent_size=4, steps=3, margin=10.0)
+
+
+def widths(network):
+    return [layer.filters for layer in network.layers if hasattr(layer, "filters")]
+
+
+def test_at_64_pixels_they_are_the_networks_of_the_paper():
+    shape = {"image_size": 64, "channels": 3, "nf": 64}
+    encoder, decoder = vae_encoder(**shape, latent_size=128), vae_decoder(**shape, latent_size=128)
+    discriminator = vae_discriminator(**shape)
+    assert widths(encoder) == [64, 128, 256]
+    assert widths(decoder) == [256, 128, 32, 3]
+    assert widths(discriminator) == [32, 128, 256, 256]
+    dense = [[layer.units for layer in n.layers if hasattr(layer, "units")] for n in (encoder, decoder, discriminator)]
+    assert dense == [[2048, 128, 128], [8 * 8 * 256], [512, 1]]
+    kernels = {
+        layer.kernel_size for n in (encoder, decoder, discriminator) for layer in n.layers if hasattr(layer, "filters")
+    }
+    assert kernels == {(5, 5)}
+
+
+@pytest.mark.parametrize("image_size", [32, 64, 128, 256])
+def test_every_size_is_encoded_decoded_and_judged(image_size):
+    shape = {"image_size": image_size, "channels": 1, "nf": 2}
+    images = np.zeros((2, image_size, image_size, 1), np.float32)
+    mean, log_variance = vae_encoder(**shape, latent_size=4)(images)
+    assert mean.shape == log_variance.shape == (2, 4)
+    assert vae_decoder(**shape, latent_size=4)(mean).shape == images.shape
+    logits, features = vae_discriminator(**shape)(images)
+    assert logits.shape == (2,) and features.shape[0] == 2
+
+
+def test_other_sizes_are_refused():
+    with pytest.raises(UserError, match="--image-size 48: VAE/GAN takes 32, 64, 128 or 256 pixels"):
+        vae_encoder(image_size=48, channels=1, latent_size=4, nf=2)
+
+
+def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
+    assert float(losses.kl_to_normal(tf.zeros((3, 5)), tf.zeros((3, 5)))) == 0
+    mean, log_variance = np.array([[0.5, -1.0]], np.float32), np.array([[0.3, -0.7]], np.float32)
+    random = np.random.default_rng(0)
+    z = mean + np.exp(0.5 * log_variance) * random.normal(size=(200_000, 2))
+    log_q = -0.5 * ((z - mean) ** 2 / np.exp(log_variance) + log_variance)
+    expected = (log_q + 0.5 * z**2).sum(axis=1).mean()
+    assert float(losses.kl_to_normal(tf.constant(mean), tf.constant(log_variance))) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_distance_of_features_is_summed_over_them_and_averaged_over_images():
+    features, others = tf.zeros((2, 3)), tf.constant([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
+    assert float(losses.half_squared_distance(features, others)) == pytest.approx((0.5 * 5 + 0.5 * 9) / 2)
+
+
+@pytest.mark.parametrize(
+    ("real_cost", "fake_cost", "discriminator", "decoder"),
+    [
+        (0.68, 0.68, True, True),
+        (0.20, 0.68, False, True),  # far ahead on real images
+        (0.68, 0.20, False, True),
+        (1.20, 0.68, True, False),  # far behind
+        (0.68, 1.20, True, False),
+        (0.20, 1.20, True, True),  # both would wait: none does
+    ],
+)
+def test_who_waits_outside_the_margins(real_cost, fake_cost, discriminator, decoder):
+    recipe = VAEGAN(VAEGANOptions(), DataSpec(32, 1, 1))
+    metrics = {"real_cost": tf.constant(real_cost), "fake_cost": tf.constant(fake_cost)}
+    assert bool(recipe.discriminator_may_step(metrics)) == discriminator
+    assert bool(recipe.decoder_may_step(metrics)) == decoder
+
+
+def only(update):
+    class Only(VAEGAN):
+        def stages(self):
+            (stage,) = super().stages()
+            alone = [each for each in stage.updates if each.name == update]
+            others = [each for each in stage.updates if each.name != update]
+            return [type(stage)("alone", 3, alone), type(stage)("rest", 3, others)]
+
+    return Only
+
+
+@pytest.mark.parametrize(
+    ("update", "owned"), [("encode", "encoder"), ("decode", "decoder"), ("judge", "discriminator")]
+)
+def test_each_update_changes_its_one_network(update, owned):
+    run = tiny_run(only(update), SMALL, image_size=32)
+    before = values_of(run)
+    stage_step(run)(0, 0, data_of(run))
+    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {owned}
+
+
+def test_a_network_that_waits_keeps_its_weights_and_slots():
+    impatient = VAEGANOptions(nf=2, latent_size=4, steps=3, equilibrium=5.0, margin=1.0)  # all costs are below 4
+    run = tiny_run(VAEGAN, impatient, image_size=32)
+    before = values_of(run)
+    metrics, _ = stage_step(run)(0, 0, data_of(run))
+    assert float(metrics["judge/applied"]) == 0 and float(metrics["decode/applied"]) == 1
+    trainable = {f"networks/discriminator/{v.path}" for v in run.state.networks["discriminator"].trainable_variables}
+    moved = changed(before, values_of(run))
+    assert not moved & trainable and not [name for name in moved if name.startswith("optimizers/discriminator")]
+
+
+def test_the_command_runs_and_evaluates(tmp_path):
+    arguments = "--recipe vae_gan --nf 2 --latent-size 4 --steps 2 --global-batch-size 8".split()
+    assert main([*arguments, "--run-dir", str(tmp_path)]) == 0
+    assert "eval/psnr" in (tmp_path / "metrics.jsonl").read_text()
+    assert keras.config.floatx() == "float32"
