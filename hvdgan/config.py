@@ -25,7 +25,7 @@ def _kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     """Read names with commas between them; `none` is none of them."""
     named = [name.strip() for token in tokens for name in token.value.split(",")]
     possible = get_args(Kind)
-    if named == ["none"]:
+    if named in (["none"], [""]):  # an empty list in a saved config.json is read as an empty word
         return ()
     if unknown := [name for name in named if name not in possible]:
         raise ValueError(f'"{unknown[0]}" is none of {", ".join(possible)}.')
