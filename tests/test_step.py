@@ -1,5 +1,6 @@
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -229,3 +230,53 @@ def test_the_seed_decides_weights_and_latents():
     np.testing.assert_array_equal(weights, again[0])
     assert loss == again[1]
     assert not np.array_equal(weights, other_weights) and loss != other_loss
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
+def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
+    """A batch of 16 where the rates are meant for 64; an update's own rate and an optimizer's alike."""
+    for rate, expected in ((None, 0.001), (0.02, 0.02)):
+        run = _with_update(learning_rate=rate)
+        run = dataclasses.replace(run, config=dataclasses.replace(run.config, lr_scaling=scaling))
+        stage_step(run)(0, 0, data_of(run))
+        assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)
+
+
+class Scheduled(Tiny):
+    """An optimizer with a schedule of its own."""
+
+    def optimizers(self):
+        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+        return {**super().optimizers(), "generator": keras.optimizers.Adam(rate)}
+
+
+def test_a_schedule_of_the_optimizers_own_cannot_be_scaled():
+    tiny_run(Scheduled)
+    with pytest.raises(UserError, match="--lr-scaling linear: the optimizer of generator has a schedule of its own"):
+        tiny_run(Scheduled, lr_scaling="linear")
+
+
+class Waiting(Tiny):
+    """The judge steps only while its own loss, the mean over all ranks, is above a bound."""
+
+    bound = 0.0
+
+    def stages(self):
+        judge, fool = super().stages()[0].updates
+        only = dataclasses.replace(judge, only_if=lambda metrics: metrics["loss"] > self.bound)
+        return [Stage("adversarial", 4, [only, fool])]
+
+
+class WaitingForEver(Waiting):
+    bound = 100.0
+
+
+def test_an_update_is_applied_only_if_its_metrics_say_so():
+    for recipe, applied in ((Waiting, 1.0), (WaitingForEver, 0.0)):
+        run = tiny_run(recipe)
+        before = values_of(run)
+        metrics, may_go_on = stage_step(run)(0, 0, data_of(run))
+        assert float(metrics["judge/applied"]) == applied and all(may_go_on.values())
+        moved = {name for name in changed(before, values_of(run)) if "/discriminator/" in name}
+        assert bool(moved) == bool(applied)
+        assert any("/generator/" in name for name in changed(before, values_of(run)))

@@ -75,8 +75,8 @@ class DCGAN(Recipe):
         return {"latents": random.normal("latents", (self.options.latent_size,))}
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        real_logits = nets.discriminator(batch.images)
-        fake_logits = nets.discriminator(nets.generator(batch.latents))
+        real_logits = nets.discriminator(batch.augment(batch.images, "real"))
+        fake_logits = nets.discriminator(batch.augment(nets.generator(batch.latents), "fake"))
         loss = losses.non_saturating_discriminator(real_logits, fake_logits)
         return loss, {
             "real_score": tf.reduce_mean(tf.sigmoid(real_logits)),
@@ -84,7 +84,8 @@ class DCGAN(Recipe):
         }
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        return losses.non_saturating_generator(nets.discriminator(nets.generator(batch.latents))), {}
+        fakes = batch.augment(nets.generator(batch.latents), "fake")
+        return losses.non_saturating_generator(nets.discriminator(fakes)), {}
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
         return nets.generator(batch.latents)

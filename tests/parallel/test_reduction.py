@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,9 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
+from hvdgan.evaluation import Evaluator
+from hvdgan.plateau import Watch
+from hvdgan.stages import Plateau, Stage
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
@@ -147,3 +151,63 @@ def test_who_looks_sees_the_mean_of_the_ranks_statistics_and_nothing_is_moved(ra
         moved = changed(before, values_of(run))
         assert moved and all("moving_" in name for name in moved)
     assert not changed(before, values_of(run))
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_micro_batches_on_two_ranks_are_the_whole_batch_on_one(ranks, parts):
+    options = TinyOptions(steps=20)
+    cut = _weights(_train(tiny_run(options=options, ranks=ranks, accumulate=parts)))
+    whole = _weights(_train(tiny_run(options=options, ranks=Ranks())))
+    for name, value in whole.items():
+        assert np.linalg.norm(cut[name] - value) <= 1e-4 * np.linalg.norm(value), name
+
+
+def test_micro_batches_are_reduced_once(ranks):
+    """The bytes of the graph's reductions do not grow with their number."""
+    run = tiny_run(ranks=ranks, accumulate=4)
+    function = stage_step(run).function(run.schedule.stages[0].due(0))
+    number = tf.constant(0, tf.int64)
+    reductions = list(horovod_operations(function.get_concrete_function(number, number, data_of(run)).graph))
+    reduced = sum(math.prod(value.shape) * value.dtype.size for op in reductions for value in op.inputs)
+    networks = run.state.networks.values()
+    assert reduced == 4 * sum(math.prod(v.shape) for network in networks for v in network.trainable_variables)
+
+
+def test_whether_an_update_is_applied_is_decided_alike_from_the_mean_of_the_ranks(ranks):
+    class Waiting(Tiny):
+        def stages(self):
+            judge, fool = super().stages()[0].updates
+            steps = dataclasses.replace(judge, only_if=lambda metrics: metrics["rank"] > self.bound)
+            return [Stage("adversarial", 4, [steps, fool])]
+
+        def judge(self, nets, batch):
+            loss, _ = super().judge(nets, batch)
+            return loss, {"rank": float(ranks.rank)}
+
+    for bound, applied in ((0.4, 1.0), (0.6, 0.0)):  # the mean is 0.5
+        Waiting.bound = bound
+        run = tiny_run(Waiting, ranks=ranks)
+        assert float(stage_step(run)(0, 0, data_of(run))[0]["judge/applied"]) == applied
+
+
+def test_a_plateau_is_decided_from_the_mean_of_the_ranks(ranks):
+    """One rank's metric falls for ever and the other's rises as fast: the mean is steady."""
+    watch = Watch(Plateau("fool/loss", window=2, patience=2))
+    ends = []
+    for step in range(1, 9):
+        watch.add({"fool/loss": step * (1.0 if ranks.rank else -1.0)})
+        ends.append(watch.is_over(step, ranks))
+    assert ends.index(True) == 5
+
+
+def test_two_ranks_evaluate_what_one_does(ranks):
+    class Measured(Tiny):
+        def evaluate(self, nets, batch):
+            made = nets.generator(batch.latents)
+            return {"error": tf.reduce_mean(tf.abs(made - batch.images), axis=(1, 2, 3)), "label": batch.labels}
+
+    values = []
+    for peers in (ranks, Ranks()):
+        run = tiny_run(Measured, ranks=peers)
+        values.append(Evaluator(run.recipe, run.state, run.held_out, peers, run.config)())
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
