@@ -1,5 +1,6 @@
 """Checkpoints: every tensor by its own name, written by rank 0 alone, complete or not there at all."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -27,7 +28,40 @@ Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
 
 
-def save(folder: Path, step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, Any]) -> Path:
+class DamagedCheckpoint(RunError):
+    """What is on the disk is not what was written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A moment of training in host memory: what write() brings to the disk.
+
+    step: steps done so far.
+    values: arrays by name.
+    facts: what else the manifest holds: run_id, stage, data, config.
+    """
+
+    step: int
+    values: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+
+def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, Any]) -> Snapshot:
+    """Copy what a checkpoint holds to host memory.
+
+    Args:
+        step: steps done so far.
+        tensors: variables by name.
+        statistics: (size, n) float32, the statistics of each rank, kept beside their means in `tensors`.
+        facts: what else the manifest holds.
+    """
+    values = {name: np.array(variable.numpy(), order="C") for name, variable in tensors.items()}
+    if len(statistics) > 1 and statistics.size:
+        values[_RANKS] = statistics
+    return Snapshot(step, values, facts)
+
+
+def write(folder: Path, snapshot: Snapshot) -> Path:
     """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
 
     A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another
@@ -35,10 +69,7 @@ def save(folder: Path, step: int, tensors: Tensors, statistics: np.ndarray, fact
 
     Args:
         folder: RUN_DIR/checkpoints.
-        step: steps done so far.
-        tensors: variables by name.
-        statistics: (size, n) float32, the statistics of each rank, kept beside their means in `tensors`.
-        facts: what else the manifest holds: stage, data, config.
+        snapshot: what to write.
 
     Returns:
         The checkpoint's folder.
@@ -46,29 +77,28 @@ def save(folder: Path, step: int, tensors: Tensors, statistics: np.ndarray, fact
     Raises:
         RunError: it cannot be written; what was there before is untouched.
     """
-    target = folder / f"step-{step:08d}"
-    values = {name: np.array(variable.numpy(), order="C") for name, variable in tensors.items()}
-    if len(statistics) > 1 and statistics.size:
-        values[_RANKS] = statistics
+    target = folder / f"step-{snapshot.step:08d}"
     manifest = {
         "format_version": FORMAT_VERSION,
-        "step": step,
-        **facts,
+        "step": snapshot.step,
+        **snapshot.facts,
         "versions": versions(),
-        "tensors": {name: _describe(value) for name, value in values.items()},
+        "tensors": {name: _describe(value) for name, value in snapshot.values.items()},
     }
     partial = folder / f".{target.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
+        for stale in folder.glob(".step-*.*"):  # of a write that was cut off; the run folder's lock keeps others out
+            shutil.rmtree(stale, ignore_errors=True)
         partial.mkdir()
-        save_file(values, partial / _STATE)
+        save_file(snapshot.values, partial / _STATE)
         _flush(partial / _STATE)
         _write(partial / _MANIFEST, json.dumps(manifest, indent=1))
         _flush(partial)
         if target.exists():
-            shutil.rmtree(target)  # the same step of the same run, computed again
+            target.rename(target.with_name(f".{target.name}.deleted"))  # the same step of the same run, computed again
         partial.rename(target)
+        shutil.rmtree(target.with_name(f".{target.name}.deleted"), ignore_errors=True)
         _write(folder / f".{_LATEST}.partial", target.name + "\n")
         (folder / f".{_LATEST}.partial").rename(folder / _LATEST)
         _flush(folder)
@@ -99,10 +129,10 @@ def restore(
         with safe_open(checkpoint / _STATE, "numpy") as file:
             values = {name: file.get_tensor(name) for name in file.keys() if name.startswith(only)}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{checkpoint / _STATE} cannot be read: {error}") from error
+        raise DamagedCheckpoint(f"{checkpoint / _STATE} cannot be read: {error}") from error
     recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}
     if damaged := sorted(name for name in recorded if name not in values or _describe(values[name]) != recorded[name]):
-        raise RunError(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")
+        raise DamagedCheckpoint(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)
     missing, left_over = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
     if missing or left_over:
@@ -137,6 +167,11 @@ def newest(folder: Path) -> Path | None:
     return max((path.parent for path in folder.glob(f"step-*/{_MANIFEST}")), default=None, key=lambda path: path.name)
 
 
+def newest_first(folder: Path) -> list[Path]:
+    """All checkpoints of RUN_DIR/checkpoints, complete or damaged, by their steps."""
+    return sorted((path for path in folder.glob("step-*") if path.is_dir()), key=lambda path: path.name, reverse=True)
+
+
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
     """The manifest of a checkpoint.
 
@@ -148,11 +183,11 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text())
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
+        raise DamagedCheckpoint(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
     if version != FORMAT_VERSION:
         raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
     if missing := {"step", "config", "data", "tensors"} - manifest.keys():
-        raise RunError(f"{path} is damaged: it lacks {_list(sorted(missing))}")
+        raise DamagedCheckpoint(f"{path} is damaged: it lacks {_list(sorted(missing))}")
     return manifest
 
 

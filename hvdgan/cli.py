@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
-from hvdgan.config import Config, Count, read_json
+from hvdgan.config import Config, Count, Positive, Resume, read_json
 from hvdgan.errors import UserError
 from hvdgan.recipe import Recipe, load_recipe
 
@@ -25,9 +25,10 @@ class Command:
     config: Config
     recipe: type[Recipe]
     options: Any
-    resume: str
+    resume: Resume
     dry_run: bool
     expect_size: int | None
+    time_budget: float | None
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
@@ -76,9 +77,10 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
     def command(
         *,
         config_file: Annotated[Path | None, Parameter(name="--config"), _COMMAND] = None,
-        resume: Annotated[str, _COMMAND] = "auto",
+        resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),  # noqa: B008
         dry_run: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
+        time_budget: Annotated[Positive | None, _COMMAND] = None,
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
         options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))] = default,
     ) -> Command:
@@ -88,14 +90,14 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
         ----------
         config_file:
             a saved config.json to take settings from; other flags override it
-        resume:
-            auto (go on where the run folder stopped), never (refuse a folder that holds a run), or a checkpoint
         dry_run:
             print the settings, networks and stages, and write nothing
         expect_size:
             refuse to start with another number of ranks
+        time_budget:
+            minutes after which to save and end with exit code 75, as after SIGTERM or where RUN_DIR/stop is found
         """
-        return Command(config, recipe, options, resume, dry_run, expect_size)
+        return Command(config, recipe, options, resume, dry_run, expect_size, time_budget)
 
     return run_app(command, arguments, name="train", help_text=_HELP, saved=saved, source=source)
 
@@ -143,7 +145,8 @@ def run_app(
 def _check_names(name: str, recipe: type[Recipe]) -> None:
     if not dataclasses.is_dataclass(recipe.Options):
         raise UserError(f"--recipe {name}: Options must be a frozen dataclass with a default for every field")
-    taken = {field.name for field in dataclasses.fields(Config)} | {"config", "resume", "dry_run", "expect_size"}
+    taken = {field.name for kind in (Config, Resume) for field in dataclasses.fields(kind)}
+    taken |= {"config", "dry_run", "expect_size", "time_budget"}
     if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
         raise UserError(
             f"--recipe {name}: the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it"

@@ -32,6 +32,12 @@ def _kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(kind for kind in possible if kind in named)
 
 
+def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    return tuple(name.strip() for token in tokens for name in token.value.split(",") if name.strip())
+
+
+Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]
 Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**31))]
@@ -104,6 +110,13 @@ class Config:
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
     """decay per step of the moving average of the weights that draws the samples; 0: off"""
 
+    deterministic: Annotated[bool, _TRAINING] = False
+    """only operations that give the same bits every time, also on GPUs, where that costs speed; CPUs need no flag"""
+    max_bad_steps: Annotated[Count, _TRAINING] = 10
+    """stop after so many steps in a row whose gradients or losses are not finite; such a step changes no weight"""
+    check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000
+    """steps between two comparisons of the ranks' weights; 0: never"""
+
     log_every: Annotated[Count, _OUTPUT] = 50
     """steps between two lines of metrics"""
     sample_every: Annotated[CountOrNever, _OUTPUT] = 500
@@ -111,7 +124,13 @@ class Config:
     eval_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two evaluations on the images held out; 0: only at the end"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
-    """steps between two checkpoints; 0: only at the end"""
+    """steps between two checkpoints; 0: only at the end of a stage"""
+    keep: Annotated[CountOrNever, _OUTPUT] = 3
+    """newest checkpoints that stay, beside the best and the last of each stage; 0: all"""
+    best_metric: Annotated[str | None, _OUTPUT] = None
+    """metric by its name in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint stays"""
+    best_mode: Annotated[Literal["min", "max"], _OUTPUT] = "min"
+    """whether the smallest or the largest is best"""
 
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
 
@@ -123,6 +142,20 @@ class Config:
         """
         ratio = self.global_batch_size / self.lr_base_batch_size
         return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[self.lr_scaling]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Where a run begins; not saved with its settings."""
+
+    resume: str = "auto"
+    """auto (go on where the run folder stopped), never (refuse a folder that holds a run), or a checkpoint"""
+    allow_changed: Words = ()
+    """settings that may differ from those of the checkpoint, with commas between: what they mean is yours to know"""
+    init_from: Path | None = None
+    """run folder or checkpoint from which a new run takes networks; a run that goes on does not look at it"""
+    init_networks: Words = ()
+    """which networks to take, with commas between; default: all that both have"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,18 +8,18 @@ from hvdgan.errors import RunError, UserError
 from hvdgan.launchers import launched
 
 
-def exit_code(work: Callable[[], None], *, interrupted: str = "interrupted") -> int:
+def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted") -> int:
     """Do the work of a command.
 
     Args:
-        work: may raise anything.
+        work: may raise anything; it may return an exit code.
         interrupted: what to say after Ctrl-C.
 
     Returns:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
     try:
-        work()
+        return work() or 0
     except RunError as error:
         _complain(str(error))
         return error.exit_code
@@ -29,7 +29,6 @@ def exit_code(work: Callable[[], None], *, interrupted: str = "interrupted") -> 
     except Exception:
         _complain(traceback.format_exc())
         return 1
-    return 0
 
 
 def refuse_more_processes() -> None:

@@ -1,5 +1,7 @@
 """From a built run to its end: restore, broadcast once, then the schedule step by step."""
 
+import dataclasses
+import hashlib
 import math
 import os
 import time
@@ -10,39 +12,55 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import __version__
+from hvdgan.config import Resume
 from hvdgan.data import Batches, refuse_if_too_many
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
-from hvdgan.resume import Found, claim, save
+from hvdgan.resume import Found, claim, snapshot
+from hvdgan.retention import Best, Retention
 from hvdgan.run import Run, describe
 from hvdgan.samples import Sampler, save_grid
+from hvdgan.saver import Saver
 from hvdgan.stages import Position
 from hvdgan.step import StageStep
+from hvdgan.stopping import Stopping
 
 
-def train(run: Run, resume: str) -> None:
+def train(run: Run, resume: Resume, time_budget: float | None = None) -> bool:
     """Train to the last step of the schedule or of --max-steps, from where the run folder or a checkpoint stopped.
 
     Args:
         run: from hvdgan.run.build.
-        resume: "auto", "never" or a checkpoint's folder.
+        resume: where to begin.
+        time_budget: minutes after which to save and stop; None: no bound.
+
+    Returns:
+        Whether the last step is reached; otherwise a signal, the time or RUN_DIR/stop ended it, and it has saved.
 
     Raises:
         UserError: the run folder cannot be used as resume says.
         RunError: a checkpoint cannot be read or written, the data fails, or the training diverged.
     """
-    start_step, progress = _restore(run, resume)
+    with Stopping(run.ranks, run.run_dir / "stop", time_budget) as stopping:
+        found = _restore(run, resume)
+        try:
+            return _train(run, found, stopping)
+        finally:
+            if found.lock:
+                found.lock.close()
+
+
+def _train(run: Run, found: Found, stopping: Stopping) -> bool:
     try:
-        record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=start_step, total_steps=run.last_step)
+        record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=found.step, total_steps=run.last_step)
     except OSError as error:
         raise _as_run_error(run, error) from error
     try:
-        _announce(run, record, start_step)
-        if start_step < run.last_step:
-            _Loop(run, record, progress).steps(start_step)
+        _announce(run, record, found)
+        return found.step >= run.last_step or _Loop(run, record, found, stopping).steps()
     except (RunError, OSError, tf.errors.OpError) as error:
         failure = _as_run_error(run, error)
         record.say(f"stopped: {failure}")
@@ -53,8 +71,8 @@ def train(run: Run, resume: str) -> None:
         record.close()
 
 
-def _restore(run: Run, resume: str) -> tuple[int, dict[str, Any]]:
-    """Restore on rank 0, and give all ranks what it has: the steps done, and the loop's progress."""
+def _restore(run: Run, resume: Resume) -> Found:
+    """Restore on rank 0, and give all ranks what it has found."""
     ranks, state = run.ranks, run.state
     found = Found()
 
@@ -62,19 +80,18 @@ def _restore(run: Run, resume: str) -> tuple[int, dict[str, Any]]:
         nonlocal found
         found = claim(run, resume)
         saved_by = 1 if found.statistics is None else len(found.statistics)
-        return {"step": found.step, "saved_by": saved_by, "progress": found.progress}
+        return {"step": found.step, "position": found.position, "saved_by": saved_by, "progress": found.progress}
 
     restored = ranks.from_root(work, "restore")
-    run.schedule.ended.update({int(index): steps for index, steps in restored["progress"].get("ended", {}).items()})
+    found.step, found.position, found.progress = (restored[name] for name in ("step", "position", "progress"))
+    run.schedule.ended.update({int(index): steps for index, steps in found.progress.get("ended", {}).items()})
     ranks.broadcast(list(state.tensors().values()))
     if restored["saved_by"] == ranks.size > 1:
         # With as many ranks as before each goes on with its own; with more or fewer all go on with the means.
         mine = state.read_statistics()
-        empty = np.zeros((ranks.size, len(mine)), np.float32)
-        state.write_statistics(
-            ranks.broadcast_array(empty if found.statistics is None else found.statistics)[ranks.rank]
-        )
-    return restored["step"], restored["progress"]
+        everyones = np.zeros((ranks.size, len(mine)), np.float32) if found.statistics is None else found.statistics
+        state.write_statistics(ranks.broadcast_array(everyones)[ranks.rank])
+    return found
 
 
 def _as_run_error(run: Run, error: Exception) -> Exception:
@@ -86,7 +103,8 @@ def _as_run_error(run: Run, error: Exception) -> Exception:
     return error
 
 
-def _announce(run: Run, record: Record, start_step: int) -> None:
+def _announce(run: Run, record: Record, found: Found) -> None:
+    start_step = found.step
     hosts = run.ranks.gather(os.uname().nodename, "hosts")
     device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     record.say(
@@ -95,6 +113,8 @@ def _announce(run: Run, record: Record, start_step: int) -> None:
     )
     record.say(describe(run))
     record.say(f"run folder {run.run_dir}")
+    for remark in found.remarks:
+        record.say(remark)
     if start_step >= run.last_step:
         limit = "--max-steps" if run.last_step < run.schedule.total_steps else "the steps of the last stage"
         record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; raise {limit} to go on")
@@ -108,30 +128,40 @@ class _Loop:
     Args:
         run: built and restored.
         record: of what happens.
-        progress: what progress() returned before the run was interrupted; empty at its start.
+        found: where the run goes on.
+        stopping: tells when to end before the last step.
     """
 
-    def __init__(self, run: Run, record: Record, progress: dict[str, Any]) -> None:
+    def __init__(self, run: Run, record: Record, found: Found, stopping: Stopping) -> None:
         self.run = run
         self.record = record
+        self.found = found
+        self.stopping = stopping
+        progress, config = found.progress, run.config
         self.bad_files: dict[str, str] = dict(progress.get("bad_files", {}))
+        self.bad_steps: int = progress.get("bad_steps", 0)
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
         self._saved_watch = mine.get("watch")
         self.watch: Watch | None = None
-        self.sampler = Sampler(run.recipe, run.state, run.source, run.config.seed) if run.ranks.is_root else None
+        self.best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
+        self.measured: dict[str, float] = {}
+        """the metrics written since the last checkpoint"""
+        self.sampler = Sampler(run.recipe, run.state, run.source, config.seed) if run.ranks.is_root else None
+        self.saver = Saver(run.checkpoints, Retention(config.keep), record.say) if run.ranks.is_root else None
         self.evaluator = None
         if run.held_out:
-            self.evaluator = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)
+            self.evaluator = Evaluator(run.recipe, run.state, run.held_out, run.ranks, config)
 
-    def steps(self, start_step: int) -> None:
-        """All steps from start_step to the run's last."""
-        run = self.run
+    def steps(self) -> bool:
+        """All steps to the run's last; returns whether it is reached."""
+        run, step = self.run, self.found.step
         if self.sampler:
-            save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
-        index, step = -1, start_step
-        with self._batches(start_step) as batches:
-            while step < run.last_step:
+            with self.record.tolerant("samples"):
+                save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
+        index, stop = -1, False
+        with self._batches() as batches:
+            while step < run.last_step and not stop:
                 at = run.schedule.at(step)
                 if index != at.index:
                     index = at.index
@@ -141,8 +171,15 @@ class _Loop:
                 step += 1
                 if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks):
                     self._end_early(at)
-                self._between(batches, step)
-        self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
+                stop = self.stopping.is_time() and step < run.last_step
+                self._between(batches, step, stop)
+        run.ranks.from_root(self.saver.finish if self.saver else lambda: None, "last checkpoint")
+        if stop:
+            why = self.stopping.reason
+            self.record.say(f"stopped after step {step} of {run.last_step} ({why}) and saved; the same command goes on")
+        else:
+            self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
+        return not stop
 
     def _begin(self, at: Position, step: int) -> None:
         """Enter a stage, or go on in the middle of it."""
@@ -170,19 +207,40 @@ class _Loop:
         # Reading the verdict waits for the step to end, which makes step_seconds true.
         bad = [update for update, verdict in may_go_on.items() if not verdict.numpy()]
         if bad:
-            raise RunError(
-                f"step {step}, stage {stage_step.stage.name}, update {bad[0]}: the gradients are not finite; no rank "
-                "has applied them; lower the learning rate, or look at the data; the last checkpoint is intact"
-            )
+            self._skip(stage_step, step, bad[0], data)
+            return
+        self.bad_steps = 0
         end = time.perf_counter()
         self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
         if self.watch:
             self.watch.add(metrics)
 
-    def _between(self, batches: Batches, done: int) -> None:
+    def _skip(self, stage_step: StageStep, step: int, update: str, data: dict[str, tf.Tensor]) -> None:
+        """Count a step whose gradients no rank has applied; every rank comes here alike."""
+        self.bad_steps += 1
+        where = f"step {step}, stage {stage_step.stage.name}, update {update}"
+        if self.bad_steps < self.run.config.max_bad_steps:
+            self.record.say(f"warning: {where}: not finite, and skipped by every rank ({self.bad_steps} in a row)")
+            return
+        found = self.run.ranks.gather(stage_step.diagnose(update, step, data), "what is not finite")
+        named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
+        raise RunError(
+            f"{where}: the gradients are not finite ({'; '.join(named) or 'where, cannot be seen any more'}), "
+            f"{self.bad_steps} step(s) in a row; no rank has applied them; lower the rate, or look at the data; "
+            "the last checkpoint is intact"
+        )
+
+    def _between(self, batches: Batches, done: int, stop: bool) -> None:
         """Log, evaluate, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
         run, config = self.run, self.run.config
-        sample, write = self._is_time(done, config.sample_every), self._is_time(done, config.checkpoint_every)
+        if self.saver:
+            self.saver.report()
+        if config.check_ranks_every and done % config.check_ranks_every == 0:
+            self._check_ranks(done)
+        at = run.schedule.at(done - 1)
+        ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
+        sample = self._is_time(done, config.sample_every)
+        write = stop or ends or self._is_time(done, config.checkpoint_every)
         evaluate = self.evaluator is not None and self._is_time(done, config.eval_every)
         if self._is_time(done, config.log_every):
             self._log(batches, done)
@@ -194,21 +252,54 @@ class _Loop:
             if evaluate:
                 self._evaluate(done)
             if sample and self.sampler:
-                save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
+                with self.record.tolerant("samples"):
+                    save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
-            progress = self._progress()
-            run.ranks.from_root(lambda: save(run, done, statistics, progress), "save")
+            self._save(done, statistics)
+
+    def _save(self, done: int, statistics: np.ndarray) -> None:
+        """Copy to memory, and write from there while the training goes on."""
+        if self.best:
+            self.best = self.best.after(done, self.measured.get(self.best.metric))
+        self.measured = {}
+        progress = self._progress()
+        if self.saver:
+            position = self.found.position + (done - self.found.step) * self.run.config.global_batch_size
+            self.saver.save(snapshot(self.run, done, position, self.found.run_id, statistics, progress))
+
+    def _check_ranks(self, done: int) -> None:
+        """Stop where the ranks' weights or slots have drifted apart."""
+        mine = self.run.state.digests()
+        whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
+        if len(set(self.run.ranks.gather(whole, "digest of the weights"))) == 1:
+            return
+        everyones = self.run.ranks.gather(mine, "digests of the weights")
+        apart = [name for name in mine if len({each[name] for each in everyones}) > 1]
+        named = ", ".join(apart[:5])
+        raise RunError(
+            f"step {done}: the ranks have drifted apart in {len(apart)} of {len(mine)} tensors: {named}; "
+            "they no longer train one model; go on from the last checkpoint, and look for a recipe that depends on the "
+            "rank, or for hardware that computes wrongly"
+        )
 
     def _evaluate(self, done: int) -> None:
         assert self.evaluator is not None
         at = self.run.schedule.at(done - 1)
-        self.record.write_evaluation(done, at.stage.name, at.stage_step + 1, self.evaluator())
+        values = self.evaluator()
+        self.measured.update(values)
+        self.record.write_evaluation(done, at.stage.name, at.stage_step + 1, values)
 
     def _progress(self) -> dict[str, Any]:
         """What a resumed loop needs beside the tensors; every rank calls it."""
         mine = {"window": self.window.state(), "watch": self.watch and self.watch.state()}
         everyones = self.run.ranks.gather(mine, "progress")
-        return {"ended": self.run.schedule.ended, "bad_files": self.bad_files, "ranks": everyones}
+        return {
+            "ended": self.run.schedule.ended,
+            "bad_files": self.bad_files,
+            "bad_steps": self.bad_steps,
+            "best": self.best and dataclasses.asdict(self.best),
+            "ranks": everyones,
+        }
 
     def _own_part(self, everyones: list[dict[str, Any]]) -> dict[str, Any]:
         """What this rank was in the middle of; the mean of all where there were more or fewer ranks."""
@@ -232,6 +323,8 @@ class _Loop:
         everyones = run.ranks.gather(own, "metrics")
         if any(each.keys() != own.keys() for each in everyones):
             raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")
+        if not own:
+            return  # every step since the last record was skipped
         values = {name: sum(each[name] for each in everyones) / run.ranks.size for name in own}
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
             raise RunError(f"step {done}, stage {run.schedule.at(done - 1).stage.name}: {bad[0]} is not finite")
@@ -239,6 +332,7 @@ class _Loop:
         self._report_bad_files(batches)
         at = run.schedule.at(done - 1)
         extra = {"images_per_sec": images_per_sec, "bad_files": len(self.bad_files)}
+        self.measured.update(values)
         self.record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
 
     def _report_bad_files(self, batches: Batches) -> None:
@@ -258,7 +352,7 @@ class _Loop:
             max_bad_fraction=run.config.max_bad_fraction,
         )
 
-    def _batches(self, start_step: int) -> Batches:
+    def _batches(self) -> Batches:
         config, ranks = self.run.config, self.run.ranks
         return Batches(
             self.run.source,
@@ -266,7 +360,8 @@ class _Loop:
             global_batch_size=config.global_batch_size,
             rank=ranks.rank,
             size=ranks.size,
-            start_step=start_step,
+            start_step=self.found.step,
+            position=self.found.position,
             threads=config.pipeline.threads or cores_of_rank(ranks),
             prefetch=config.pipeline.prefetch,
             max_bad_fraction=config.max_bad_fraction,

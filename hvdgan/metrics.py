@@ -1,10 +1,11 @@
 """The run's record: metrics.jsonl, TensorBoard events, log.txt, and what the terminal shows."""
 
+import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class Record:
 
     def __init__(self, run_dir: Path, *, is_root: bool, start_step: int, total_steps: int) -> None:
         self._is_root = is_root
+        self._unwritten: set[str] = set()
         if not is_root:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -40,12 +42,23 @@ class Record:
         """A line for people: on the terminal and in log.txt."""
         if not self._is_root:
             return
-        self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        self._log.flush()
+        with self.tolerant("log.txt"):
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            self._log.flush()
         if self._bar.disable:
             print(text, file=sys.stderr, flush=True)
         else:
             self._bar.write(text, file=sys.stderr)
+
+    @contextlib.contextmanager
+    def tolerant(self, what: str) -> Iterator[None]:
+        """A full disk must not end a training: what cannot be written is said, once, on the terminal."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            if what not in self._unwritten:
+                print(f"warning: {what} cannot be written: {error}; training goes on", file=sys.stderr, flush=True)
+            self._unwritten.add(what)
 
     def advance(self, stage: str) -> None:
         """One more step is done."""
@@ -93,9 +106,10 @@ class Record:
             name: value if not isinstance(value, float) or math.isfinite(value) else None
             for name, value in record.items()
         }
-        self._jsonl.write(json.dumps(finite) + "\n")
-        self._jsonl.flush()
-        with self._events.as_default(step=record["step"]):
+        with self.tolerant("metrics.jsonl"):
+            self._jsonl.write(json.dumps(finite) + "\n")
+            self._jsonl.flush()
+        with self.tolerant("tensorboard"), self._events.as_default(step=record["step"]):
             for name, value in record.items():
                 if name not in ("step", "stage", "stage_step"):
                     tf.summary.scalar(name, value)
@@ -104,9 +118,9 @@ class Record:
         """Finish the files."""
         if self._is_root:
             self._bar.close()
-            self._events.close()
-            self._jsonl.close()
-            self._log.close()
+            for what, file in (("tensorboard", self._events), ("metrics.jsonl", self._jsonl), ("log.txt", self._log)):
+                with self.tolerant(what):
+                    file.close()
 
 
 class Window:

@@ -2,20 +2,25 @@
 
 import dataclasses
 import json
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
 from hvdgan import checkpoint
-from hvdgan.config import read_json
-from hvdgan.errors import UserError
+from hvdgan.config import Resume, read_json
+from hvdgan.errors import RunError, UserError
+from hvdgan.lock import lock
 from hvdgan.run import Run
 
-# What may differ between a run and its resumption without changing what is computed.
+# What may differ between a run and its resumption without changing what is computed, but for the last bits.
 # The data may be spelt otherwise or have moved: its fingerprint is compared.
-_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels"}
-_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "checkpoint_every"}
+_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate"}
+_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "checkpoint_every", "check_ranks_every", "max_bad_steps"}
+_MAY_CHANGE |= {"keep", "best_metric", "best_mode", "deterministic"}
+# What changes what is computed, as whoever changes it knows.
+_WITH_WARNING = {"global_batch_size"}
 
 
 @dataclasses.dataclass
@@ -23,54 +28,106 @@ class Found:
     """Where a run goes on.
 
     step: steps done.
+    position: samples seen: the place of the next one in the order of all.
+    run_id: of the run that the folder belongs to.
     statistics: (size, n) float32, those of each rank, where the checkpoint has them.
-    progress: what else a loop was in the middle of, as it was given to save().
+    progress: what else a loop was in the middle of, as it was given to facts().
+    remarks: lines for people, about what was found on the way.
+    lock: keeps others out of the run folder until it is closed.
     """
 
     step: int = 0
+    position: int = 0
+    run_id: str = ""
     statistics: np.ndarray | None = None
     progress: dict[str, Any] = dataclasses.field(default_factory=dict)
+    remarks: list[str] = dataclasses.field(default_factory=list)
+    lock: TextIO | None = None
 
 
-def claim(run: Run, resume: str) -> Found:
+def claim(run: Run, resume: Resume) -> Found:
     """Take the run folder and restore what it or a named checkpoint holds; rank 0 alone calls it.
 
     Args:
         run: its variables receive the values.
-        resume: "auto", "never" or a checkpoint's folder.
+        resume: what the command line says of it.
 
     Raises:
         UserError: the folder or the checkpoint cannot serve this run.
-        RunError: the checkpoint is damaged.
+        RunError: no checkpoint can be read.
     """
+    _check_allowed(run, resume)
     try:
-        found = _find(run, resume)
-        state = Found()
-        if found is not None:
-            manifest = checkpoint.read_manifest(found)
-            _check_same_settings(run, found, manifest["config"])
-            _check_same_data(run, found, manifest["data"])
-            statistics = checkpoint.restore(found, manifest, run.state.tensors())
-            state = Found(manifest["step"], statistics, manifest.get("progress", {}))
-            run.schedule.ended.update({int(index): steps for index, steps in state.progress.get("ended", {}).items()})
+        # Before anything is looked at, where there is something; a refusal leaves no folder behind.
+        held = lock(run.run_dir) if run.config_path.exists() or run.checkpoints.exists() else None
+        found = Found(run_id=uuid.uuid4().hex, lock=held)
+        named = _named(run, resume.resume)
+        if named is not None:
+            _restore(run, named, resume, found)
+        elif resume.resume == "auto" and (candidates := checkpoint.newest_first(run.checkpoints)):
+            _restore_newest(run, candidates, resume, found)
         elif run.config_path.is_file():
-            _check_same_settings(run, run.config_path, read_json(run.config_path))
-        if state.step < run.last_step:
+            found.remarks += _check_same_settings(run, run.config_path, read_json(run.config_path), resume)
+        if not found.step and resume.init_from is not None:
+            found.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
+        if found.step < run.last_step:
+            found.lock = found.lock or lock(run.run_dir)
             _write_settings(run)
-        if found is not None and found.parent.resolve() != run.checkpoints.resolve():
+        if named is not None and named.parent.resolve() != run.checkpoints.resolve():
             # From now on this folder stands by itself, also if the run ends before its first checkpoint is due.
-            statistics = run.state.read_statistics()[None] if state.statistics is None else state.statistics
-            save(run, state.step, statistics, state.progress)
-        return state
+            found.lock = found.lock or lock(run.run_dir)
+            found.run_id = uuid.uuid4().hex
+            everyones = run.state.read_statistics()[None] if found.statistics is None else found.statistics
+            checkpoint.write(
+                run.checkpoints, snapshot(run, found.step, found.position, found.run_id, everyones, found.progress)
+            )
+        return found
     except OSError as error:
-        raise UserError(f"--run-dir {run.run_dir}, --resume {resume}: {error}") from error
+        raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
 
 
-def _find(run: Run, resume: str) -> Path | None:
-    """The checkpoint to go on from."""
+def snapshot(
+    run: Run, step: int, position: int, run_id: str, statistics: np.ndarray, progress: dict[str, Any]
+) -> checkpoint.Snapshot:
+    """What a checkpoint after `step` steps holds; rank 0 alone calls it.
+
+    Args:
+        run: its variables are copied.
+        step: steps done so far, >= 1.
+        position: samples seen so far.
+        run_id: of the run that the folder belongs to.
+        statistics: (size, n) float32, those of each rank.
+        progress: what the loop needs to go on, expressible in JSON.
+    """
+    at = run.schedule.at(step - 1)
+    facts = {
+        "run_id": run_id,
+        "stage": at.stage.name,
+        "stage_index": at.index,
+        "stage_step": at.stage_step + 1,
+        "samples_seen": position,
+        "data": {
+            "source": run.source.name,
+            "fingerprint": run.source.fingerprint,
+            "num_images": len(run.source),
+            "position": position,
+            "spec": dataclasses.asdict(run.recipe.data),
+        },
+        "seed": run.config.seed,
+        "ranks": run.ranks.size,
+        "config": run.settings(),
+        "best": progress.get("best"),
+        "progress": progress,
+    }
+    with run.state.with_statistics(statistics):
+        return checkpoint.take(step, run.state.tensors(), statistics, facts)
+
+
+def _named(run: Run, resume: str) -> Path | None:
+    """The checkpoint that --resume names; None for auto and never."""
     newest = checkpoint.newest(run.checkpoints)
     if resume == "auto":
-        return newest
+        return None
     if resume == "never":
         if run.config_path.exists() or run.checkpoints.exists():
             raise UserError(
@@ -89,64 +146,102 @@ def _find(run: Run, resume: str) -> Path | None:
     return named
 
 
+def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Found) -> None:
+    """Restore the newest checkpoint that verifies; a damaged one is named, and the one before it is next."""
+    damaged = []
+    for candidate in candidates:
+        try:
+            _restore(run, candidate, resume, found)
+        except checkpoint.DamagedCheckpoint as error:
+            damaged.append(str(error))
+        else:
+            found.remarks += [f"warning: {each}; going on from {candidate.name} instead" for each in damaged]
+            return
+    raise RunError(
+        f"no checkpoint in {run.checkpoints} can be used: {'; '.join(damaged)}; bring one back, or start anew in "
+        "another --run-dir"
+    )
+
+
+def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
+    manifest = checkpoint.read_manifest(source)
+    found.remarks += _check_same_settings(run, source, manifest["config"], resume)
+    if "data" not in resume.allow_changed:
+        _check_same_data(run, source, manifest["data"])
+    found.statistics = checkpoint.restore(source, manifest, run.state.tensors())
+    found.step = manifest["step"]
+    found.position = manifest["data"].get("position", found.step * run.config.global_batch_size)
+    found.run_id = manifest.get("run_id", found.run_id)
+    found.progress = manifest.get("progress", {})
+    run.schedule.ended.update({int(index): steps for index, steps in found.progress.get("ended", {}).items()})
+
+
+def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
+    """Give networks, and their averages, the values that another run's have; returns a line about it."""
+    where = f"--init-from {source}"
+    if not (source / "manifest.json").is_file():
+        newest = checkpoint.newest(source / "checkpoints")
+        if newest is None:
+            raise UserError(f"{where}: neither a checkpoint nor a run folder that holds one")
+        source = newest
+    manifest = checkpoint.read_manifest(source)
+    theirs = {name.split("/")[1] for name in manifest["tensors"] if name.startswith("networks/")}
+    chosen = set(names) or theirs & run.state.networks.keys()
+    if not chosen or chosen - (theirs & run.state.networks.keys()):
+        raise UserError(
+            f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
+            f"{', '.join(run.state.networks)}; name some that both have"
+        )
+    own = run.state.tensors()
+    for kind in ("networks", "ema"):
+        prefixes = tuple(f"{kind}/{name}/" for name in sorted(chosen))
+        wanted = {name: variable for name, variable in own.items() if name.startswith(prefixes)}
+        if kind == "ema" and wanted.keys() - manifest["tensors"].keys():
+            # That run has no averages: they begin at the weights.
+            for network in chosen & run.state.ema.keys():
+                for variable, average in run.state.sampling_values()[network]:
+                    average.assign(variable)
+        elif wanted:
+            checkpoint.restore(source, manifest, wanted, only=prefixes)
+    return f"{', '.join(sorted(chosen))} taken from {source}"
+
+
 def _write_settings(run: Run) -> None:
-    run.run_dir.mkdir(parents=True, exist_ok=True)
     partial = run.config_path.with_name(".config.json.partial")
     partial.write_text(json.dumps(run.settings(), indent=2) + "\n", encoding="utf-8")
     partial.rename(run.config_path)
 
 
-def _check_same_settings(run: Run, found: Path, before: dict[str, Any]) -> None:
-    """A resumed run computes what the first would have gone on to compute, or refuses."""
+def _check_allowed(run: Run, resume: Resume) -> None:
+    if unknown := set(resume.allow_changed) - run.settings().keys():
+        raise UserError(
+            f"--allow-changed {','.join(resume.allow_changed)}: there is no setting {', '.join(sorted(unknown))}; "
+            "expected names as in config.json"
+        )
+    if resume.init_networks and resume.init_from is None:
+        raise UserError(f"--init-networks {','.join(resume.init_networks)}: say from where with --init-from")
+
+
+def _check_same_settings(run: Run, found: Path, before: dict[str, Any], resume: Resume) -> list[str]:
+    """A resumed run computes what the first would have gone on to compute, or refuses; returns its warnings."""
     now = run.settings()
+    changed = [key for key in now | before if now.get(key) != before.get(key)]
     free = _MAY_CHANGE | set(run.recipe.may_change)
-    changed = [key for key in now | before if key not in free and now.get(key) != before.get(key)]
-    if changed:
-        key = changed[0]
-        more = f" (and {', '.join(changed[1:])})" if changed[1:] else ""
+    refused = [key for key in changed if key not in free | _WITH_WARNING | set(resume.allow_changed)]
+    if refused:
+        key = refused[0]
+        more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
         raise UserError(
             f"--resume: {found} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
-            "keep it, or start anew in another --run-dir"
+            "keep it, start anew in another --run-dir, or allow it with --allow-changed"
         )
+    return [f"warning: {key} was {before.get(key)!r} and is now {now.get(key)!r}" for key in changed if key not in free]
 
 
 def _check_same_data(run: Run, found: Path, before: dict[str, Any]) -> None:
     if before.get("fingerprint") != run.source.fingerprint:
         raise UserError(
             f"--resume: {found} was made with other images than those of {run.source.name}, or other --channels "
-            f"({before.get('num_images')} images then, {len(run.source)} now); restore them, or start anew in another "
-            "--run-dir"
+            f"({before.get('num_images')} images then, {len(run.source)} now); restore them, start anew in another "
+            "--run-dir, or allow it with --allow-changed data"
         )
-
-
-def save(run: Run, step: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
-    """Write a checkpoint after `step` steps; rank 0 alone calls it.
-
-    Args:
-        run: its variables are written.
-        step: steps done so far, >= 1.
-        statistics: (size, n) float32, those of each rank.
-        progress: what the loop needs to go on, expressible in JSON.
-
-    Raises:
-        RunError: it cannot be written.
-    """
-    at = run.schedule.at(step - 1)
-    facts = {
-        "stage": at.stage.name,
-        "stage_step": at.stage_step + 1,
-        "samples_seen": step * run.config.global_batch_size,
-        "data": {
-            "source": run.source.name,
-            "fingerprint": run.source.fingerprint,
-            "num_images": len(run.source),
-            "position": step * run.config.global_batch_size,
-            "spec": dataclasses.asdict(run.recipe.data),
-        },
-        "seed": run.config.seed,
-        "ranks": run.ranks.size,
-        "config": run.settings(),
-        "progress": progress,
-    }
-    with run.state.with_statistics(statistics):
-        checkpoint.save(run.checkpoints, step, run.state.tensors(), statistics, facts)

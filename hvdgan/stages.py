@@ -140,9 +140,10 @@ class Schedule:
     @property
     def total_steps(self) -> int:
         """Steps of all stages."""
-        return sum(self._steps(index) for index in range(len(self.stages)))
+        return sum(self.steps_of(index) for index in range(len(self.stages)))
 
-    def _steps(self, index: int) -> int:
+    def steps_of(self, index: int) -> int:
+        """Steps of a stage: fewer than it was given where it has ended early."""
         return self.ended.get(index, self.stages[index].steps)
 
     def at(self, step: int) -> Position:
@@ -153,9 +154,9 @@ class Schedule:
         """
         begin = 0
         for index, stage in enumerate(self.stages):
-            if begin <= step < begin + self._steps(index):
+            if begin <= step < begin + self.steps_of(index):
                 return Position(index, stage, step - begin)
-            begin += self._steps(index)
+            begin += self.steps_of(index)
         raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
 
 

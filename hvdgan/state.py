@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 
@@ -46,6 +47,15 @@ class TrainState:
         for name, scale in self.loss_scales.items():
             _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
         return named
+
+    def digests(self) -> dict[str, str]:
+        """A SHA-256 of every tensor that must be the same on all ranks, by name: all but the statistics."""
+        own = {id(variable) for variable in self.statistics()}
+        return {
+            name: hashlib.sha256(np.ascontiguousarray(variable.numpy()).tobytes()).hexdigest()
+            for name, variable in self.tensors().items()
+            if id(variable) not in own
+        }
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Give the optimizers of these networks the values that new ones begin with."""

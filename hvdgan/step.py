@@ -185,8 +185,31 @@ class StageStep:
         if "loss" in measured:
             raise UserError(f"{self.where(update)}: a metric is named loss, as the loss itself is; rename it")
         metrics = {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}
+        # Gradients may be finite where the loss is not: they must not be.
+        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), 1.0, math.nan))
         scale = self.state.loss_scales.get(update.name)
         return loss if scale is None else loss * scale.value.value, metrics
+
+    def diagnose(self, name: str, step: int, data: Data) -> list[str]:
+        """What is not finite in an update on this rank: `loss` or variables by path; every rank calls it.
+
+        Args:
+            name: of the update.
+            step: the global step that was skipped.
+            data: of that step.
+        """
+        update = next(update for update in self.stage.updates if update.name == name)
+        data = {key: data[key] for key in ("images", "labels") if key in data}
+
+        def look() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            parts = _InParts(self, tf.constant(step, tf.int64), data)
+            gradients, metrics = parts.one(update, tf.constant(0))
+            return tf.math.is_finite(metrics["loss"]), [tf.reduce_all(tf.math.is_finite(g)) for g in gradients]
+
+        loss, gradients = tf.function(look, autograph=False)()
+        paths = [variable.path for variable in self.variables(update)]
+        bad = [path for path, finite in zip(paths, gradients, strict=True) if not finite.numpy()]
+        return bad if loss.numpy() else ["loss", *bad]
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """What the update computes gradients of."""
@@ -290,7 +313,7 @@ class _InParts:
         step, parts = self._step, self._step.config.accumulate
         part_spec = tf.TensorSpec((), tf.int32)
         # A function of its own: its outputs, which the loop must know beforehand, are known before the loop is made.
-        one = tf.function(lambda part: self._one(update, part), autograph=False)
+        one = tf.function(lambda part: self.one(update, part), autograph=False)
         shapes = one.get_concrete_function(part_spec).structured_outputs
         zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), shapes)
 
@@ -305,7 +328,8 @@ class _InParts:
             tape = _accumulated(gradients)
             return step.ranks.reduced_gradients(tape, tf.constant(0.0), step.variables(update)), metrics
 
-    def _one(self, update: Update, part: tf.Tensor) -> tuple[list[tf.Tensor], Metrics]:
+    def one(self, update: Update, part: tf.Tensor) -> tuple[list[tf.Tensor], Metrics]:
+        """This rank's gradients and metrics of one micro-batch."""
         step = self._step
         random = step.random(self._number, part)
         data, drawn = step.prepare({name: value[part] for name, value in self._data.items()}, random)

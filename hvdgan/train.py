@@ -7,9 +7,12 @@ from collections.abc import Sequence
 # Before TensorFlow is loaded: its start-up lines would come from every rank.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import tensorflow as tf
+
 from hvdgan import distributed, loop, run
 from hvdgan.cli import Command, parse
 from hvdgan.exits import exit_code
+from hvdgan.stopping import STOPPED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line; None: the process's own.
 
     Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 75 asked to stop and saved, 130 interrupted.
     """
     return exit_code(
         lambda: _run(parse(sys.argv[1:] if arguments is None else arguments)),
@@ -27,17 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
 
-def _run(command: Command | None) -> None:
+def _run(command: Command | None) -> int:
     if command is None:
-        return  # it was asked for the help, which is printed
+        return 0  # it was asked for the help, which is printed
+    if command.config.deterministic:
+        tf.config.experimental.enable_op_determinism()
     ranks = distributed.start(command.expect_size)
     built = run.build(command.config, command.recipe, command.options, ranks)
+    reached = True
     if command.dry_run:
         if ranks.is_root:
             print(run.describe(built))
     else:
-        loop.train(built, command.resume)
+        reached = loop.train(built, command.resume, command.time_budget)
     ranks.shutdown()
+    return 0 if reached else STOPPED
 
 
 if __name__ == "__main__":

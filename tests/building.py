@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from hvdgan import checkpoint
 from hvdgan.config import Config
 from hvdgan.distributed import Ranks
 from hvdgan.recipe import Recipe
@@ -24,6 +25,11 @@ def tiny_run(
 def stage_step(run: Run, stage: int = 0) -> StageStep:
     """The step of one of its stages."""
     return StageStep(run.recipe, run.state, run.schedule.stages[stage], run.ranks, run.config)
+
+
+def saved(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:
+    """A checkpoint on the disk."""
+    return checkpoint.write(folder, checkpoint.take(step, tensors, statistics, facts))
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:

@@ -98,7 +98,7 @@ def test_a_broken_image_is_replaced_by_the_next_good_one(batched):
     with batches_of(source) as batches:
         got = np.concatenate([next(batches)["index"].numpy() for _ in range(3)])
         bad = batches.bad_files
-    wanted = np.concatenate([sample_indices(1, step, G, 9) for step in range(3)])
+    wanted = np.concatenate([sample_indices(1, G * step, G, 9) for step in range(3)])
     replaced = np.array([0, 1, 2, 3, 6, 6, 6, 7, 0])
     np.testing.assert_array_equal(got, replaced[wanted])
     assert sorted(bad) == [("image 4", "broken"), ("image 5", "broken"), ("image 8", "broken")]
@@ -128,7 +128,7 @@ def test_batches_follow_the_order_and_labels_stay_with_their_images(batched):
         "index": ((G,), np.int64),
         "labels": ((G,), np.int32),
     }
-    np.testing.assert_array_equal(got["index"], [sample_indices(1, step, G, 10) for step in range(5)])
+    np.testing.assert_array_equal(got["index"], [sample_indices(1, G * step, G, 10) for step in range(5)])
     np.testing.assert_array_equal(got["images"], np.broadcast_to(got["index"][..., None, None, None], (5, G, 2, 2, 1)))
     np.testing.assert_array_equal(got["labels"], got["index"] * 2)
 
@@ -161,8 +161,8 @@ def test_resuming_gives_what_the_uninterrupted_run_had(folder, start):
 def test_resuming_reads_nothing_that_came_before(batched):
     source = Numbered(200, batched=batched)
     first(2, source, start_step=5, rank=1, size=2)
-    before = {index for step in range(5) for index in sample_indices(1, step, G, 200)}
-    other_rank = {index for step in (5, 6) for index in sample_indices(1, step, G, 200)[: G // 2]}
+    before = {index for step in range(5) for index in sample_indices(1, G * step, G, 200)}
+    other_rank = {index for step in (5, 6) for index in sample_indices(1, G * step, G, 200)[: G // 2]}
     assert source.read and not set(source.read) & (before | other_rank)
 
 
@@ -203,7 +203,7 @@ def test_no_image_left():
 
 
 def test_batches_before_a_failure_arrive():
-    order = np.concatenate([sample_indices(1, step, G, 1000) for step in range(5)])
+    order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(5)])
     past_the_failure = threading.Event()
 
     class Noted(Numbered):

@@ -11,20 +11,20 @@ PACKAGE = Path(hvdgan.__file__).parent
 LAYERS = [
     {"train", "sample", "complete"},
     {"loop", "trained"},
-    {"resume", "plateau", "cli"},
+    {"resume", "plateau", "cli", "saver", "stopping"},
     {"run"},
     {"samples", "step", "evaluation"},
-    {"apply"},
+    {"apply", "retention"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"},
     {"spectral"},
     {"config", "launchers"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau"}
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping"}
 
 
 def _imports():

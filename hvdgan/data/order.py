@@ -5,23 +5,23 @@ import functools
 import numpy as np
 
 
-def sample_indices(seed: int, step: int, global_batch_size: int, num_images: int) -> np.ndarray:
-    """Which images make up the global batch of a step.
+def sample_indices(seed: int, position: int, count: int, num_images: int) -> np.ndarray:
+    """Which images stand at some positions of the order.
 
-    The batches cut one endless sequence of positions: step s takes positions [s * G, (s + 1) * G) for a global batch of
-    G. Position p belongs to epoch p // num_images, and every epoch is a permutation of all images of its own. A batch
-    may therefore straddle epochs, no batch is shorter than the others, and no image is ever left out.
+    The batches cut one endless sequence of positions, in which position p belongs to epoch p // num_images, and every
+    epoch is a permutation of all images of its own. A batch may therefore straddle epochs, no batch is shorter than the
+    others, and no image is ever left out.
 
     Args:
         seed: the run's seed, >= 0.
-        step: counts from 0.
-        global_batch_size: G, images per step over all ranks; may exceed num_images.
+        position: the first, counted from 0.
+        count: how many; may exceed num_images.
         num_images: images in the data set, > 0.
 
     Returns:
-        int64 (global_batch_size,), indices in [0, num_images).
+        int64 (count,), indices in [0, num_images).
     """
-    positions = np.arange(step * global_batch_size, (step + 1) * global_batch_size, dtype=np.int64)
+    positions = np.arange(position, position + count, dtype=np.int64)
     epochs, places = np.divmod(positions, num_images)
     indices = np.empty_like(positions)
     for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):

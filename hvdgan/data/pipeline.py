@@ -30,6 +30,8 @@ class Batches:
         rank: gets the slice [rank * B, (rank + 1) * B) of the global batch, B = global_batch_size / size.
         size: number of ranks; divides global_batch_size.
         start_step: the step of the first batch, >= 0.
+        position: of that batch's first image in the order of all; None: that of a run whose batches were all of this
+            size.
         threads: that read and decode; 0: one per core this process may use.
         prefetch: batches prepared ahead, >= 1.
         max_bad_fraction: the part of the data that may be broken, in [0, 1].
@@ -47,6 +49,7 @@ class Batches:
         rank: int,
         size: int,
         start_step: int,
+        position: int | None = None,
         threads: int,
         prefetch: int,
         max_bad_fraction: float,
@@ -54,9 +57,11 @@ class Batches:
         if global_batch_size % size:
             raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
         local_batch_size = global_batch_size // size
+        position = start_step * global_batch_size if position is None else position
 
         def indices_of(step: np.ndarray) -> np.ndarray:
-            indices = sample_indices(seed, int(step), global_batch_size, len(source))
+            first = position + (int(step) - start_step) * global_batch_size
+            indices = sample_indices(seed, first, global_batch_size, len(source))
             return indices[rank * local_batch_size : (rank + 1) * local_batch_size]
 
         # AutoGraph would write what it makes of a function to the temporary folder, and leave it there at a hard exit.

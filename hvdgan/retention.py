@@ -1,0 +1,85 @@
+"""Which checkpoints stay: the newest, the best, and the last of each stage."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from hvdgan import checkpoint
+from hvdgan.errors import RunError
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The best checkpoint so far, by a metric.
+
+    metric: its name in metrics.jsonl.
+    mode: min or max, which is better.
+    value: at the best step, if there was one.
+    step: of that checkpoint.
+    """
+
+    metric: str
+    mode: str
+    value: float | None = None
+    step: int | None = None
+
+    @staticmethod
+    def of(metric: str | None, mode: str, saved: dict[str, Any] | None) -> "Best | None":
+        """The best so far as a checkpoint has it, or the beginning of it; None where no metric is followed."""
+        if metric is None:
+            return None
+        same = saved is not None and (saved["metric"], saved["mode"]) == (metric, mode)
+        return Best(**saved) if same and saved else Best(metric, mode)
+
+    def after(self, step: int, value: float | None) -> "Best":
+        """The best one when a checkpoint with this value has been added; None: it was not measured."""
+        if value is None or value != value:
+            return self
+        better = self.value is None or (value < self.value if self.mode == "min" else value > self.value)
+        return dataclasses.replace(self, value=value, step=step) if better else self
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """Deletes what is not to stay, and nothing that this run has not written.
+
+    Args:
+        keep: how many of the newest stay; 0: all.
+    """
+
+    keep: int
+
+    def prune(self, folder: Path, newest: checkpoint.Snapshot) -> None:
+        """Delete the checkpoints of the run that made `newest` which need not stay.
+
+        Args:
+            folder: RUN_DIR/checkpoints.
+            newest: just written; its facts tell the run and the best step.
+        """
+        if not self.keep:
+            return
+        mine = [(path, manifest) for path, manifest in _manifests(folder) if _is_of(manifest, newest.facts["run_id"])]
+        mine.sort(key=lambda each: each[1]["step"])
+        stay = {manifest["step"] for _, manifest in mine[-self.keep :]}
+        stay |= set({manifest["stage_index"]: manifest["step"] for _, manifest in mine}.values())  # the last of each
+        stay.add((newest.facts.get("best") or {}).get("step"))
+        for path, manifest in mine:
+            if manifest["step"] not in stay and manifest["step"] < newest.step:
+                doomed = path.with_name(f".{path.name}.deleted")
+                path.rename(doomed)  # at once, so that nobody finds half of it
+                shutil.rmtree(doomed)
+
+
+def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    found = []
+    for path in folder.glob("step-*"):
+        try:
+            found.append((path, checkpoint.read_manifest(path)))
+        except RunError:
+            continue  # whatever it is, it is not ours to delete
+    return found
+
+
+def _is_of(manifest: dict[str, Any], run_id: str) -> bool:
+    return manifest.get("run_id") == run_id and "stage_index" in manifest

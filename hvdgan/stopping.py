@@ -1,0 +1,79 @@
+"""Being asked to stop: by a signal, by a file, by the clock; all ranks stop after the same step."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from hvdgan.distributed import Ranks
+
+STOPPED = 75
+"""exit code of a run that was asked to stop, has saved, and can be resumed (EX_TEMPFAIL of sysexits.h)"""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+_SECONDS = 1.0  # between two looks; each costs a small collective
+
+
+class Stopping:
+    """Notices a wish to stop on any rank, and lets all ranks know after the same step.
+
+    A second Ctrl-C leaves at once.
+
+    Args:
+        ranks: that decide together.
+        stop_file: whose being there is a wish to stop; rank 0 looks.
+        time_budget: minutes from now on after which to stop; None: no bound.
+    """
+
+    def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None) -> None:
+        self._ranks = ranks
+        self._stop_file = stop_file
+        self._end = None if time_budget is None else time.monotonic() + 60.0 * time_budget
+        self._wish = ""
+        self._before: dict[signal.Signals, Any] = {}
+        self._looked = time.monotonic()
+        self._steps = 0
+        self._next = 1
+        self.reason = ""
+        """why all stop, once is_time() has said so"""
+
+    def __enter__(self) -> "Stopping":
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._wish:
+            os._exit(130)
+        self._wish = self._wish or signal.Signals(number).name
+
+    def is_time(self) -> bool:
+        """Whether to stop now; every rank calls it after each step, and all get the same answer."""
+        self._steps += 1
+        if self._steps < self._next:
+            return False
+        now = time.monotonic()
+        seconds = (now - self._looked) / self._steps
+        wish = self._wish or (self._rank_0s_wish(now) if self._ranks.is_root else "")
+        everyones = self._ranks.stack(np.array([bool(wish), seconds], np.float32))
+        # The same on every rank: the slowest step decides when they look again.
+        self._next = max(1, int(_SECONDS / max(float(everyones[:, 1].max()), 1e-6)))
+        self._looked, self._steps = now, 0
+        if not everyones[:, 0].any():
+            return False
+        wishes = self._ranks.gather(wish, "wish to stop")
+        self.reason = ", ".join(f"rank {rank}: {each}" for rank, each in enumerate(wishes) if each)
+        return True
+
+    def _rank_0s_wish(self, now: float) -> str:
+        if self._end is not None and now >= self._end:
+            return "--time-budget is used up"
+        return f"{self._stop_file} is there" if self._stop_file.exists() else ""
