@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -169,7 +170,8 @@ def newest(folder: Path) -> Path | None:
 
 def newest_first(folder: Path) -> list[Path]:
     """All checkpoints of RUN_DIR/checkpoints, complete or damaged, by their steps."""
-    return sorted((path for path in folder.glob("step-*") if path.is_dir()), key=lambda path: path.name, reverse=True)
+    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:

@@ -159,7 +159,23 @@ class _Loop:
         if self.sampler:
             with self.record.tolerant("samples"):
                 save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
-        index, stop = -1, False
+        try:
+            step, stop = self._run_steps(step)
+        finally:
+            # Whatever happened: what is being written must be there afterwards.
+            if self.saver:
+                self.saver.settle()
+        run.ranks.from_root(self.saver.finish if self.saver else lambda: None, "last checkpoint")
+        if stop:
+            why = self.stopping.reason
+            self.record.say(f"stopped after step {step} of {run.last_step} ({why}) and saved; the same command goes on")
+        else:
+            self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
+        return not stop
+
+    def _run_steps(self, step: int) -> tuple[int, bool]:
+        """From a step on to the last, or to a wish to stop; returns the steps done, and whether it was that."""
+        run, index, stop = self.run, -1, False
         with self._batches() as batches:
             while step < run.last_step and not stop:
                 at = run.schedule.at(step)
@@ -173,13 +189,7 @@ class _Loop:
                     self._end_early(at)
                 stop = self.stopping.is_time() and step < run.last_step
                 self._between(batches, step, stop)
-        run.ranks.from_root(self.saver.finish if self.saver else lambda: None, "last checkpoint")
-        if stop:
-            why = self.stopping.reason
-            self.record.say(f"stopped after step {step} of {run.last_step} ({why}) and saved; the same command goes on")
-        else:
-            self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
-        return not stop
+        return step, stop
 
     def _begin(self, at: Position, step: int) -> None:
         """Enter a stage, or go on in the middle of it."""

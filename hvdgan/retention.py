@@ -73,7 +73,7 @@ class Retention:
 
 def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     found = []
-    for path in folder.glob("step-*"):
+    for path in checkpoint.newest_first(folder):
         try:
             found.append((path, checkpoint.read_manifest(path)))
         except RunError:

@@ -32,7 +32,7 @@ class Saver:
         """
         if self._thread and self._thread.is_alive():
             self._say(f"step {snapshot.step}: waits for the checkpoint before to be written; save less often?")
-        self._wait()
+        self.settle()
         if self._failure:
             self._say(f"warning: {self._failure}; training goes on, this is the next try")
             self._failure = None
@@ -42,12 +42,16 @@ class Saver:
 
     def report(self) -> None:
         """Say it soon if the last write has failed."""
-        if self._failure and self._thread is None:
-            return
         if self._thread and not self._thread.is_alive():
-            self._wait()
+            self.settle()
             if self._failure:
                 self._say(f"warning: {self._failure}; training goes on, and tries again at the next checkpoint")
+
+    def settle(self) -> None:
+        """Wait for the last write, however it ends."""
+        if self._thread:
+            self._thread.join()
+            self._thread = None
 
     def finish(self) -> None:
         """Wait for the last write.
@@ -55,14 +59,9 @@ class Saver:
         Raises:
             RunError: it has failed.
         """
-        self._wait()
+        self.settle()
         if self._failure:
             raise self._failure
-
-    def _wait(self) -> None:
-        if self._thread:
-            self._thread.join()
-            self._thread = None
 
     def _write(self, snapshot: checkpoint.Snapshot) -> None:
         try:

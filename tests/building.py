@@ -27,7 +27,7 @@ def stage_step(run: Run, stage: int = 0) -> StageStep:
     return StageStep(run.recipe, run.state, run.schedule.stages[stage], run.ranks, run.config)
 
 
-def saved(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:
+def write_checkpoint(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:
     """A checkpoint on the disk."""
     return checkpoint.write(folder, checkpoint.take(step, tensors, statistics, facts))
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from building import changed, data_of, saved, stage_step, tiny_run, values_of
+from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
 from hvdgan import checkpoint
 from hvdgan.errors import RunError
 from tiny import TinyOptions
@@ -26,7 +26,7 @@ def trained():
 
 def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_path):
     saved = values_of(trained)
-    folder = saved(tmp_path, 3, trained.state.tensors(), ALONE, {**FACTS, "stage": "adversarial"})
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, {**FACTS, "stage": "adversarial"})
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
     manifest = checkpoint.read_manifest(folder)
@@ -37,7 +37,7 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
 
 
 def test_tensors_are_named_after_what_they_are(trained, tmp_path):
-    folder = saved(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     names = load_file(folder / "state.safetensors").keys()
     assert {
         "networks/generator/generator/dense/kernel",
@@ -93,7 +93,7 @@ def _future(folder):
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, damage, complaint):
-    folder = saved(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     damage(folder)
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     before = values_of(other)
@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, da
 
 
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
-    folder = saved(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     manifest = checkpoint.read_manifest(folder)
     with pytest.raises(RunError, match="nothing takes its .*batch_normalization"):
         checkpoint.restore(folder, manifest, tiny_run().state.tensors())
@@ -115,14 +115,14 @@ def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
 
 
 def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, monkeypatch):
-    first = saved(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    first = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(RunError, match="step-00000004 cannot be written: .*No space left"):
-        saved(tmp_path, 4, trained.state.tensors(), ALONE, FACTS)
+        write_checkpoint(tmp_path, 4, trained.state.tensors(), ALONE, FACTS)
     assert checkpoint.newest(tmp_path) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
 
@@ -130,7 +130,7 @@ def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, mon
 def test_the_newest_is_what_latest_names_or_else_the_last_complete_one(trained, tmp_path):
     assert checkpoint.newest(tmp_path) is None
     for step in (3, 4):
-        saved(tmp_path, step, trained.state.tensors(), ALONE, FACTS)
+        write_checkpoint(tmp_path, step, trained.state.tensors(), ALONE, FACTS)
     assert checkpoint.newest(tmp_path).name == "step-00000004"
     (tmp_path / "step-00000005").mkdir()  # no manifest: nobody's checkpoint
     (tmp_path / "latest").write_text("step-00000003\n")
@@ -143,7 +143,7 @@ def test_the_newest_is_what_latest_names_or_else_the_last_complete_one(trained, 
 
 
 def test_a_manifest_without_what_a_resume_needs_is_damaged(trained, tmp_path):
-    folder = saved(tmp_path, 3, trained.state.tensors(), ALONE, {"config": {}})
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, {"config": {}})
     with pytest.raises(RunError, match="manifest.json is damaged: it lacks data"):
         checkpoint.read_manifest(folder)
 
@@ -154,7 +154,7 @@ def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
     everyones = np.stack([own, own + 3, own + 9])
     with run.state.with_statistics(everyones):
         np.testing.assert_allclose(run.state.read_statistics(), own + 4, rtol=1e-6)
-        folder = saved(tmp_path, 1, run.state.tensors(), everyones, FACTS)
+        folder = write_checkpoint(tmp_path, 1, run.state.tensors(), everyones, FACTS)
     np.testing.assert_array_equal(run.state.read_statistics(), own)
     restored = checkpoint.restore(folder, checkpoint.read_manifest(folder), run.state.tensors())
     np.testing.assert_array_equal(restored, everyones)
@@ -170,6 +170,6 @@ def test_the_mean_of_equal_statistics_has_their_bits(size):
 
 
 def test_scalars_keep_their_shape(trained, tmp_path):
-    folder = saved(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     iteration = load_file(folder / "state.safetensors")["optimizers/generator/iteration"]
     assert iteration.shape == () and iteration == 3 and iteration.dtype == np.int64

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from hvdgan.cli import parse, parse_saved
-from hvdgan.config import Config, to_json
+from hvdgan.config import Config, Resume, to_json
 from hvdgan.errors import UserError
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from tiny import Conditional
@@ -13,7 +13,7 @@ def test_no_arguments_are_the_defaults():
     command = parse([])
     assert command.config == Config()
     assert (command.recipe, command.options) == (DCGAN, DCGANOptions())
-    assert (command.resume, command.dry_run, command.expect_size) == ("auto", False, None)
+    assert (command.resume, command.dry_run, command.expect_size) == (Resume(), False, None)
 
 
 def test_flags_sections_and_recipe_options_are_set():

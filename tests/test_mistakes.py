@@ -160,12 +160,19 @@ def test_a_finished_run_is_left_as_it_is(folder, capsys):
     assert (folder / "run" / "config.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("blocked", ["metrics.jsonl", "samples/step-00000002.png", "checkpoints/latest"])
+@pytest.mark.parametrize("blocked", ["metrics.jsonl", "checkpoints/latest"])
 def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(folder, capsys, blocked):
     (folder / "run" / blocked).mkdir(parents=True)
     assert main([*TINY, "--run-dir", "run"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("hvdgan: ") and "cannot be written" in last and blocked.split("/")[-1] in last
+
+
+def test_a_picture_that_cannot_be_written_is_said_and_training_goes_on(folder, capsys):
+    (folder / "run" / "samples" / "step-00000002.png").mkdir(parents=True)
+    assert main([*TINY, "--run-dir", "run"]) == 0
+    assert "warning: samples cannot be written" in capsys.readouterr().err
+    assert (folder / "run" / "checkpoints" / "step-00000002").is_dir()
 
 
 def test_a_named_checkpoint_never_drops_a_runs_later_steps(folder, capsys):

@@ -261,7 +261,7 @@ def test_a_dry_run_tells_everything_once_and_writes_nothing(tmp_path):
 
 def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
     (tmp_path / "temporary").mkdir()
-    command = [*PYTHON, *TINY[2:], "--recipe", "tiny:Exploding", "--checkpoint-every", "1"]
+    command = [*PYTHON, *TINY[2:], "--recipe", "tiny:Exploding", "--checkpoint-every", "1", "--max-bad-steps", "1"]
     done = run(command, tmp_path, TMPDIR=str(tmp_path / "temporary"))
     assert done.returncode == 1
     assert "step 2, stage adversarial, update judge: the gradients are not finite" in done.stderr

@@ -1,0 +1,379 @@
+"""What is saved when, what stays, and what ends a run: in this process, with tiny recipes."""
+
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdgan import checkpoint
+from hvdgan.errors import RunError
+from hvdgan.lock import lock
+from hvdgan.step import StageStep
+from hvdgan.stopping import Stopping
+from hvdgan.train import main
+from tiny import Tiny
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
+STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".split()
+
+
+def train(run_dir, *arguments, flags=TINY):
+    """Run the command; what is given overrides the flags."""
+    kept = [word for pair in zip(flags[::2], flags[1::2], strict=True) if pair[0] not in arguments for word in pair]
+    return main([*kept, "--run-dir", str(run_dir), *arguments])
+
+
+def steps(run_dir):
+    return sorted(int(path.name[5:]) for path in (run_dir / "checkpoints").glob("step-*"))
+
+
+def state(run_dir, step):
+    return (run_dir / "checkpoints" / f"step-{step:08d}" / "state.safetensors").read_bytes()
+
+
+def manifest(run_dir, step):
+    return json.loads((run_dir / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text())
+
+
+def test_the_newest_stay(tmp_path):
+    assert train(tmp_path, "--checkpoint-every", "1", "--keep", "2") == 0
+    assert steps(tmp_path) == [7, 8]
+    assert train(tmp_path / "all", "--checkpoint-every", "1", "--keep", "0") == 0
+    assert steps(tmp_path / "all") == list(range(1, 9))
+
+
+def test_the_last_of_each_stage_stays_and_is_saved_without_being_asked(tmp_path):
+    assert train(tmp_path / "a", "--checkpoint-every", "1", "--keep", "1", flags=STAGED) == 0
+    assert steps(tmp_path / "a") == [4, 8, 12]
+    assert train(tmp_path / "b", "--checkpoint-every", "0", flags=STAGED) == 0
+    assert steps(tmp_path / "b") == [4, 8, 12]
+    assert [manifest(tmp_path / "b", step)["stage"] for step in (4, 8, 12)] == ["generator", "discriminator", "joint"]
+
+
+class Known(Tiny):
+    """Its held-out error is known: best after four steps."""
+
+    def evaluate(self, nets, batch):
+        return {"error": tf.ones_like(batch.images[:, 0, 0, 0])}
+
+
+def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
+    errors = {2: 5.0, 4: 1.0, 6: 3.0, 8: 2.0}
+    done = iter(sorted(errors))
+    monkeypatch.setattr("hvdgan.loop.Evaluator.__call__", lambda _: {"eval/error": errors[next(done)]})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--checkpoint-every", "2", "--eval-every", "2", "--keep", "1"]
+    flags += ["--best-metric", "eval/error"]
+    assert train(tmp_path, "--max-steps", "6", flags=flags) == 0
+    assert train(tmp_path, "--max-steps", "8", flags=flags) == 0
+    assert steps(tmp_path) == [4, 8]
+    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 1.0, "step": 4}
+
+
+def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
+    assert train(tmp_path / "other", "--checkpoint-every", "1", "--keep", "0", "--seed", "3") == 0
+    assert train(tmp_path / "run", "--max-steps", "4", "--keep", "0", "--checkpoint-every", "1") == 0
+    foreign = tmp_path / "run" / "checkpoints"
+    (foreign / "step-00000000").mkdir()
+    (foreign / "step-00000000" / "notes.txt").write_text("mine")
+    (tmp_path / "other" / "checkpoints" / "step-00000001").rename(foreign / "step-00000009x")
+    assert train(tmp_path / "run", "--keep", "1", "--checkpoint-every", "1", "--max-steps", "8") == 0
+    names = sorted(path.name for path in foreign.glob("step-*"))
+    assert names == ["step-00000000", "step-00000008", "step-00000009x"]
+    assert (foreign / "step-00000000" / "notes.txt").read_text() == "mine"
+
+
+def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_loudly(tmp_path, monkeypatch, capsys):
+    reached, write, slow = threading.Event(), checkpoint.write, []
+    step = StageStep.__call__
+
+    def patient(folder, snapshot):
+        slow.append(snapshot.step)
+        if snapshot.step == 2:
+            assert reached.wait(60)  # the loop must come to step 4 meanwhile
+        return write(folder, snapshot)
+
+    def watched(self, number, *others):
+        if number == 3:
+            threading.Timer(0.5, reached.set).start()
+        return step(self, number, *others)
+
+    monkeypatch.setattr(checkpoint, "write", patient)
+    monkeypatch.setattr(StageStep, "__call__", watched)
+    assert train(tmp_path, "--checkpoint-every", "2") == 0
+    assert slow == [2, 4, 6, 8] and steps(tmp_path) == [4, 6, 8]
+    assert "step 4: waits for the checkpoint before to be written" in capsys.readouterr().err
+
+
+def failing(monkeypatch, bad):
+    write = checkpoint.write
+
+    def broken(folder, snapshot):
+        if snapshot.step in bad:
+            raise RunError("checkpoint cannot be written: [Errno 28] No space left on device")
+        return write(folder, snapshot)
+
+    monkeypatch.setattr(checkpoint, "write", broken)
+
+
+def test_a_save_that_fails_is_said_and_the_next_is_another_try(tmp_path, monkeypatch, capsys):
+    failing(monkeypatch, {4})
+    assert train(tmp_path, "--checkpoint-every", "2") == 0
+    assert steps(tmp_path) == [2, 6, 8]
+    assert "warning: checkpoint cannot be written: [Errno 28]" in capsys.readouterr().err
+
+
+def test_the_last_save_that_fails_is_an_error_and_the_others_are_there(tmp_path, monkeypatch, capsys):
+    failing(monkeypatch, {8})
+    assert train(tmp_path, "--checkpoint-every", "2") == 1
+    assert steps(tmp_path) == [2, 4, 6]
+    assert capsys.readouterr().err.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
+
+
+@pytest.fixture
+def signalled(monkeypatch):
+    """Sends a signal to this process at a step."""
+
+    def at(number, which, times=1):
+        step = StageStep.__call__
+
+        def call(self, reached, *others):
+            if reached == number:
+                for _ in range(times):
+                    os.kill(os.getpid(), which)
+            return step(self, reached, *others)
+
+        monkeypatch.setattr(StageStep, "__call__", call)
+
+    return at
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
+    tmp_path, signalled, monkeypatch, capsys, which
+):
+    assert train(tmp_path / "whole") == 0
+    before = signal.getsignal(which)
+    signalled(2, which)
+    monkeypatch.setattr("hvdgan.stopping._SECONDS", 0.0)
+    assert train(tmp_path / "cut") == 75
+    monkeypatch.undo()
+    assert signal.getsignal(which) is before
+    (at,) = steps(tmp_path / "cut")
+    assert at in (3, 4)
+    assert f"stopped after step {at} of 8 (rank 0: {which.name}) and saved" in capsys.readouterr().err
+    assert train(tmp_path / "cut") == 0
+    assert state(tmp_path / "cut", 8) == state(tmp_path / "whole", 8)
+
+
+def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, capsys):
+    tmp_path.joinpath("a").mkdir()
+    (tmp_path / "a" / "stop").touch()
+    assert train(tmp_path / "a") == 75
+    assert "stop is there" in capsys.readouterr().err
+    assert train(tmp_path / "b", "--time-budget", "1e-9") == 75
+    assert "--time-budget is used up" in capsys.readouterr().err
+    for name in "ab":
+        assert steps(tmp_path / name) == [1]
+
+
+def test_a_wish_to_stop_after_the_last_step_is_none(tmp_path, signalled):
+    signalled(7, signal.SIGTERM)
+    assert train(tmp_path) == 0
+
+
+def test_a_second_interrupt_leaves_at_once(tmp_path):
+    """In a child, since it ends the process."""
+    child = os.fork()
+    if not child:
+        from hvdgan.distributed import Ranks
+
+        with Stopping(Ranks(), tmp_path / "stop", None):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+
+
+def test_two_trainings_cannot_write_into_one_folder(tmp_path, capsys):
+    assert train(tmp_path, "--max-steps", "4") == 0
+    held = lock(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert train(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert f"another training writes into it (host {os.uname().nodename}, pid {os.getpid()})" in error
+    assert before == {path: path.read_bytes() for path in before}
+    held.close()
+    assert train(tmp_path) == 0
+
+
+def test_the_lock_of_a_process_that_was_killed_is_open(tmp_path):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        held = lock(tmp_path)
+        os.write(writer, b"x")
+        signal.pause()
+        held.close()
+    assert os.read(reader, 1) == b"x"
+    with pytest.raises(RunError):
+        lock(tmp_path)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    lock(tmp_path).close()
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated", "no state", "no manifest", "empty manifest"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys, how):
+    assert train(tmp_path, "--checkpoint-every", "2") == 0
+    whole = state(tmp_path, 8)
+    folder = tmp_path / "checkpoints" / "step-00000008"
+    tensors, facts = folder / "state.safetensors", folder / "manifest.json"
+    {
+        "flipped": lambda: damage(tensors),
+        "truncated": lambda: tensors.write_bytes(tensors.read_bytes()[:-100]),
+        "no state": tensors.unlink,
+        "no manifest": facts.unlink,
+        "empty manifest": lambda: facts.write_text(""),
+    }[how]()
+    assert train(tmp_path, "--checkpoint-every", "2") == 0
+    error = capsys.readouterr().err
+    assert "step-00000008" in error and "going on from step-00000006 instead" in error
+    assert "going on at step 6 of 8" in error
+    assert state(tmp_path, 8) == whole
+
+
+def test_without_any_good_checkpoint_it_does_not_start_over(tmp_path, capsys):
+    assert train(tmp_path, "--checkpoint-every", "4") == 0
+    for step in (4, 8):
+        damage(tmp_path / "checkpoints" / f"step-{step:08d}" / "state.safetensors")
+    assert train(tmp_path) == 1
+    assert "no checkpoint in" in capsys.readouterr().err
+
+
+def test_a_manifest_of_a_later_version_stops_rather_than_loses_steps(tmp_path, capsys):
+    assert train(tmp_path, "--checkpoint-every", "4") == 0
+    path = tmp_path / "checkpoints" / "step-00000008" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 99}))
+    assert train(tmp_path) == 1
+    assert "format version 99" in capsys.readouterr().err
+
+
+def test_another_batch_size_goes_on_with_the_very_next_images(tmp_path, capsys):
+    assert train(tmp_path, "--max-steps", "4") == 0
+    assert train(tmp_path, "--max-steps", "6", "--global-batch-size", "16") == 0
+    assert "warning: global_batch_size was 8 and is now 16" in capsys.readouterr().err
+    assert [manifest(tmp_path, step)["samples_seen"] for step in (4, 6)] == [32, 64]
+    assert train(tmp_path, "--max-steps", "8", "--global-batch-size", "8") == 0
+    assert manifest(tmp_path, 8)["data"]["position"] == 80
+
+
+def test_the_batches_begin_at_a_position_of_the_order():
+    from hvdgan.config import Config
+    from hvdgan.data import Batches, open_source
+    from hvdgan.data.order import sample_indices
+
+    common = {"seed": 0, "rank": 0, "size": 1, "threads": 1, "prefetch": 1, "max_bad_fraction": 0.0}
+    source = open_source(Config(image_size=8))
+    with Batches(source, global_batch_size=4, start_step=10, position=3, **common) as batches:
+        indices = np.concatenate([next(batches)["index"] for _ in range(2)])
+    np.testing.assert_array_equal(indices, sample_indices(0, 3, 8, len(source)))
+
+
+def test_what_may_not_change_is_refused_by_name_unless_it_is_allowed(tmp_path, capsys):
+    assert train(tmp_path, "--max-steps", "4") == 0
+    assert train(tmp_path, "--ema-decay", "0.9") == 2
+    assert "ema_decay 0.995, and this run has 0.9" in capsys.readouterr().err
+    assert train(tmp_path, "--ema-decay", "0.9", "--allow-changed", "ema_decay") == 0
+    assert "warning: ema_decay was 0.995 and is now 0.9" in capsys.readouterr().err
+    assert train(tmp_path, "--allow-changed", "ema_dekay") == 2
+    assert "there is no setting ema_dekay" in capsys.readouterr().err
+
+
+def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys):
+    assert train(tmp_path / "first", "--seed", "5") == 0
+    source = str(tmp_path / "first")
+    flags = ["--init-from", source, "--init-networks", "generator", "--max-steps", "1", "--learning-rate", "1e-12"]
+    assert train(tmp_path / "second", *flags, "--log-every", "1") == 0
+    assert "generator taken from" in capsys.readouterr().err
+    values = load(tmp_path)
+    for name, value in values[0].items():
+        if name.startswith("networks/") and name.endswith("kernel"):
+            same = np.allclose(values[1][name], value, atol=1e-9)
+            assert same == name.startswith("networks/generator/"), name
+    assert train(tmp_path / "third", "--init-from", source, "--init-networks", "nobody") == 2
+    assert "it has discriminator, generator, and this run generator, discriminator" in capsys.readouterr().err
+    assert train(tmp_path / "third", "--init-from", str(tmp_path / "nowhere")) == 2
+    assert train(tmp_path / "third", "--init-networks", "generator") == 2
+    assert not (tmp_path / "third").exists()
+
+
+def load(tmp_path):
+    from safetensors.numpy import load_file
+
+    return [
+        load_file(tmp_path / name / "checkpoints" / f"step-0000000{step}" / "state.safetensors")
+        for name, step in (("first", 8), ("second", 1))
+    ]
+
+
+def test_a_run_that_goes_on_does_not_look_at_init_from(tmp_path):
+    assert train(tmp_path / "a", "--max-steps", "2") == 0
+    assert train(tmp_path / "b") == 0
+    assert train(tmp_path / "a", "--init-from", str(tmp_path / "nowhere")) == 0
+    assert state(tmp_path / "a", 8) == state(tmp_path / "b", 8)
+
+
+def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path, capsys):
+    """The third step alone is not finite; the judge keeps its weights in it, and the run goes on."""
+    flags = ["--recipe", "tiny:Exploding", *TINY[2:], "--checkpoint-every", "1", "--keep", "0"]
+    assert train(tmp_path, flags=flags) == 0
+    assert "step 2, stage adversarial, update judge: not finite, and skipped by every rank (1 in a row)" in (
+        capsys.readouterr().err
+    )
+    assert train(tmp_path / "strict", "--max-bad-steps", "1", flags=flags) == 1
+    error = capsys.readouterr().err
+    assert "update judge: the gradients are not finite (rank 0: loss, discriminator/" in error
+    assert (tmp_path / "strict" / "checkpoints" / "latest").read_text().strip() == "step-00000002"
+
+
+class Infinite(Tiny):
+    """A loss that is infinite while its gradients are finite."""
+
+    def fool(self, nets, batch):
+        loss, metrics = super().fool(nets, batch)
+        return loss + tf.constant(float("inf")), metrics
+
+
+def test_a_loss_that_is_not_finite_counts_too_and_so_many_in_a_row_end_the_run(tmp_path, capsys):
+    flags = ["--recipe", "test_saving:Infinite", *TINY[2:]]
+    assert train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
+    error = capsys.readouterr().err
+    assert (
+        "(2 in a row)" in error and "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
+    )
+
+
+def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
+    flags = ["--recipe", "test_saving:Infinite", *TINY[2:], "--max-bad-steps", "3"]
+    assert train(tmp_path, "--max-steps", "2", flags=flags) == 0
+    assert train(tmp_path, "--max-steps", "8", flags=flags) == 1
+    assert "step 2, stage adversarial" in capsys.readouterr().err
+
+
+def test_deterministic_operations_train_too(tmp_path):
+    from launching import run as launch
+    from launching import sys
+
+    command = [sys.executable, "-m", "hvdgan.train", "--nf", "2", "--steps", "1", "--global-batch-size", "2"]
+    done = launch([*command, "--deterministic", "--run-dir", str(tmp_path / "run")], tmp_path)
+    assert done.returncode == 0, done.stderr
