@@ -2,10 +2,10 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo test test-faults lint clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
 setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 minutes the first time)
 	@bash launch/setup.sh
@@ -15,6 +15,9 @@ demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes t
 
 test: setup  ## run all tests; ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest $(ARGS)
+
+test-faults: setup  ## run the long fault tests: many kills, ranks that die or freeze; ARGS as above
+	$(python) -m pytest -m long tests/faults $(ARGS)
 
 lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m ruff check .
