@@ -44,8 +44,8 @@ class SNGAN(Recipe):
             --learning-rate 5e-4 --steps 2000
 
     Expect:
-        The first digits can be read from step 450 on; the discriminator's loss stays at about 1.8, near the 2 of one
-        that tells nothing apart. It took TODO s on two cores.
+        The first digits can be read from step 450 on, all at step 2000; the discriminator's loss rises to about 2, that
+        of one which tells nothing apart. It took 464 s on two cores, in one process on a busy machine.
     """
 
     Options = SNGANOptions

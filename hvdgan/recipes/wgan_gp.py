@@ -46,8 +46,8 @@ class WGANGP(Recipe):
             --learning-rate 5e-4 --steps 4000
 
     Expect:
-        Many digits can be read from step 1000 on; the critic's loss, -19 at step 100, is then about -2. It took TODO s
-        on two cores.
+        Many digits can be read from step 1000 on; the critic's loss, -19 at step 100, is then about -2. It took 275 s
+        on two cores, in one process.
     """
 
     Options = WGANGPOptions
