@@ -32,6 +32,16 @@ def test_a_command_of_the_readme(tmp_path, command):
         assert done.stdout and list(tmp_path.iterdir()) == []
 
 
+def test_the_commands_of_the_page_on_checkpoints(tmp_path):
+    """One after another: the second goes on where the first has stopped."""
+    page = (ROOT / "docs" / "checkpoints.md").read_text()
+    first, second = re.findall(r"```\n(.*?)```", page, re.DOTALL)[0].splitlines()
+    for command, few in ((first, "500 4"), (second, "600 6")):
+        steps, fewer = few.split()
+        assert run(shlex.split(command.replace(steps, fewer)), tmp_path).returncode == 0
+    assert "going on at step 4 of 6" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+
+
 def test_make_demo(tmp_path):
     assert "make demo" in COMMANDS
     done = run(["make", "demo", "ARGS=--max-steps 4"], ROOT, RUN_DIR=str(tmp_path / "demo"), MAKEFLAGS="")

@@ -50,8 +50,8 @@ class Completion(Recipe):
             --learning-rate 5e-4 --stages completion=600,discriminator=100,joint=600
 
     Expect:
-        eval/hole_psnr of about 21 dB on held-out digits, 10 dB above that of the mean digit, and filled digits that look
-        real. It took 127 s on two cores, in one process.
+        eval/hole_psnr of about 21 dB on held-out digits, 10 dB above that of the mean digit, and filled digits that
+        look real. It took 127 s on two cores, in one process.
     """
 
     Options = CompletionOptions

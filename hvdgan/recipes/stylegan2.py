@@ -59,8 +59,8 @@ class StyleGAN2(Recipe):
 
     Expect:
         From step 500 on blurred and varied digits, about half of which can be read at step 1500; both losses stay near
-        1.1. At step 3000 a classifier finds all classes and is sure (0.94 on average). It took 251 s on two cores, in one
-        process.
+        1.1. At step 3000 a classifier finds all classes and is sure (0.94 on average). It took 251 s on two cores, in
+        one process.
     """
 
     Options = StyleGAN2Options

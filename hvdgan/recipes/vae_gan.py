@@ -49,8 +49,8 @@ class VAEGAN(Recipe):
             --steps 1200
 
     Expect:
-        eval/psnr of held-out digits 18.9 dB after 400 steps and 19.4 dB at the end, 6.9 dB above that of the mean digit;
-        samples are dimmer and less sharp than reconstructions. It took 300 s on two cores, in one process.
+        eval/psnr of held-out digits 18.9 dB after 400 steps and 19.4 dB at the end, 6.9 dB above that of the mean
+        digit; samples are dimmer and less sharp than reconstructions. It took 300 s on two cores, in one process.
     """
 
     Options = VAEGANOptions

@@ -1,0 +1,76 @@
+"""What ends or skips a step does so on both ranks alike."""
+
+import os
+import signal
+
+import pytest
+import tensorflow as tf
+
+from building import data_of, tiny_run
+from hvdgan.errors import RunError
+from hvdgan.loop import _Loop
+from hvdgan.metrics import Record
+from hvdgan.resume import Found
+from hvdgan.stopping import Stopping
+from tiny import Tiny
+
+
+@pytest.fixture
+def loop_of(ranks, tmp_path):
+    def make(recipe=Tiny, **settings):
+        run = tiny_run(recipe, ranks=ranks, **settings)
+        record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
+        return _Loop(run, record, Found(), Stopping(ranks, tmp_path / "stop", None))
+
+    return make
+
+
+def test_ranks_that_have_drifted_apart_are_told_the_variables(ranks, loop_of):
+    loop = loop_of()
+    loop._check_ranks(1)
+    kernel = loop.run.state.networks["generator"].trainable_variables[0]
+    if ranks.rank == 1:
+        kernel.assign(kernel + 1e-6)
+    with pytest.raises(RunError, match=r"step 1: .* 1 of \d+ tensors: networks/generator/generator/dense.*/kernel;"):
+        loop._check_ranks(1)
+
+
+def test_statistics_are_each_ranks_own_and_no_drift(ranks, loop_of):
+    loop = loop_of()
+    for variable in loop.run.state.statistics():
+        variable.assign(variable + float(ranks.rank))
+    loop._check_ranks(1)
+
+
+def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
+    class OnRank1(Tiny):
+        def judge(self, nets, batch):
+            loss, metrics = super().judge(nets, batch)
+            return loss * (float("nan") if ranks.rank == 1 else 1.0), metrics
+
+    loop = loop_of(OnRank1, max_bad_steps=2)
+    step = loop.run.steps[0]
+    batches = iter([data_of(loop.run)] * 2)
+    loop._step(step, batches, 0, 0)
+    assert loop.bad_steps == 1
+    with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
+        loop._step(step, batches, 1, 1)
+
+
+def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):
+    monkeypatch.setattr("hvdgan.stopping._SECONDS", 0.0)
+    with Stopping(ranks, tmp_path / "stop", None) as stopping:
+        answers = [stopping.is_time()]
+        if ranks.rank == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        answers.append(stopping.is_time())
+    assert answers == [False, True] and stopping.reason == "rank 1: SIGUSR1"
+
+
+def test_how_often_they_look_is_agreed_too(ranks, tmp_path):
+    """Rank 1 is slower; both must look after the same steps, or they would wait for each other."""
+    stopping = Stopping(ranks, tmp_path / "stop", None)
+    for _ in range(300):
+        assert not stopping.is_time()
+        tf.reduce_sum(tf.ones((400 * ranks.rank + 1, 400)))
+    assert len(set(ranks.gather(stopping._next, "next"))) == 1
