@@ -26,10 +26,13 @@ def find(path: Path) -> Path:
 
     Raises:
         UserError: it is neither.
+        RunError: it is a checkpoint without its manifest.
     """
     try:
         if (path / MANIFEST).is_file():
             return path
+        if (path / STATE).is_file():
+            raise RunError(f"{path} is not a whole checkpoint: it has no {MANIFEST}")
         found = newest(path / "checkpoints")
         exists = path.exists()
     except (OSError, ValueError) as error:
@@ -38,6 +41,11 @@ def find(path: Path) -> Path:
         problem = "neither a run folder with a checkpoint nor a checkpoint" if exists else "no such folder"
         raise UserError(f"{path}: {problem}; expected one such as runs/dcgan or runs/dcgan/checkpoints/step-00001000")
     return found
+
+
+def all_in(run: Path) -> list[Path]:
+    """The checkpoints of a run folder from the first step to the last, also those that lack something."""
+    return sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
 
 
 def newest(folder: Path) -> Path | None:

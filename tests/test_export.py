@@ -30,7 +30,8 @@ for given in sorted(pathlib.Path(sys.argv[1]).glob("*.inputs.npz")):
     inputs = list(np.load(given).values())
     inputs = inputs if len(inputs) > 1 else inputs[0]
     if pathlib.Path(stem).is_dir():
-        outputs = tf.saved_model.load(stem).serve(inputs)
+        loaded = tf.saved_model.load(stem)
+        outputs = loaded.serve(inputs)
     else:
         outputs = keras.models.load_model(stem + ".keras")(inputs)
     np.savez(stem + ".outputs.npz", *keras.tree.flatten(outputs))
