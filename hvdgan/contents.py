@@ -51,6 +51,7 @@ def verified(checkpoint: Path) -> Facts:
     try:
         manifest = read_manifest(checkpoint)
         facts["step"] = manifest["step"]
+        contents(checkpoint)  # a manifest that is not as it was written says so
         facts["damaged"] = damaged(checkpoint, manifest)
     except RunError as error:
         facts["problem"] = str(error)

@@ -9,16 +9,16 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete"},
+    {"train", "sample", "complete", "export", "inspect"},
     {"loop", "trained"},
-    {"resume", "plateau", "cli"},
+    {"resume", "plateau", "cli", "contents"},
     {"run"},
     {"samples", "step", "evaluation"},
     {"apply"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending"},
+    {"recipe", "nets", "layers", "plain", "saved"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "app"},
     {"spectral"},
     {"config", "launchers"},
     {"errors"},

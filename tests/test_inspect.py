@@ -148,7 +148,7 @@ def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_r
         (2, "run --diff photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
         (2, "nowhere", "nowhere: no such folder"),
         (2, "run/config.json", "run/config.json: "),
-        (2, "--json", "RUN"),
+        (2, "--diff run", "RUN"),
     ],
 )
 @pytest.mark.parametrize("more", [[], ["--json"]])
