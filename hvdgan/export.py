@@ -119,7 +119,11 @@ def _loadable(network: keras.Model, request: Request) -> keras.Model:
             f"--out {request.out}: {found} is of the recipe's own, which Keras alone could not load; name a folder: a "
             "SavedModel needs no classes"
         )
-    return network
+    # As a load would make it: the file is the same after any number of rounds, and holds no addresses of this process's
+    # memory, by which Keras notes that layers share a dtype policy.
+    loaded = keras.Model.from_config(network.get_config())
+    loaded.set_weights(network.get_weights())
+    return loaded
 
 
 def _save_model(network: keras.Model, path: Path) -> None:
