@@ -1,11 +1,9 @@
 """Checkpoints: every tensor by its own name, written by rank 0 alone, complete or not there at all."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,18 +17,19 @@ from safetensors.numpy import save_file
 
 from hvdgan import __version__
 from hvdgan.errors import RunError
-
-FORMAT_VERSION = 1
-_STATE = "state.safetensors"
-_MANIFEST = "manifest.json"
-_LATEST = "latest"
+from hvdgan.saved import FORMAT_VERSION
+from hvdgan.saved import LATEST as _LATEST
+from hvdgan.saved import MANIFEST as _MANIFEST
+from hvdgan.saved import STATE as _STATE
+from hvdgan.saved import DamagedCheckpoint as DamagedCheckpoint
+from hvdgan.saved import describe as _describe
+from hvdgan.saved import list_some as _list
+from hvdgan.saved import newest as newest
+from hvdgan.saved import newest_first as newest_first
+from hvdgan.saved import read_manifest as read_manifest
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
-
-
-class DamagedCheckpoint(RunError):
-    """What is on the disk is not what was written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,45 +153,6 @@ def restore(
     return statistics
 
 
-def newest(folder: Path) -> Path | None:
-    """The checkpoint that RUN_DIR/checkpoints/latest names, or None where nothing has been saved.
-
-    Where `latest` is missing or names nothing, it is the one of the highest step: a crash may fall between the rename,
-    which makes a checkpoint complete, and the naming.
-    """
-    latest = folder / _LATEST
-    if latest.is_file():
-        named = folder / Path(latest.read_text().strip()).name
-        if (named / _MANIFEST).is_file():
-            return named
-    return max((path.parent for path in folder.glob(f"step-*/{_MANIFEST}")), default=None, key=lambda path: path.name)
-
-
-def newest_first(folder: Path) -> list[Path]:
-    """All checkpoints of RUN_DIR/checkpoints, complete or damaged, by their steps."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
-
-
-def read_manifest(checkpoint: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint.
-
-    Raises:
-        RunError: there is none, it is unreadable, or a newer hvdgan wrote it.
-    """
-    path = checkpoint / _MANIFEST
-    try:
-        manifest = json.loads(path.read_text())
-        version = manifest["format_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpoint(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
-    if version != FORMAT_VERSION:
-        raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
-    if missing := {"step", "config", "data", "tensors"} - manifest.keys():
-        raise DamagedCheckpoint(f"{path} is damaged: it lacks {_list(sorted(missing))}")
-    return manifest
-
-
 def versions() -> dict[str, str]:
     """What computed the numbers: the versions of hvdgan and what it stands on."""
     return {
@@ -202,11 +162,6 @@ def versions() -> dict[str, str]:
         "keras": keras.__version__,
         "numpy": np.__version__,
     }
-
-
-def _describe(value: np.ndarray) -> dict[str, Any]:
-    digest = hashlib.sha256(value.tobytes()).hexdigest()
-    return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
 
 
 def _write(path: Path, text: str) -> None:
@@ -221,7 +176,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,13 +1,13 @@
 """Command lines: that of hvdgan.train, every setting by name, from flags, a saved config.json, and defaults."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
-from cyclopts.config import Dict
+from cyclopts import Group, Parameter
 
+from hvdgan.app import run_app
 from hvdgan.config import Config, Count, Positive, Resume, read_json
 from hvdgan.errors import UserError
 from hvdgan.recipe import Recipe, load_recipe
@@ -100,46 +100,6 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
         return Command(config, recipe, options, resume, dry_run, expect_size, time_budget)
 
     return run_app(command, arguments, name="train", help_text=_HELP, saved=saved, source=source)
-
-
-def run_app(
-    command: Callable[..., Any],
-    arguments: Sequence[str],
-    *,
-    name: str,
-    help_text: str,
-    saved: dict[str, Any] | None = None,
-    source: str = "",
-) -> Any:
-    """Call a function with what a command line says; print the help and return None if that is what it asks for.
-
-    Args:
-        command: its parameters are the flags.
-        arguments: without the program's name.
-        name: of the module, such as "train".
-        help_text: what --help says first.
-        saved: values that the flags override.
-        source: where `saved` is from, for error messages.
-
-    Raises:
-        UserError: a flag or value that cannot be; one line that names both.
-    """
-    app = App(
-        name=f"python -m hvdgan.{name}",
-        help=help_text,
-        version_flags=(),
-        help_format="plaintext",
-        default_parameter=Parameter(negative=()),
-        config=Dict({key: value for key, value in (saved or {}).items() if value is not None}, source=source),
-        result_action="return_value",
-        print_error=False,
-        exit_on_error=False,
-    )
-    app.default(command)
-    try:
-        return app(list(arguments))
-    except CycloptsError as error:
-        raise UserError(" ".join(str(error).split())) from error
 
 
 def _check_names(name: str, recipe: type[Recipe]) -> None:

@@ -17,8 +17,8 @@ from cyclopts import Parameter
 from PIL import Image
 
 from hvdgan import outputs
+from hvdgan.app import run_app
 from hvdgan.blending import Blend, Window, grow, join, shrink, window_around
-from hvdgan.cli import run_app
 from hvdgan.config import Count
 from hvdgan.data import BadImage
 from hvdgan.data.images import SUFFIXES, read_whole

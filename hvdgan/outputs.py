@@ -1,5 +1,6 @@
-"""Pictures that a command writes: never over others unasked, and complete or not there at all."""
+"""Files that a command writes: never over others unasked, and complete or not there at all."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hvdgan.errors import RunError, UserError
 
 
 def check_file(path: Path, *, overwrite: bool) -> None:
-    """Refuse, before anything is computed, what write() could not or should not write.
+    """Refuse, before anything is computed, a picture that write() could not or should not write.
 
     Args:
         path: what --out says.
@@ -21,6 +22,15 @@ def check_file(path: Path, *, overwrite: bool) -> None:
     """
     if path.suffix.lower() != ".png":
         raise UserError(f"--out {path}: expected a name that ends in .png; other formats would change pixels")
+    check_new(path, overwrite=overwrite)
+
+
+def check_new(path: Path, *, overwrite: bool) -> None:
+    """The same for a file of any kind.
+
+    Raises:
+        UserError: it is there already, or cannot be made there.
+    """
     _check_place(path)
     if path.is_dir():
         raise UserError(f"--out {path}: is a folder; expected the name of a file")
@@ -41,6 +51,22 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
         raise UserError(f"--out {path}: holds files already; name another, or give --overwrite")
 
 
+def check_new_folder(path: Path, *, overwrite: bool, holds: str) -> None:
+    """The same for a folder that is written as a whole.
+
+    Args:
+        path: what --out says.
+        overwrite: whether it may be there already.
+        holds: a file that tells such a folder from others, which are never removed.
+
+    Raises:
+        UserError: it is there already, is something else, or cannot be made there.
+    """
+    check_folder(path, overwrite=overwrite)
+    if path.exists() and any(path.iterdir()) and not (path / holds).is_file():
+        raise UserError(f"--out {path}: holds other files, which --overwrite would remove; name another")
+
+
 def _check_place(path: Path) -> None:
     try:
         path.exists()
@@ -52,16 +78,16 @@ def _check_place(path: Path) -> None:
 
 
 def write(path: Path, save: Callable[[Path], None]) -> None:
-    """Write a picture under another name, and rename it when it is whole.
+    """Write a file under another name, and rename it when it is whole.
 
     Args:
-        path: of the PNG; its folder is made.
-        save: writes a PNG to the path it is given.
+        path: of the file; its folder is made.
+        save: writes it to the path it is given, which ends alike.
 
     Raises:
         RunError: it cannot be written; what was there before is untouched.
     """
-    partial = path.with_name(f".{path.stem}.partial.png")
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -69,6 +95,34 @@ def write(path: Path, save: Callable[[Path], None]) -> None:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+
+
+def write_folder(path: Path, save: Callable[[Path], None]) -> None:
+    """Write a folder under another name, and rename it when it is whole; what has its name is removed then.
+
+    Args:
+        path: of the folder; its parents are made.
+        save: makes and fills the folder it is given.
+
+    Raises:
+        RunError: it cannot be written; what was there before is untouched.
+    """
+    partial, old = (path.with_name(f".{path.name}.{state}") for state in ("partial", "old"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            save(partial)
+            if path.exists():
+                path.rename(old)
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+            if old.exists():
+                # Only an error between the two renames leaves the name to the old one.
+                shutil.rmtree(old) if path.exists() else old.rename(path)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan import outputs
-from hvdgan.cli import run_app
+from hvdgan.app import run_app
 from hvdgan.config import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices

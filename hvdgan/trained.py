@@ -9,9 +9,10 @@ import keras
 from hvdgan import checkpoint
 from hvdgan.cli import parse_saved
 from hvdgan.config import Config, DataSpec
-from hvdgan.errors import RunError, UserError
+from hvdgan.errors import RunError
 from hvdgan.nets import Nets
 from hvdgan.recipe import Recipe
+from hvdgan.saved import find
 from hvdgan.state import TrainState, build_state
 
 _USED = ("networks/", "ema/")
@@ -48,7 +49,7 @@ def load_trained(path: Path) -> Trained:
         UserError: it is neither, or its recipe is not to be found.
         RunError: the checkpoint is damaged, or of other networks than the recipe now makes.
     """
-    found = _find(path)
+    found = find(path)
     manifest = checkpoint.read_manifest(found)
     if not isinstance(manifest["config"], dict):
         raise RunError(f"{found} is damaged: config in its manifest.json is no JSON object")
@@ -62,20 +63,6 @@ def load_trained(path: Path) -> Trained:
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(_USED)}
     checkpoint.restore(found, manifest, used, only=_USED)
     return Trained(found, manifest["step"], command.config, recipe, state)
-
-
-def _find(path: Path) -> Path:
-    try:
-        if (path / "manifest.json").is_file():
-            return path
-        newest = checkpoint.newest(path / "checkpoints")
-        exists = path.exists()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-    if newest is None:
-        problem = "neither a run folder with a checkpoint nor a checkpoint" if exists else "no such folder"
-        raise UserError(f"{path}: {problem}; expected one such as runs/dcgan or runs/dcgan/checkpoints/step-00001000")
-    return newest
 
 
 def _spec(found: Path, manifest: dict[str, Any]) -> DataSpec:

@@ -9,16 +9,16 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete"},
+    {"train", "sample", "complete", "export", "inspect"},
     {"loop", "trained"},
-    {"resume", "plateau", "cli", "saver", "stopping"},
+    {"resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
     {"samples", "step", "evaluation"},
     {"apply", "retention"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"},
+    {"recipe", "nets", "layers", "plain", "saved"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "app"},
     {"spectral"},
     {"config", "launchers"},
     {"errors"},

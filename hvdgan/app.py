@@ -1,0 +1,49 @@
+"""A function as a command line, its parameters as the flags."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Dict
+
+from hvdgan.errors import UserError
+
+
+def run_app(
+    command: Callable[..., Any],
+    arguments: Sequence[str],
+    *,
+    name: str,
+    help_text: str,
+    saved: dict[str, Any] | None = None,
+    source: str = "",
+) -> Any:
+    """Call a function with what a command line says; print the help and return None if that is what it asks for.
+
+    Args:
+        command: its parameters are the flags.
+        arguments: without the program's name.
+        name: of the module, such as "train".
+        help_text: what --help says first.
+        saved: values that the flags override.
+        source: where `saved` is from, for error messages.
+
+    Raises:
+        UserError: a flag or value that cannot be; one line that names both.
+    """
+    app = App(
+        name=f"python -m hvdgan.{name}",
+        help=help_text,
+        version_flags=(),
+        help_format="plaintext",
+        default_parameter=Parameter(negative=()),
+        config=Dict({key: value for key, value in (saved or {}).items() if value is not None}, source=source),
+        result_action="return_value",
+        print_error=False,
+        exit_on_error=False,
+    )
+    app.default(command)
+    try:
+        return app(list(arguments))
+    except CycloptsError as error:
+        raise UserError(" ".join(str(error).split())) from error

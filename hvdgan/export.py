@@ -1,0 +1,156 @@
+"""The command: python -m hvdgan.export, which writes a trained network for use without hvdgan."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+# Before TensorFlow is loaded, as in hvdgan.train.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from cyclopts import Parameter
+
+from hvdgan import outputs
+from hvdgan.app import run_app
+from hvdgan.errors import RunError, UserError
+from hvdgan.exits import exit_code, refuse_more_processes
+from hvdgan.plain import foreign, plain
+from hvdgan.trained import Trained, load_trained
+
+_HELP = """Write a trained network as Keras alone loads it, in one process and without a launcher.
+
+RUN is a run folder, whose newest checkpoint is used, or the folder of a checkpoint."""
+
+Format = Literal["keras", "savedmodel", "npz"]
+_SUFFIXES: Mapping[str, Format] = {".keras": "keras", ".npz": "npz", "": "savedmodel"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to write; the fields are the flags."""
+
+    network: str
+    """which of the recipe's networks, such as generator"""
+    out: Path
+    """the file to write, .keras or .npz (every weight under the name it has in checkpoints); a folder: a SavedModel"""
+    format: Format | None = None
+    """keras, savedmodel or npz; default: as the name of --out ends"""
+    weights: Literal["averaged", "trained"] = "averaged"
+    """the averages over time where the run has some, or the weights themselves"""
+    overwrite: bool = False
+    """write over what is there"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Load, translate and write.
+
+    Args:
+        arguments: of the command line; None: the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+    """
+    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: Sequence[str]) -> None:
+    run_app(_command, arguments, name="export", help_text=_HELP)
+
+
+def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
+    refuse_more_processes()
+    form = _format(request)
+    trained = load_trained(run)
+    network = _network(trained, request)
+    if form == "npz":
+        values = {variable.path: variable.numpy() for variable in network.variables}
+        outputs.write(request.out, lambda path: np.savez(path, **values))
+        written = f"{len(values)} weights"
+    elif form == "keras":
+        network = _loadable(network, request)
+        outputs.write(request.out, network.save)
+        written = _signature(network)
+    else:
+        network = plain(network)
+        outputs.write_folder(request.out, lambda path: _save_model(network, path))
+        written = _signature(network)
+    averaged = request.weights == "averaged" and request.network in trained.state.ema
+    print(
+        f"{request.out}: {request.network} of {trained.checkpoint}, step {trained.step:,}, "
+        f"{'averaged' if averaged else 'as trained'}: {written}"
+    )
+
+
+def _format(request: Request) -> Format:
+    """The format to write, after a look at whether it can be."""
+    out = request.out
+    form = request.format or _SUFFIXES.get(out.suffix.lower())
+    if form is None:
+        raise UserError(f"--out {out}: expected a name that ends in .keras or .npz, or give --format")
+    if form == "savedmodel":
+        outputs.check_new_folder(out, overwrite=request.overwrite, holds="saved_model.pb")
+        return form
+    if out.suffix != f".{form}":
+        raise UserError(f"--out {out}: expected a name that ends in .{form}")
+    outputs.check_new(out, overwrite=request.overwrite)
+    return form
+
+
+def _network(trained: Trained, request: Request) -> keras.Model:
+    """The network with the weights that are to be written."""
+    networks = trained.state.networks
+    if request.network not in networks:
+        raise UserError(f"--network {request.network}: the run has none such; expected one of {', '.join(networks)}")
+    if request.weights == "averaged":
+        for variable, average in trained.state.sampling_values().get(request.network, ()):
+            variable.assign(average)
+    return networks[request.network]
+
+
+def _loadable(network: keras.Model, request: Request) -> keras.Model:
+    network = plain(network)
+    if found := foreign(network):
+        raise UserError(
+            f"--out {request.out}: {found} is of the recipe's own, which Keras alone could not load; name a folder: a "
+            "SavedModel needs no classes"
+        )
+    # As a load would make it: the file is the same after any number of rounds, and holds no addresses of this process's
+    # memory, by which Keras notes that layers share a dtype policy.
+    loaded = keras.Model.from_config(network.get_config())
+    loaded.set_weights(network.get_weights())
+    return loaded
+
+
+def _save_model(network: keras.Model, path: Path) -> None:
+    try:
+        network.export(path, verbose=False)
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
+    except ValueError as error:  # its inputs are not known
+        raise RunError(f"network {network.name} cannot be exported: {' '.join(str(error).split())}") from error
+
+
+def _signature(network: keras.Model) -> str:
+    """Inputs and outputs with their shapes."""
+    if not getattr(network, "inputs", None):  # a class of the recipe's own
+        return "inputs as its SavedModel's signature says"
+    outputs = network.output if isinstance(network.output, Mapping) else None
+    names = list(outputs) if outputs else network.output_names
+    tensors = list(outputs.values()) if outputs else network.outputs
+    inputs = ", ".join(f"{tensor.name} {_shape(tensor)}" for tensor in network.inputs)
+    return f"{inputs} -> {', '.join(f'{name} {_shape(tensor)}' for name, tensor in zip(names, tensors, strict=True))}"
+
+
+def _shape(tensor: Any) -> str:
+    sizes = ["B", *("any" if size is None else str(size) for size in tensor.shape[1:])]
+    kind = "" if tensor.dtype == "float32" else f" {tensor.dtype}"
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''}){kind}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The command: python -m hvdgan.inspect, which tells what a checkpoint holds and whether it is what was written."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from hvdgan.app import run_app
+from hvdgan.contents import Facts, contents, difference, verified
+from hvdgan.errors import RunError
+from hvdgan.exits import exit_code, refuse_more_processes
+from hvdgan.saved import find, list_some, newest_first
+
+_HELP = """Tell what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
+
+RUN is a run folder, of which all checkpoints are verified and the newest is shown, or the folder of a checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to tell; the fields are the flags."""
+
+    diff: Path | None = None
+    """another run or checkpoint: tell which tensors differ, and by how much"""
+    json: bool = False
+    """as one JSON object"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read and tell.
+
+    Args:
+        arguments: of the command line; None: the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 damaged, 2 a mistake of the user's, 130 interrupted.
+    """
+    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: Sequence[str]) -> None:
+    run_app(_command, arguments, name="inspect", help_text=_HELP)
+
+
+def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
+    refuse_more_processes()
+    found = find(run)
+    if request.diff is not None:
+        facts = difference(found, find(request.diff))
+        print(json.dumps(facts, indent=1) if request.json else "\n".join(_difference_in_words(facts)))
+        return
+    results = {checkpoint: verified(checkpoint) for checkpoint in newest_first(run / "checkpoints")[::-1] or [found]}
+    shown = {**_contents(found), **results[found]}
+    listed = list(results.values()) if found != run else None
+    if request.json:
+        print(
+            json.dumps(
+                {"checkpoint": shown} if listed is None else {"checkpoints": listed, "checkpoint": shown}, indent=1
+            )
+        )
+    else:
+        print("\n".join([*map(_one_line, listed or ()), *_in_words(shown)]))
+    if bad := [_complaint(result) for result in results.values() if not result["verified"]]:
+        raise RunError("; ".join(bad))
+
+
+def _contents(checkpoint: Path) -> Facts:
+    try:
+        return contents(checkpoint)
+    except RunError:
+        return {}  # as verified() tells, too
+
+
+def _complaint(result: Facts) -> str:
+    return (
+        result["problem"]
+        or f"{result['path']} is damaged: {list_some(result['damaged'])} differs from what was written"
+    )
+
+
+def _one_line(result: Facts) -> str:
+    step = "no step" if result["step"] is None else f"step {result['step']:,}"
+    return f"{result['path']}: {step}, {'verified' if result['verified'] else 'DAMAGED'}"
+
+
+def _in_words(facts: Facts) -> Iterator[str]:
+    """All of a checkpoint, a line for each fact."""
+    yield facts["path"]
+    for title, lines in _titled(facts):
+        for line in lines:
+            yield f"  {title:14}{line}"
+            title = ""
+
+
+def _titled(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+    if "networks" in facts:
+        yield "step", [f"{_count(facts['step'])}; stage {facts['stage']}, step {_count(facts['stage_step'])} of it"]
+        yield "samples seen", [_count(facts["samples_seen"])]
+        yield "recipe", [f"{facts['recipe']}, seed {facts['seed']}, ranks {facts['ranks']}"]
+        yield "data", [f"{facts['data']['source']}, {_count(facts['data']['num_images'])} images"]
+        yield "versions", [", ".join(f"{name} {version}" for name, version in (facts["versions"] or {}).items())]
+        if best := facts["best"]:
+            yield "best", [", ".join(f"{name} {value}" for name, value in best.items())]
+        yield "size", [f"{facts['bytes']:,} bytes"]
+        for kind in ("networks", "averages"):
+            yield (
+                kind,
+                [
+                    f"{name}: {counts['parameters']:,} parameters in {counts['tensors']} tensors"
+                    for name, counts in facts[kind].items()
+                ],
+            )
+        yield "optimizers", [f"{name}: {_slots_in_words(kept)}" for name, kept in facts["optimizers"].items()]
+        yield "others", [f"{name} {tuple(shape)}" for name, shape in facts["others"].items()]
+    yield "verified", _verified_in_words(facts)
+
+
+def _slots_in_words(kept: Facts) -> str:
+    return "; ".join(
+        [", ".join(f"{count} {slot}" for slot, count in kept["slots"].items()), ", ".join(kept["scalars"])]
+    )
+
+
+def _verified_in_words(facts: Facts) -> list[str]:
+    if facts["verified"]:
+        return ["yes: every tensor is what was written"]
+    return [f"NO: {facts['problem'] or 'these tensors are not what was written'}", *facts["damaged"]]
+
+
+def _difference_in_words(facts: Facts) -> Iterator[str]:
+    for which in ("first", "second"):
+        yield f"{which:9} {facts[which]['path']}, step {_count(facts[which]['step'])}"
+    yield f"identical {facts['identical']:,} tensors"
+    for which in ("first", "second"):
+        for name in facts[f"only_in_{which}"]:
+            yield f"only in the {which}: {name}"
+    for unlike in facts["unlike"]:
+        kinds = [f"{unlike[which]['dtype']} {tuple(unlike[which]['shape'])}" for which in ("first", "second")]
+        yield f"unlike: {unlike['name']} is {kinds[0]} in the first, {kinds[1]} in the second"
+    for changed in facts["changed"]:
+        amounts = f"{_amount(changed['max_abs'])}, relative {_amount(changed['relative'])}"
+        yield f"changed: {changed['name']} by at most {amounts}"
+
+
+def _amount(number: float | None) -> str:
+    return "not finite" if number is None else f"{number:.3g}"
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""The command hvdgan.export: what it writes is loaded by a process that cannot import hvdgan."""
+
+import dataclasses
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from safetensors.numpy import load_file
+
+from hvdgan import checkpoint, export
+from hvdgan.config import Config, DataSpec, to_json
+from hvdgan.networks.stylegan2 import StyleGAN2Generator
+from hvdgan.recipe import load_recipe
+from hvdgan.state import build_state
+from hvdgan.trained import load_trained
+from launching import run as run_process
+from small import RECIPES, small
+from tiny import Tiny, TinyOptions
+
+# What anyone might do with the files; -I keeps even the working folder out.
+_ELSEWHERE = """
+import pathlib, sys
+sys.modules["hvdgan"] = None
+import keras, numpy as np, tensorflow as tf
+for given in sorted(pathlib.Path(sys.argv[1]).glob("*.inputs.npz")):
+    stem = str(given).removesuffix(".inputs.npz")
+    inputs = list(np.load(given).values())
+    inputs = inputs if len(inputs) > 1 else inputs[0]
+    if pathlib.Path(stem).is_dir():
+        loaded = tf.saved_model.load(stem)
+        outputs = loaded.serve(inputs)
+    else:
+        outputs = keras.models.load_model(stem + ".keras")(inputs)
+    np.savez(stem + ".outputs.npz", *keras.tree.flatten(outputs))
+"""
+_SAVED_MODELS = ["pix2pix-generator", "stylegan2-generator", "sngan-discriminator"]
+
+
+class Doubled(layers.Layer):
+    """A layer of a user's own."""
+
+    def call(self, x):
+        return 2.0 * x
+
+
+class Subclassed(keras.Model):
+    """A network of a user's own."""
+
+    def __init__(self):
+        super().__init__(name="generator")
+        self.dense = layers.Dense(64, name="dense")
+
+    def call(self, latents):
+        return keras.ops.reshape(self.dense(latents), (-1, 8, 8, 1))
+
+
+class Own(Tiny):
+    """Networks that only a user's own code can load: a layer, an activation, a layer in a nested network, a model."""
+
+    ema = ()
+
+    def networks(self):
+        def made(name, *inner):
+            return keras.Sequential([keras.Input((8,), name="latents"), *inner], name=name)
+
+        subclassed = Subclassed()
+        subclassed(np.zeros((1, 8), np.float32))
+        return {
+            "layer": made("layer", layers.Dense(3, name="dense"), Doubled(name="doubled")),
+            "nested": made("nested", made("inner", Doubled(name="doubled"), layers.Dense(3, name="dense"))),
+            "activation": made("activation", layers.Dense(3, activation=_swing, name="swinging")),
+            "subclass": subclassed,
+        }
+
+    def optimizers(self):
+        return {name: keras.optimizers.SGD() for name in ("layer", "nested", "activation", "subclass")}
+
+
+def _swing(x):
+    return keras.ops.sin(x)
+
+
+def save_run(folder, name, recipe, options, num_classes=0):
+    """A checkpoint as after two steps, whose every number is another than at the beginning."""
+    keras.utils.clear_session()
+    spec = DataSpec(8 if issubclass(recipe, Tiny) else 32, 1, 100, num_classes)
+    config = Config(recipe=name, image_size=spec.image_size, run_dir=folder)
+    state = build_state(recipe(options, spec), 0.9)
+    tensors = state.tensors()
+    random = np.random.default_rng(0)
+    for variable in tensors.values():
+        variable.assign(variable + (0.02 * random.normal(size=variable.shape)).astype(variable.dtype))
+    facts = {"config": to_json(config, options), "data": {"spec": dataclasses.asdict(spec)}}
+    checkpoint.save(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
+
+
+def example(network, random):
+    """Random inputs of a network, six of each."""
+    if isinstance(network, StyleGAN2Generator):
+        noise = 16 + 2 * (64 + 256 + 1024)
+        inputs = [random.normal(size=(6, 2, 8)), random.integers(1, 8, 6), random.normal(size=(6, noise))]
+        return [value.astype(np.float32) for value in inputs]
+    return [
+        random.integers(0, 10, 6).astype(np.int32)
+        if tensor.dtype == "int32"
+        else random.normal(size=(6, *tensor.shape[1:])).astype(np.float32)
+        for tensor in network.inputs
+    ]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each recipe."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in RECIPES:
+        save_run(folder / name, name, *small(name), num_classes=10 if name == "sngan" else 0)
+    save_run(folder / "tiny", "tiny:Tiny", load_recipe("tiny:Tiny"), TinyOptions(norm="batch"))
+    save_run(folder / "own", "test_export:Own", load_recipe("test_export:Own"), TinyOptions())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outputs(runs, tmp_path_factory):
+    """For each network what it gives in its run and, exported, elsewhere: {"recipe-network": (here, there)}."""
+    folder = tmp_path_factory.mktemp("exported")
+    random = np.random.default_rng(1)
+    here = {}
+    for run in [*RECIPES, "tiny"]:
+        trained = load_trained(runs / run)
+        for name, network in trained.state.networks.items():
+            inputs = example(network, random)
+            values = getattr(trained.nets, name)(inputs if len(inputs) > 1 else inputs[0])
+            for stem, ending in [(f"{run}-{name}", ".keras"), (f"saved-{run}-{name}", "")]:
+                if ending or f"{run}-{name}" in _SAVED_MODELS:
+                    out = folder / f"{stem}{ending}"
+                    assert export.main([str(runs / run), "--network", name, "--out", str(out)]) == 0
+                    np.savez(folder / f"{stem}.inputs.npz", *inputs)
+                    here[stem] = [np.asarray(value) for value in keras.tree.flatten(values)]
+    done = run_process([sys.executable, "-I", "-c", _ELSEWHERE, str(folder)], folder)
+    assert done.returncode == 0, done.stderr
+    there = {stem: list(np.load(folder / f"{stem}.outputs.npz").values()) for stem in here}
+    return {stem: (here[stem], there[stem]) for stem in here}
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "tiny"])
+def test_keras_alone_computes_what_the_run_does(outputs, recipe):
+    found = [pair for stem, pair in outputs.items() if stem.startswith(f"{recipe}-")]
+    assert len(found) >= 2
+    for here, there in found:
+        assert len(here) == len(there)
+        for mine, other in zip(here, there, strict=True):
+            assert mine.std() > 0
+            np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", _SAVED_MODELS)
+def test_so_does_a_saved_model(outputs, network):
+    for mine, other in zip(*outputs[f"saved-{network}"], strict=True):
+        np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("weights", "kind"), [("averaged", "ema"), ("trained", "networks")])
+def test_npz_holds_the_weights_under_their_names(runs, tmp_path, weights, kind):
+    out = tmp_path / "new" / "weights.npz"
+    command = [str(runs / "dcgan"), "--network", "generator", "--out", str(out), "--weights", weights]
+    assert export.main(command) == 0
+    saved = load_file(runs / "dcgan" / "checkpoints" / "step-00000002" / "state.safetensors")
+    wanted = {name.removeprefix(f"{kind}/generator/"): name for name in saved if name.startswith(f"{kind}/generator/")}
+    written = np.load(out)
+    assert sorted(written) == sorted(wanted) and "block_4/kernel" in wanted
+    for path, name in wanted.items():
+        np.testing.assert_array_equal(written[path], saved[name])
+
+
+def test_the_averages_are_what_keras_files_hold_unless_told_otherwise(runs, tmp_path):
+    saved = load_file(runs / "dcgan" / "checkpoints" / "step-00000002" / "state.safetensors")
+    for words, kind in (((), "ema"), (("--weights", "trained"), "networks")):
+        out = tmp_path / f"{kind}.keras"
+        assert export.main([str(runs / "dcgan"), "--network", "generator", "--out", str(out), *words]) == 0
+        kernel = keras.models.load_model(out).get_layer("to_image").kernel
+        np.testing.assert_array_equal(kernel, saved[f"{kind}/generator/to_image/kernel"])
+
+
+@pytest.mark.parametrize(("run", "network"), [("stylegan2", "generator"), ("stylegan2", "discriminator")])
+def test_ten_rounds_of_loading_and_saving_change_nothing(runs, tmp_path, run, network):
+    out = tmp_path / "0.keras"
+    assert export.main([str(runs / run), "--network", network, "--out", str(out)]) == 0
+    model = keras.models.load_model(out)
+    names = [operation.name for operation in model.operations]
+    for number in range(1, 11):
+        model.save(tmp_path / f"{number}.keras")
+        model = keras.models.load_model(tmp_path / f"{number}.keras")
+    assert [operation.name for operation in model.operations] == names
+    assert (tmp_path / "10.keras").stat().st_size == out.stat().st_size
+    assert zipfile.ZipFile(out).read("config.json") == zipfile.ZipFile(tmp_path / "10.keras").read("config.json")
+
+
+def test_it_says_what_it_wrote(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run, network, out, said in (
+        ("dcgan", "generator", "g.keras", "averaged: latents (B, 100) -> images (B, 32, 32, 1)"),
+        ("dcgan", "discriminator", "d", "as trained: images (B, 32, 32, 1) -> logits (B,)"),
+        (
+            "sngan",
+            "generator",
+            "s.keras",
+            "averaged: latents (B, 128), classes (B,) int32 -> images (B, 32, 32, 1)",
+        ),
+        ("dcgan", "discriminator", "d.npz", "as trained: 14 weights"),
+    ):
+        assert export.main([str(runs / run), "--network", network, "--out", out]) == 0
+        checkpoint = runs / run / "checkpoints" / "step-00000002"
+        assert capsys.readouterr().out == f"{out}: {network} of {checkpoint}, step 2, {said}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "d.npz", "g.keras", "s.keras"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, runs):
+    """The working folder, with the runs and things in the way."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("dcgan", "own"):
+        (tmp_path / name).symlink_to(runs / name)
+    (tmp_path / "there.keras").write_bytes(b"there")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "diary.txt").write_text("dear")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "saved_model.pb").write_bytes(b"old")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("dcgan --network painter", "--network painter: the run has none such; expected one of generator, discriminat"),
+        ("dcgan --network generator --out there.keras", "--out there.keras: is there already"),
+        ("dcgan --network generator --out model", "--out model: holds files already"),
+        ("dcgan --network generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
+        ("dcgan --network generator --out used --format npz", "--out used: expected a name that ends in .npz"),
+        ("dcgan --network generator --out a.h5", "--out a.h5: expected a name that ends in .keras or .npz"),
+        ("dcgan --network generator --out a.keras --format onnx", "--format"),
+        ("dcgan --network generator --out there.keras/a.npz", "there.keras is a file; expected a folder"),
+        ("nowhere --network generator", "nowhere: no such folder"),
+        ("dcgan --out a.keras", "--network"),
+        ("own --network layer", "layer doubled (Doubled) is of the recipe's own, which Keras alone could not load"),
+        ("own --network nested", "layer doubled (Doubled) is of the recipe's own"),
+        ("own --network activation", "layer swinging (Dense) is of the recipe's own"),
+        ("own --network subclass", "network generator (Subclassed) is of the recipe's own"),
+    ],
+)
+def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
+    before = sorted(folder.rglob("*"))
+    given = arguments.split()
+    assert export.main([*given, *([] if "--out" in given else ["--out", "new.keras"])]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_layers_of_a_users_own_go_into_a_saved_model(folder):
+    latents = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
+    names = ["layer", "nested", "activation", "subclass"]
+    for name in names:
+        assert export.main(["own", "--network", name, "--out", name]) == 0
+        np.savez(folder / f"{name}.inputs.npz", latents)
+    done = run_process([sys.executable, "-I", "-c", _ELSEWHERE, str(folder)], folder)
+    assert done.returncode == 0, done.stderr
+    trained = load_trained(folder / "own")
+    for name in names:
+        there = np.load(folder / f"{name}.outputs.npz")["arr_0"]
+        np.testing.assert_allclose(there, getattr(trained.nets, name)(latents), rtol=1e-5, atol=1e-5)
+
+
+def test_it_overwrites_where_it_is_told_to(folder):
+    for out in ("there.keras", "model"):
+        assert export.main(["dcgan", "--network", "generator", "--out", out, "--overwrite"]) == 0
+    assert keras.models.load_model("there.keras").name == "generator"
+    assert (folder / "model" / "saved_model.pb").stat().st_size > 3 and not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("out", ["there.keras", "model", "new.npz"])
+def test_what_cannot_be_written_leaves_what_was_there(folder, capsys, monkeypatch, out):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    for owner, name in ((keras.Model, "save"), (keras.Model, "export"), (np, "savez")):
+        monkeypatch.setattr(owner, name, fail)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert export.main(["dcgan", "--network", "generator", "--out", out, "--overwrite"]) == 1
+    assert capsys.readouterr().err == f"hvdgan: {out} cannot be written: [Errno 28] No space left on device\n"
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_help_tells_every_flag(capsys):
+    assert export.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"--{flag} " in shown for flag in "network out format weights overwrite".split()) and "RUN" in shown

@@ -1,0 +1,216 @@
+"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from hvdgan import inspect
+from hvdgan.train import main as train
+from launching import run as run_process
+
+FIRST, SECOND = "checkpoints/step-00000001", "checkpoints/step-00000002"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The run's folder."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    words = "--recipe tiny:Tiny --image-size 8 --norm batch --ema-decay 0.5 --global-batch-size 4 --seed 3"
+    assert train([*words.split(), "--max-steps", "2", "--checkpoint-every", "1", "--run-dir", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path, monkeypatch):
+    """A copy of it, `run` in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def told(capsys, *arguments, code=0):
+    """What a call prints; JSON is parsed."""
+    capsys.readouterr()
+    assert inspect.main(list(arguments)) == code
+    out = capsys.readouterr().out
+    return json.loads(out) if "--json" in arguments else out.splitlines()
+
+
+def change(checkpoint, **manifest):
+    """Write other facts, or remove those that are None."""
+    path = checkpoint / "manifest.json"
+    facts = {**json.loads(path.read_text()), **manifest}
+    path.write_text(json.dumps({name: fact for name, fact in facts.items() if fact is not None}))
+
+
+def rewrite(checkpoint, change):
+    """Change tensors behind the manifest's back."""
+    values = load_file(checkpoint / "state.safetensors")
+    change(values)
+    save_file(values, checkpoint / "state.safetensors")
+
+
+def test_a_run_lists_its_checkpoints_and_shows_the_newest(run, capsys):
+    lines = told(capsys, "run")
+    assert lines[:3] == [f"run/{FIRST}: step 1, verified", f"run/{SECOND}: step 2, verified", f"run/{SECOND}"]
+    size = sum(path.stat().st_size for path in (run / SECOND).iterdir())
+    # Dense 8 x 16 and 16 x 64 with biases, and four numbers of BatchNorm for each of 16.
+    generator, discriminator = 8 * 16 + 16 + 64 + 16 * 64 + 64, 64 * 16 + 16 + 64 + 16 + 1
+    for fact in (
+        "  step          2; stage adversarial, step 2 of it",
+        "  samples seen  8",
+        "  recipe        tiny:Tiny, seed 3, ranks 1",
+        "  data          digits, 1,797 images",
+        f"  size          {size:,} bytes",
+        f"  networks      generator: {generator:,} parameters in 8 tensors",
+        f"                discriminator: {discriminator:,} parameters in 8 tensors",
+        f"  averages      generator: {generator:,} parameters in 8 tensors",
+        "  optimizers    generator: 6 momentum, 6 velocity; iteration, learning_rate",
+        "  verified      yes: every tensor is what was written",
+    ):
+        assert fact in lines
+    assert any("tensorflow 2." in line and "hvdgan 0." in line for line in lines)
+    assert not any(line.startswith("  best") for line in lines)
+
+
+def test_a_checkpoint_is_shown_alone_and_json_says_the_same(run, capsys):
+    best = {"metric": "ssim", "mode": "max", "value": 0.5, "step": 1}
+    change(run / FIRST, best=best)
+    assert told(capsys, f"run/{FIRST}")[0] == f"run/{FIRST}"
+    assert "  best          metric ssim, mode max, value 0.5, step 1" in told(capsys, f"run/{FIRST}")
+    facts = told(capsys, f"run/{FIRST}", "--json")
+    assert list(facts) == ["checkpoint"]
+    shown = facts["checkpoint"]
+    assert (shown["step"], shown["stage"], shown["seed"], shown["best"]) == (1, "adversarial", 3, best)
+    assert shown["verified"] is True and shown["damaged"] == [] and shown["problem"] is None
+    assert shown["networks"]["generator"] == {"parameters": 1296, "tensors": 8}
+    assert shown["optimizers"]["generator"]["slots"] == {"momentum": 6, "velocity": 6}
+    whole = told(capsys, "run", "--json")
+    assert [entry["step"] for entry in whole["checkpoints"]] == [1, 2] and whole["checkpoint"]["step"] == 2
+
+
+def test_a_checkpoint_that_tells_less_is_shown_too(run, capsys):
+    change(run / FIRST, stage=None, stage_step=None, samples_seen=None, seed=None, versions=None, data={})
+    assert "  samples seen  unknown" in told(capsys, f"run/{FIRST}")
+
+
+def test_damaged_lost_and_added_tensors_are_named(run, capsys):
+    names = [
+        "ema/generator/generator/dense/kernel",
+        "networks/generator/generator/dense/bias",
+        "networks/painter/kernel",
+    ]
+
+    def damage(values):
+        values[names[0]] += 1
+        del values[names[1]]
+        values[names[2]] = np.zeros(3, np.float32)
+
+    rewrite(run / SECOND, damage)
+    assert inspect.main([f"run/{SECOND}"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == f"hvdgan: run/{SECOND} is damaged: {', '.join(names)} differs from what was written\n"
+    assert shown.out.splitlines()[-4:] == [
+        "  verified      NO: these tensors are not what was written",
+        *(f"                {name}" for name in names),
+    ]
+    facts = told(capsys, "run", "--json", code=1)
+    assert facts["checkpoint"]["damaged"] == names and facts["checkpoint"]["verified"] is False
+    assert [entry["verified"] for entry in facts["checkpoints"]] == [True, False]
+
+
+def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_run(run, capsys):
+    state = run / FIRST / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:2000])
+    lines = told(capsys, "run", code=1)
+    assert lines[:2] == [f"run/{FIRST}: step 1, DAMAGED", f"run/{SECOND}: step 2, verified"]
+    assert inspect.main([f"run/{FIRST}"]) == 1
+    shown = capsys.readouterr()
+    assert f"run/{FIRST}/state.safetensors cannot be read" in shown.err and shown.err.count("\n") == 1
+    assert "  samples seen  4" in shown.out.splitlines()
+    (run / FIRST / "manifest.json").unlink()
+    assert told(capsys, "run", code=1)[0] == f"run/{FIRST}: no step, DAMAGED"
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "complaint"),
+    [
+        (1, f"run/{FIRST}", f"run/{FIRST} is not a whole checkpoint: it has no manifest.json"),
+        (1, f"run/{SECOND}", "manifest.json cannot be read"),
+        (1, f"run --diff run/{FIRST}", "is not a whole checkpoint"),
+        (1, "odd", "odd is damaged: its manifest.json is not as it was written"),
+        (1, "list", "list is not a checkpoint: manifest.json cannot be read"),
+        (2, "photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
+        (2, "run --diff photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
+        (2, "nowhere", "nowhere: no such folder"),
+        (2, "run/config.json", "run/config.json: "),
+        (2, "--diff run", "RUN"),
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_what_is_no_checkpoint_is_one_line(run, capsys, code, arguments, complaint, more):
+    (run.parent / "photos").mkdir()
+    shutil.copytree(run / SECOND, "odd")
+    change(run.parent / "odd", tensors=[], config=[])
+    shutil.copytree(run / SECOND, "list")
+    (run.parent / "list" / "manifest.json").write_text("[]")
+    (run / FIRST / "manifest.json").unlink()
+    (run / SECOND / "manifest.json").write_text("{")
+    assert inspect.main([*arguments.split(), *more]) == code
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+
+
+def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):
+    shutil.copytree(run / FIRST, "other")
+
+    def differ(values):
+        kernel = values["networks/generator/generator/dense/kernel"]
+        kernel[0, 0] += 8 * np.abs(kernel).max()
+        values["networks/generator/generator/dense/bias"] = np.float32([1, np.nan])
+        values["networks/generator/generator/dense_1/bias"][:] = np.nan
+        values["networks/painter/kernel"] = values.pop("networks/discriminator/discriminator/dense_2/bias")
+
+    rewrite(run.parent / "other", differ)
+    tensors = len(load_file(run / FIRST / "state.safetensors"))
+    facts = told(capsys, f"run/{FIRST}", "--diff", "other", "--json")
+    assert facts["first"] == {"path": f"run/{FIRST}", "step": 1} and facts["second"]["path"] == "other"
+    assert facts["identical"] == tensors - 4
+    assert facts["only_in_first"] == ["networks/discriminator/discriminator/dense_2/bias"]
+    assert facts["only_in_second"] == ["networks/painter/kernel"]
+    assert facts["unlike"] == [
+        {
+            "name": "networks/generator/generator/dense/bias",
+            "first": {"dtype": "float32", "shape": [16]},
+            "second": {"dtype": "float32", "shape": [2]},
+        }
+    ]
+    changed = {entry["name"]: entry for entry in facts["changed"]}
+    assert changed["networks/generator/generator/dense_1/bias"]["max_abs"] is None
+    assert changed["networks/generator/generator/dense/kernel"]["relative"] == pytest.approx(8)
+    lines = told(capsys, f"run/{FIRST}", "--diff", "other")
+    assert f"identical {tensors - 4} tensors" in lines
+    assert "only in the second: networks/painter/kernel" in lines
+    assert any(line.startswith("changed: networks/generator/generator/dense/kernel by at most") for line in lines)
+
+
+def test_two_steps_of_one_run_differ_in_what_was_trained(run, capsys):
+    facts = told(capsys, f"run/{FIRST}", "--diff", "run", "--json")
+    assert (facts["first"]["step"], facts["second"]["step"]) == (1, 2)
+    names = {entry["name"] for entry in facts["changed"]}
+    assert "networks/generator/generator/dense/kernel" in names and "optimizers/generator/iteration" in names
+    assert not facts["only_in_first"] + facts["only_in_second"] + facts["unlike"]
+    same = told(capsys, "run", "--diff", f"run/{SECOND}", "--json")
+    assert same["changed"] == [] and same["identical"] == facts["identical"] + len(names)
+
+
+def test_it_needs_neither_tensorflow_nor_the_recipe(run):
+    for name in ("tensorflow", "keras", "horovod", "tiny"):
+        (run.parent / f"{name}.py").write_text(f"raise RuntimeError('{name} is imported')\n")
+    done = run_process([sys.executable, "-m", "hvdgan.inspect", "run"], run.parent)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "verified      yes" in done.stdout
