@@ -14,6 +14,7 @@ from hvdgan.data import Batches, refuse_if_too_many
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
+from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
 from hvdgan.resume import Found, claim, save
@@ -23,12 +24,13 @@ from hvdgan.stages import Position
 from hvdgan.step import StageStep
 
 
-def train(run: Run, resume: str) -> None:
+def train(run: Run, resume: str, heart: Heartbeat) -> None:
     """Train to the last step of the schedule or of --max-steps, from where the run folder or a checkpoint stopped.
 
     Args:
         run: from hvdgan.run.build.
         resume: "auto", "never" or a checkpoint's folder.
+        heart: knows which rank is gone.
 
     Raises:
         UserError: the run folder cannot be used as resume says.
@@ -38,13 +40,13 @@ def train(run: Run, resume: str) -> None:
     try:
         record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=start_step, total_steps=run.last_step)
     except OSError as error:
-        raise _as_run_error(run, error) from error
+        raise _as_run_error(run, error, heart) from error
     try:
         _announce(run, record, start_step)
         if start_step < run.last_step:
             _Loop(run, record, progress).steps(start_step)
     except (RunError, OSError, tf.errors.OpError) as error:
-        failure = _as_run_error(run, error)
+        failure = _as_run_error(run, error, heart)
         record.say(f"stopped: {failure}")
         if failure is error:
             raise
@@ -77,12 +79,12 @@ def _restore(run: Run, resume: str) -> tuple[int, dict[str, Any]]:
     return restored["step"], restored["progress"]
 
 
-def _as_run_error(run: Run, error: Exception) -> Exception:
+def _as_run_error(run: Run, error: Exception, heart: Heartbeat) -> Exception:
     """The one line that an error comes to, where it is one of the known kinds."""
     if isinstance(error, OSError):
         return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
     if isinstance(error, tf.errors.OpError):
-        return collective_failure(error) or error
+        return collective_failure(error, heart.opinion) or error
     return error
 
 

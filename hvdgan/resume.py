@@ -14,7 +14,7 @@ from hvdgan.run import Run
 
 # What may differ between a run and its resumption without changing what is computed.
 # The data may be spelt otherwise or have moved: its fingerprint is compared.
-_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels"}
+_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "peer_timeout"}
 _MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "checkpoint_every"}
 
 

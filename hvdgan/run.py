@@ -37,7 +37,7 @@ class Run:
 
     @property
     def run_dir(self) -> Path:
-        return self.config.run_dir or Path("runs") / self.config.recipe.replace(":", ".")
+        return folder_of(self.config)
 
     @property
     def checkpoints(self) -> Path:
@@ -55,6 +55,11 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """What config.json holds."""
         return to_json(self.config, self.recipe.options)
+
+
+def folder_of(config: Config) -> Path:
+    """The run folder of a configuration."""
+    return config.run_dir or Path("runs") / config.recipe.replace(":", ".")
 
 
 def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 # Before TensorFlow is loaded: its start-up lines would come from every rank.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from hvdgan import distributed, loop, run
+from hvdgan import distributed, heartbeat, loop, run
 from hvdgan.cli import Command, parse
 from hvdgan.exits import exit_code
 
@@ -31,13 +31,15 @@ def _run(command: Command | None) -> None:
     if command is None:
         return  # it was asked for the help, which is printed
     ranks = distributed.start(command.expect_size)
-    built = run.build(command.config, command.recipe, command.options, ranks)
-    if command.dry_run:
-        if ranks.is_root:
-            print(run.describe(built))
-    else:
-        loop.train(built, command.resume)
-    ranks.shutdown()
+    log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
+    with heartbeat.start(ranks.rank, ranks.gather, command.config.peer_timeout, log) as heart:
+        built = run.build(command.config, command.recipe, command.options, ranks)
+        if command.dry_run:
+            if ranks.is_root:
+                print(run.describe(built))
+        else:
+            loop.train(built, command.resume, heart)
+        ranks.shutdown()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ LAYERS = [
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending"},
-    {"spectral"},
-    {"config", "launchers"},
+    {"stages", "draws", "distributed", "heartbeat", "networks", "losses", "measures", "exits", "outputs", "blending"},
+    {"spectral", "peers"},
+    {"config", "launchers", "hosts"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
