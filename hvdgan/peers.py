@@ -116,7 +116,7 @@ class _Watch:
         self._meeting = meeting
         self._words = words
         self._interval = min(1.0, meeting.seconds / 5)
-        self._grace = min(_GRACE_SECONDS, meeting.seconds)
+        self._grace = min(_GRACE_SECONDS, meeting.seconds / 2)
         self._selector = selectors.DefaultSelector()
         self._goodbye: bytes | None = None
         self._missing: dict[int, bytes] = {}
@@ -135,6 +135,7 @@ class _Watch:
         self._wake.send(b"x")
         self._thread.join()
         self._wake.close()
+        self._woken.close()
 
     def opinion(self, seconds: float) -> str | None:
         """The first rank that is gone, waited for so long."""
@@ -154,6 +155,10 @@ class _Watch:
         with self._news:
             self._missing.pop(rank, None)
 
+    def _end(self, kind: bytes, rank: int) -> None:
+        self._words.end(kind, rank)
+        self._goodbye = FAILED
+
     def _run(self) -> None:
         before, next_beat = time.monotonic(), 0.0
         while not self._goodbye:
@@ -171,7 +176,7 @@ class _Watch:
         self._say_goodbye(self._goodbye)
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
-            if isinstance(key.fileobj, socket.socket):
+            if isinstance(key.fileobj, socket.socket) and key.fileobj is not self._woken:
                 key.fileobj.close()
         self._selector.close()
 
@@ -289,7 +294,7 @@ class Hub(_Watch):
     def _end(self, kind: bytes, rank: int) -> None:
         self._tell(kind, rank)
         self._tell(_DEAD, rank)
-        self._words.end(kind, rank)
+        super()._end(kind, rank)
 
     def _excuse(self, pause: float) -> None:
         for peer in self._peers.values():
@@ -342,7 +347,7 @@ class Spoke(_Watch):
         if kind == _GOODBYE:
             self._goodbye = _GOODBYE
         elif kind == _DEAD and rank in self._missing:
-            self._words.end(self._missing[rank], rank)
+            self._end(self._missing[rank], rank)
         elif kind in (FAILED, ENDED, SILENT) and rank < len(self._meeting.members):
             self._miss(rank, kind)
         return kind in (_GOODBYE, _DEAD)
@@ -358,9 +363,9 @@ class Spoke(_Watch):
         if self._line:
             self._line.send(_ALIVE, self._rank)
         if self._gone is not None and now - self._gone > self._grace:
-            self._words.end(self._missing.get(0, ENDED), 0)
+            self._end(self._missing.get(0, ENDED), 0)
         elif self._heard is not None and now - self._heard > self._meeting.seconds:
-            self._words.end(SILENT, 0)
+            self._end(SILENT, 0)
 
     def _call(self, now: float) -> None:
         self._called = now

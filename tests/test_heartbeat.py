@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from hvdgan import heartbeat, hosts
 from hvdgan.peers import ENDED, FAILED, SILENT, Hub, Meeting, Member, Spoke
-from launching import environment
 
 TOKEN = bytes(range(16))
 SECONDS = 30  # far more than anything here takes
@@ -23,7 +23,7 @@ from hvdgan.peers import Hub, Meeting, Member, Spoke
 from hvdgan.hosts import listen
 class Words:
     def say(self, text): print(text, flush=True)
-    def end(self, kind, rank): print("end", kind.decode(), rank, flush=True); sys.exit()
+    def end(self, kind, rank): print("end", kind.decode(), rank, flush=True)
 rank, size, port, seconds = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 members = [Member(rank, "h", (1, "", 1), "") for rank in range(size)]
 listener = None if rank else listen("127.0.0.1")
@@ -47,7 +47,6 @@ class Words:
 
     def end(self, kind, rank):
         self.ends.put((kind, rank))
-        sys.exit()  # the thread, as the process would
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def start_child():
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(),
+            cwd=Path(hosts.__file__).parent.parent,
         )
         children.append(child)
         return child, int(child.stdout.readline())
