@@ -75,6 +75,8 @@ class Config:
     """folder that receives everything the run writes; default: runs/ and the name of the recipe"""
     seed: Annotated[Seed, _RUN] = 0
     """decides the initial weights, the order of the data, the latents"""
+    peer_timeout: Annotated[NonNegative, _RUN] = 120.0
+    """seconds without a sign of life from a rank (dead, frozen, cut off) after which all ranks end; 0: wait for ever"""
 
     data: Annotated[str, _DATA] = "digits"
     """digits (8x8 scans, 1,797 images, resized), synthetic, a folder of images, or an .npy/.npz array (N, H, W, C)"""

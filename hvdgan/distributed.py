@@ -189,12 +189,20 @@ def start(expect_size: int | None = None) -> Ranks:
     return ranks
 
 
-def collective_failure(error: tf.errors.OpError) -> RunError | None:
-    """What to say where an error of TensorFlow's is that of a collective; None for any other."""
-    if "Horovod" not in error.message:
+def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:
+    """What to say where an error of TensorFlow's is that of a collective; None for any other.
+
+    Args:
+        error: the message of a whole graph holds the place in the code, and below it what Horovod says.
+        who: asked then which rank is gone.
+    """
+    lines = [line.strip() for line in error.message.splitlines()]
+    said = [line for line in lines if "Horovod" in line]
+    if not said:
         return None
-    reason = error.message.strip().splitlines()[0][:300]
-    return RunError(f"talking to the other ranks failed: {reason}; if one of them has left, what it said tells why")
+    spoken = [line for line in said if " " in line and "node" not in line] or said
+    hint = who() or "if one of them has left, what it said tells why"
+    return RunError(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
 
 
 def _join(launcher: str, on_gpu: bool) -> Ranks:

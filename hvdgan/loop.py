@@ -17,6 +17,7 @@ from hvdgan.data import Batches, refuse_if_too_many
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
+from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
 from hvdgan.resume import Found, claim, snapshot
@@ -29,12 +30,13 @@ from hvdgan.step import StageStep
 from hvdgan.stopping import Stopping
 
 
-def train(run: Run, resume: Resume, time_budget: float | None = None) -> bool:
+def train(run: Run, resume: Resume, heart: Heartbeat, time_budget: float | None = None) -> bool:
     """Train to the last step of the schedule or of --max-steps, from where the run folder or a checkpoint stopped.
 
     Args:
         run: from hvdgan.run.build.
         resume: where to begin.
+        heart: knows which rank is gone.
         time_budget: minutes after which to save and stop; None: no bound.
 
     Returns:
@@ -47,22 +49,22 @@ def train(run: Run, resume: Resume, time_budget: float | None = None) -> bool:
     with Stopping(run.ranks, run.run_dir / "stop", time_budget) as stopping:
         found = _restore(run, resume)
         try:
-            return _train(run, found, stopping)
+            return _train(run, found, heart, stopping)
         finally:
             if found.lock:
                 found.lock.close()
 
 
-def _train(run: Run, found: Found, stopping: Stopping) -> bool:
+def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping) -> bool:
     try:
         record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=found.step, total_steps=run.last_step)
     except OSError as error:
-        raise _as_run_error(run, error) from error
+        raise _as_run_error(run, error, heart) from error
     try:
         _announce(run, record, found)
         return found.step >= run.last_step or _Loop(run, record, found, stopping).steps()
     except (RunError, OSError, tf.errors.OpError) as error:
-        failure = _as_run_error(run, error)
+        failure = _as_run_error(run, error, heart)
         record.say(f"stopped: {failure}")
         if failure is error:
             raise
@@ -94,12 +96,12 @@ def _restore(run: Run, resume: Resume) -> Found:
     return found
 
 
-def _as_run_error(run: Run, error: Exception) -> Exception:
+def _as_run_error(run: Run, error: Exception, heart: Heartbeat) -> Exception:
     """The one line that an error comes to, where it is one of the known kinds."""
     if isinstance(error, OSError):
         return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
     if isinstance(error, tf.errors.OpError):
-        return collective_failure(error) or error
+        return collective_failure(error, heart.opinion) or error
     return error
 
 

@@ -20,6 +20,8 @@ from hvdgan.stages import Schedule
 from hvdgan.state import TrainState, build_state
 from hvdgan.step import StageStep
 
+_HOLDOUT = 0.05  # where the recipe evaluates and the user has not said
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -37,7 +39,7 @@ class Run:
 
     @property
     def run_dir(self) -> Path:
-        return self.config.run_dir or Path("runs") / self.config.recipe.replace(":", ".")
+        return folder_of(self.config)
 
     @property
     def checkpoints(self) -> Path:
@@ -55,6 +57,11 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """What config.json holds."""
         return to_json(self.config, self.recipe.options)
+
+
+def folder_of(config: Config) -> Path:
+    """The run folder of a configuration."""
+    return config.run_dir or Path("runs") / config.recipe.replace(":", ".")
 
 
 def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:
@@ -75,7 +82,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
     everything = open_source(config, paired=recipe_class.paired)
-    source, held_out = hold_out(everything, _holdout(config, recipe_class))
+    source, held_out = _split(everything, config, recipe_class)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
     keras.utils.set_random_seed(config.seed)
@@ -103,10 +110,16 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     return Run(config, recipe, source, held_out, ranks, state, schedule, steps)
 
 
-def _holdout(config: Config, recipe: type[Recipe]) -> float:
-    if config.holdout and not recipe.evaluates():
-        raise UserError(f"--holdout {config.holdout:g}: the recipe has no evaluate(); leave the flag out")
-    return (0.05 if recipe.evaluates() else 0.0) if config.holdout is None else config.holdout
+def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source, Source | None]:
+    """What to train on, and what is held out."""
+    if config.holdout is not None:
+        if config.holdout and not recipe.evaluates():
+            raise UserError(f"--holdout {config.holdout:g}: the recipe has no evaluate(); leave the flag out")
+        return hold_out(source, config.holdout)
+    try:
+        return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0)
+    except UserError:
+        return source, None  # a handful of images: nobody has asked for an evaluation
 
 
 def _check_batch(config: Config, ranks: Ranks) -> None:

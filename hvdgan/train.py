@@ -9,7 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 
-from hvdgan import distributed, loop, run
+from hvdgan import distributed, heartbeat, loop, run
 from hvdgan.cli import Command, parse
 from hvdgan.exits import exit_code
 from hvdgan.stopping import STOPPED
@@ -36,14 +36,16 @@ def _run(command: Command | None) -> int:
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     ranks = distributed.start(command.expect_size)
-    built = run.build(command.config, command.recipe, command.options, ranks)
+    log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
     reached = True
-    if command.dry_run:
-        if ranks.is_root:
-            print(run.describe(built))
-    else:
-        reached = loop.train(built, command.resume, command.time_budget)
-    ranks.shutdown()
+    with heartbeat.start(ranks.rank, ranks.gather, command.config.peer_timeout, log) as heart:
+        built = run.build(command.config, command.recipe, command.options, ranks)
+        if command.dry_run:
+            if ranks.is_root:
+                print(run.describe(built))
+        else:
+            reached = loop.train(built, command.resume, heart, command.time_budget)
+        ranks.shutdown()
     return 0 if reached else STOPPED
 
 

@@ -57,9 +57,9 @@ def test_two_ranks_on_one_gpu_are_refused_by_name():
 
 
 def test_an_error_of_a_collective_keeps_its_reason():
-    failure = collective_failure(tf.errors.UnknownError(None, None, "Horovod has been shut down.\nmore"))
+    failure = collective_failure(tf.errors.UnknownError(None, None, "Horovod has been shut down.\nmore"), lambda: None)
     assert "talking to the other ranks failed: Horovod has been shut down.; if one" in str(failure)
-    assert collective_failure(tf.errors.UnknownError(None, None, "no such kernel")) is None
+    assert collective_failure(tf.errors.UnknownError(None, None, "no such kernel"), lambda: None) is None
 
 
 def test_ranks_that_are_not_bound_share_the_cores(monkeypatch):

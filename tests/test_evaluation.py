@@ -74,9 +74,17 @@ def test_a_run_writes_them_when_they_are_due(tmp_path):
     assert "held out: eval/brightness" in (tmp_path / "log.txt").read_text()
 
 
-def test_how_much_is_held_out_can_be_said_and_must_make_sense():
+def few_images(folder):
+    """Too few for one of them to be held out by default."""
+    np.save(folder / "few.npy", np.stack([np.full((8, 8), number, np.uint8) for number in range(3)]))
+    return folder / "few.npy"
+
+
+def test_how_much_is_held_out_can_be_said_and_must_make_sense(tmp_path):
     assert tiny_run(Measured, holdout=0.0).held_out is None
     assert len(tiny_run(Measured, holdout=0.5).held_out) > 800
     assert tiny_run().held_out is None
+    few = tiny_run(Measured, data=str(few_images(tmp_path)))
+    assert few.held_out is None and len(few.source) == 3
     with pytest.raises(UserError, match="--holdout 0.1: the recipe has no evaluate"):
         tiny_run(holdout=0.1)

@@ -18,9 +18,10 @@ LAYERS = [
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers", "plain", "saved"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "app"},
-    {"spectral"},
-    {"config", "launchers"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "app"}
+    | {"heartbeat"},
+    {"spectral", "peers"},
+    {"config", "launchers", "hosts"},
     {"errors"},
 ]
 # Who may speak to the other ranks.

@@ -1,0 +1,102 @@
+"""Whether the other ranks are alive: a thread of each rank tells rank 0 that it is, and hears so of rank 0.
+
+Horovod cannot tell: while a peer is frozen its own threads block on that peer's socket. So this stands beside it: one
+TCP connection from each rank to rank 0, and threads that answer whatever the main threads wait for. A process that dies
+closes its connection at once; one that is frozen or cut off falls silent.
+"""
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hvdgan.hosts import addresses, kill, listen, network_id, process_id
+from hvdgan.peers import SILENT, Hub, Meeting, Member, Spoke
+
+_OPINION_SECONDS = 3.0
+_LAST_WORDS_SECONDS = 5.0
+
+
+class Heartbeat:
+    """This rank's part of the watch, to be left by `with`; it watches nothing where there is no other rank."""
+
+    def __init__(self, watch: Hub | Spoke | None = None) -> None:
+        self._watch = watch
+
+    def opinion(self) -> str | None:
+        """Who is gone, for an error that a rank that is gone may have caused; it waits a few seconds for news."""
+        return self._watch.opinion(_OPINION_SECONDS) if self._watch else None
+
+    def __enter__(self) -> "Heartbeat":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._watch:
+            self._watch.stop(failed=kind is not None)
+
+
+def start(rank: int, gather: Callable[[Any, str], list[Any]], seconds: float, log: Path | None) -> Heartbeat:
+    """Begin to watch; every rank calls it.
+
+    Args:
+        rank: this one.
+        gather: Ranks.gather.
+        seconds: of silence after which a rank counts as dead; 0: watch nothing. What rank 0 gives holds for all.
+        log: file to which rank 0 appends its last words, where the folder exists.
+    """
+    mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
+    members = [
+        Member(number, host, (process[0], process[1], process[2]), network)
+        for number, (host, process, network) in enumerate(gather(mine, "heartbeat: members"))
+    ]
+    if len(members) == 1:
+        return Heartbeat()
+    listener, place = None, None
+    if rank == 0 and seconds:
+        one_host = len({member.network for member in members}) == 1
+        listener = listen("127.0.0.1" if one_host else None)
+        known = ["127.0.0.1"] if one_host else addresses()
+        place = [known, listener.getsockname()[1], secrets.token_hex(16), seconds]
+    place = gather(place, "heartbeat: place")[0]
+    if place is None:
+        return Heartbeat()
+    meeting = Meeting(members, place[0], place[1], bytes.fromhex(place[2]), place[3])
+    words = _LastWords(rank, meeting, log)
+    watch: Hub | Spoke = Hub(listener, meeting, words) if listener else Spoke(rank, meeting, words)
+    watch.start()
+    return Heartbeat(watch)
+
+
+class _LastWords:
+    """What the thread says, and how it ends this process on behalf of a rank that no longer can."""
+
+    def __init__(self, rank: int, meeting: Meeting, log: Path | None) -> None:
+        self._rank = rank
+        self._meeting = meeting
+        self._log = log
+
+    def say(self, text: str) -> None:
+        """A line to stderr, and on rank 0 to the log."""
+        # A full pipe or a dead disk must not keep the thread.
+        speaker = threading.Thread(target=self._write, args=(text,), daemon=True)
+        speaker.start()
+        speaker.join(_LAST_WORDS_SECONDS)
+
+    def end(self, kind: bytes, rank: int) -> None:
+        """End this process, since that rank is dead: the main thread may wait for it for ever."""
+        found = self._meeting.describe(rank, kind)
+        self.say(f"{found}; this run ends here, and goes on from the last checkpoint with --resume auto")
+        if kind == SILENT:
+            kill(self._meeting.members[rank].process)  # a launcher does not reach a frozen process of another host
+        os._exit(1)
+
+    def _write(self, text: str) -> None:
+        print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)
+        if self._rank == 0 and self._log and self._log.parent.is_dir():
+            with self._log.open("a", encoding="utf-8") as log:
+                log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")

@@ -1,0 +1,97 @@
+"""A rank that is killed or frozen in the middle of training ends the whole job, under each controller."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launching import CONTROLLERS, SECONDS, environment, launcher
+
+ARGUMENTS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 1000000 --log-every 10 --peer-timeout 5"
+# 5 s of silence, and what a launcher takes to end the rest; the machine may be busy.
+BOUND = 60
+
+
+def of_run(run_dir: Path) -> dict[int, str | None]:
+    """The processes whose command line names the run folder, launchers and shells too: pid to rank."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if not any(str(run_dir).encode() in word for word in words):
+                continue
+            variables = (line.partition(b"=") for line in (process / "environ").read_bytes().split(b"\0"))
+        except OSError:  # it has ended meanwhile
+            continue
+        values = {name.decode(): value.decode() for name, _, value in variables}
+        # A launcher's shell has no rank of its own.
+        trains = words[0].decode() == sys.executable and b"hvdgan.train" in words
+        rank = values.get("HOROVOD_RANK", values.get("OMPI_COMM_WORLD_RANK"))
+        found[int(process.name)] = rank if trains else None
+    return found
+
+
+def wait_until(is_so, seconds, what):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, what()
+        time.sleep(0.1)
+
+
+@pytest.fixture(params=CONTROLLERS)
+def job(request, tmp_path):
+    """Two ranks that train; (the launcher, the run folder, the file of all they say)."""
+    run_dir, said = tmp_path / "run", tmp_path / "said"
+    command = [
+        *launcher(2, request.param),
+        sys.executable,
+        "-m",
+        "hvdgan.train",
+        *ARGUMENTS.split(),
+        "--run-dir",
+        run_dir,
+    ]
+    with said.open("w") as output:
+        process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    metrics = run_dir / "metrics.jsonl"
+    try:
+        wait_until(
+            lambda: process.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2),
+            SECONDS,
+            said.read_text,
+        )
+        assert process.poll() is None, said.read_text()
+        yield process, run_dir, said
+    finally:
+        for pid in of_run(run_dir):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("rank", [pytest.param("0", marks=pytest.mark.long), "1"])
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
+    process, run_dir, said = job
+    (pid,) = [pid for pid, of_rank in of_run(run_dir).items() if of_rank == rank]
+    os.kill(pid, signal_number)
+    wait_until(lambda: process.poll() is not None, BOUND, said.read_text)
+    assert process.returncode != 0
+    wait_until(lambda: not of_run(run_dir), BOUND, lambda: of_run(run_dir))
+    named = f"rank {rank} (host {os.uname().nodename}, pid {pid}) has "
+    what = "ended without a word" if signal_number == signal.SIGKILL else "been silent for 5 s"
+    assert f"{named}{what}" in said.read_text()
+    if rank == "1":
+        assert f"{named}{what}" in (run_dir / "log.txt").read_text()

@@ -1,0 +1,314 @@
+"""Who is found dead, who is not: ranks of this process and of plain others, over localhost, without Horovod."""
+
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hvdgan import heartbeat, hosts
+from hvdgan.peers import ENDED, FAILED, SILENT, Hub, Meeting, Member, Spoke
+
+TOKEN = bytes(range(16))
+SECONDS = 30  # far more than anything here takes
+# A rank in a process of its own: what its main thread does stands in the place of %s.
+CHILD = """
+import sys, time
+from hvdgan.peers import Hub, Meeting, Member, Spoke
+from hvdgan.hosts import listen
+class Words:
+    def say(self, text): print(text, flush=True)
+    def end(self, kind, rank): print("end", kind.decode(), rank, flush=True)
+rank, size, port, seconds = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+members = [Member(rank, "h", (1, "", 1), "") for rank in range(size)]
+listener = None if rank else listen("127.0.0.1")
+meeting = Meeting(members, ["127.0.0.1"], port, bytes(range(16)), seconds)
+watch = Spoke(rank, meeting, Words()) if rank else Hub(listener, meeting, Words())
+watch.start()
+print(port if rank else listener.getsockname()[1], flush=True)
+%s
+watch.stop()
+"""
+
+
+class Words:
+    """Keeps what a watch says and whom it finds dead."""
+
+    def __init__(self):
+        self.said, self.ends = queue.Queue(), queue.Queue()
+
+    def say(self, text):
+        self.said.put(text)
+
+    def end(self, kind, rank):
+        self.ends.put((kind, rank))
+
+
+@pytest.fixture
+def start_child():
+    """Starts a rank as a process; returns it and the port it speaks of."""
+    children = []
+
+    def start(rank, size, port, seconds, does="sys.stdin.read()"):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD % does, *map(str, (rank, size, port, seconds))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(hosts.__file__).parent.parent,
+        )
+        children.append(child)
+        return child, int(child.stdout.readline())
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def hub(size, seconds):
+    """Rank 0 of so many, its words and its meeting."""
+    listener, words = hosts.listen("127.0.0.1"), Words()
+    members = [Member(rank, f"node{rank}", (4242 + rank, "", 1), "") for rank in range(size)]
+    meeting = Meeting(members, ["127.0.0.1"], listener.getsockname()[1], TOKEN, seconds)
+    watch = Hub(listener, meeting, words)
+    watch.start()
+    return watch, words, meeting
+
+
+def spoke(rank, meeting):
+    words = Words()
+    watch = Spoke(rank, meeting, words)
+    watch.start()
+    return watch, words
+
+
+def wait_until_heard(watch, *ranks):
+    """A rank that was never heard is not judged, so what a test does to it must come later."""
+    heard = threading.Event()
+    for _ in range(SECONDS * 20):
+        if all(watch._peers[rank].heard for rank in ranks):
+            return
+        heard.wait(0.05)
+    pytest.fail(f"{ranks} were not heard")
+
+
+def test_a_frozen_rank_is_named_to_all(start_child):
+    root, words, meeting = hub(3, 1)
+    other, others_words = spoke(1, meeting)
+    child, _ = start_child(2, 3, meeting.port, 1)
+    wait_until_heard(root, 1, 2)
+    child.send_signal(signal.SIGSTOP)
+    assert words.ends.get(timeout=SECONDS) == (SILENT, 2)
+    assert others_words.ends.get(timeout=SECONDS) == (SILENT, 2)
+    silent = "rank 2 (host node2, pid 4244) has been silent for 1 s: it is dead, frozen or cut off"
+    assert meeting.describe(2, SILENT) == silent and other.opinion(0) == silent
+    assert words.said.empty() and others_words.said.empty()
+
+
+def test_a_killed_rank_is_named_at_once_and_found_dead_when_it_does_not_come_back(start_child):
+    root, words, meeting = hub(3, 1)
+    other, others_words = spoke(1, meeting)
+    child, _ = start_child(2, 3, meeting.port, 1)
+    wait_until_heard(root, 1, 2)
+    child.kill()
+    ended = "rank 2 (host node2, pid 4244) has ended without a word"
+    assert root.opinion(SECONDS) == other.opinion(SECONDS) == words.said.get(timeout=SECONDS) == ended
+    assert words.ends.get(timeout=SECONDS) == others_words.ends.get(timeout=SECONDS) == (ENDED, 2)
+    assert others_words.said.empty()
+
+
+def test_who_said_goodbye_is_not_missed(start_child):
+    root, words, meeting = hub(3, 1)
+    leaving, leavings_words = spoke(1, meeting)
+    child, _ = start_child(2, 3, meeting.port, 1)
+    wait_until_heard(root, 1, 2)
+    leaving.stop()
+    child.send_signal(signal.SIGSTOP)
+    # Rank 2 falls silent after rank 1: by the time it is found, rank 1 would have been.
+    assert words.ends.get(timeout=SECONDS) == (SILENT, 2)
+    assert words.ends.empty() and words.said.empty() and leavings_words.ends.empty()
+
+
+def test_rank_0_may_leave_first():
+    root, words, meeting = hub(2, 0.5)
+    other, others_words = spoke(1, meeting)
+    wait_until_heard(root, 1)
+    root.stop()
+    other._thread.join(SECONDS)
+    assert not other._thread.is_alive()
+    other.stop()
+    assert all(each.empty() for each in (words.ends, words.said, others_words.ends, others_words.said))
+
+
+def test_a_rank_that_fails_says_so():
+    root, words, meeting = hub(2, 0.5)
+    other, _ = spoke(1, meeting)
+    wait_until_heard(root, 1)
+    other.stop(failed=True)
+    assert root.opinion(SECONDS) == "rank 1 (host node1, pid 4243) has stopped with an error of its own"
+    assert words.ends.get(timeout=SECONDS) == (FAILED, 1) and words.said.empty()
+
+
+@pytest.mark.parametrize(("signal_number", "kind"), [(signal.SIGSTOP, SILENT), (signal.SIGKILL, ENDED)])
+def test_rank_0_is_missed_too(start_child, signal_number, kind):
+    child, port = start_child(0, 2, 0, 1)
+    members = [Member(rank, "h", (1, "", 1), "") for rank in range(2)]
+    watch, words = spoke(1, Meeting(members, ["127.0.0.1"], port, TOKEN, 1))
+    for _ in range(SECONDS * 20):
+        if watch._heard:
+            break
+        threading.Event().wait(0.05)
+    child.send_signal(signal_number)
+    assert words.ends.get(timeout=SECONDS) == (kind, 0)
+    assert words.said.empty() == (kind == SILENT)
+
+
+def test_a_busy_main_thread_is_no_death(start_child):
+    """Python code that never waits, for three times the seconds after which silence is death."""
+    root, words, meeting = hub(2, 1)
+    child, _ = start_child(1, 2, meeting.port, 1, "end = time.monotonic() + 3\nwhile time.monotonic() < end: pass")
+    assert child.wait(timeout=SECONDS) == 0 and child.stdout.read() == ""
+    root.stop()
+    assert words.ends.empty() and words.said.empty()
+
+
+def test_rank_0_that_was_frozen_itself_accuses_nobody(start_child):
+    """It reads what has come meanwhile, and does not take its own pause for the others' silence."""
+    child, port = start_child(0, 2, 0, 1)
+    members = [Member(rank, "h", (1, "", 1), "") for rank in range(2)]
+    watch, words = spoke(1, Meeting(members, ["127.0.0.1"], port, TOKEN, SECONDS))
+    for _ in range(SECONDS * 20):
+        if watch._heard:
+            break
+        threading.Event().wait(0.05)
+    child.send_signal(signal.SIGSTOP)
+    threading.Event().wait(2)
+    child.send_signal(signal.SIGCONT)
+    heard = watch._heard
+    for _ in range(SECONDS * 20):
+        if watch._heard > heard:
+            break
+        threading.Event().wait(0.05)
+    stdout, _ = child.communicate("")
+    assert child.returncode == 0 and stdout == ""
+    watch.stop()
+    assert words.ends.empty() and words.said.empty()
+
+
+@pytest.mark.parametrize("sent", [b"\1" * 16 + b"g\0\0\0\1", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"])
+def test_whoever_does_not_know_the_token_is_hung_up_on_and_not_believed(start_child, sent):
+    root, words, meeting = hub(2, 1)
+    child, _ = start_child(1, 2, meeting.port, 1)
+    wait_until_heard(root, 1)
+    with socket.create_connection(("127.0.0.1", meeting.port), timeout=SECONDS) as stranger:
+        stranger.sendall(sent)
+        assert stranger.recv(100) == b""
+    child.kill()
+    assert words.ends.get(timeout=SECONDS) == (ENDED, 1)
+
+
+def test_a_broken_connection_between_healthy_ranks_is_made_again():
+    root, words, meeting = hub(2, 5)
+    other, others_words = spoke(1, meeting)
+    wait_until_heard(root, 1)
+    first = root._peers[1].line
+    first.connection.shutdown(socket.SHUT_RDWR)
+    for _ in range(SECONDS * 20):
+        if root._peers[1].line not in (None, first):
+            break
+        threading.Event().wait(0.05)
+    assert root.opinion(0) is None
+    other.stop()
+    root.stop()
+    assert words.ends.empty() and others_words.ends.empty()
+
+
+def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_goes_on():
+    root, words, meeting = hub(3, 0.5)
+    other, _ = spoke(1, meeting)
+    unheard = (
+        f"not heard at 127.0.0.1, port {meeting.port} (a firewall?): rank 2 (host node2, pid 4244); this run goes on"
+    )
+    assert words.said.get(timeout=SECONDS).startswith(unheard)
+    other.stop()
+    root.stop()
+    assert words.ends.empty()
+
+
+def test_a_rank_without_a_way_to_rank_0_gives_up_in_silence():
+    closed = hosts.listen("127.0.0.1")
+    members = [Member(rank, "h", (1, "", 1), "") for rank in range(2)]
+    watch, words = spoke(1, Meeting(members, ["127.0.0.1"], closed.getsockname()[1], TOKEN, 0.5))
+    closed.close()
+    watch._thread.join(SECONDS)
+    assert not watch._thread.is_alive() and words.ends.empty() and words.said.empty()
+    watch.stop()
+
+
+def gathering(size):
+    """A gather for ranks that are threads of this process."""
+    barrier, values = threading.Barrier(size), {}
+
+    def gather_of(rank):
+        def gather(value, name):
+            values[name, rank] = value
+            barrier.wait(SECONDS)
+            return [values[name, each] for each in range(size)]
+
+        return gather
+
+    return gather_of
+
+
+@pytest.mark.parametrize("seconds", [(5, 5), (0, 5), (5, 0)])
+def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, seconds):
+    """Also where they are told other seconds: those of rank 0 hold."""
+    gather_of, watched = gathering(2), {}
+
+    def work(rank):
+        with heartbeat.start(rank, gather_of(rank), seconds[rank], tmp_path / "log.txt") as heart:
+            watched[rank] = heart._watch is not None
+            if rank == 0 and heart._watch:
+                wait_until_heard(heart._watch, 1)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert watched == {0: seconds[0] > 0, 1: seconds[0] > 0}
+    assert capsys.readouterr().err == "" and list(tmp_path.iterdir()) == []
+
+
+def test_one_rank_watches_nothing():
+    with heartbeat.start(0, lambda value, name: [value], 5, None) as heart:
+        assert heart.opinion() is None
+    assert "heartbeat" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_process_is_killed_only_if_it_is_still_the_one():
+    child = subprocess.Popen(["sleep", "60"])
+    pid, space, started = hosts.process_id(child.pid)
+    assert not hosts.kill((pid, space, started + 1)) and not hosts.kill((pid, "another host", started))
+    assert child.poll() is None
+    child.send_signal(signal.SIGSTOP)
+    assert hosts.kill((pid, space, started)) and child.wait(timeout=SECONDS) == -signal.SIGKILL
+    assert not hosts.kill((pid, space, started))
+    assert hosts.process_id(os.getpid())[0] == os.getpid()
+
+
+def test_addresses_are_those_that_others_can_reach(monkeypatch):
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0"), (3, "ib0")])
+    monkeypatch.setattr(hosts, "_address_of", {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"}.get)
+    resolved = [(socket.AF_INET, None, 0, "", (address, 0)) for address in ("127.0.1.1", "10.2.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
+    monkeypatch.delenv("HOROVOD_GLOO_IFACE", raising=False)
+    assert hosts.addresses() == ["10.2.0.1", "10.0.0.1", "10.1.0.1"]
+    monkeypatch.setenv("HOROVOD_GLOO_IFACE", "ib0")
+    assert hosts.addresses() == ["10.1.0.1", "10.2.0.1", "10.0.0.1"]
