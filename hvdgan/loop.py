@@ -355,12 +355,11 @@ class _Loop:
                 if name not in self.bad_files:
                     self.record.say(f"skipped {name}: {reason}")
                 self.bad_files[name] = reason
-        total = len(run.source) + len(run.source.bad_files)
         refuse_if_too_many(
             RunError,
             name=run.source.name,
             bad_files=list(self.bad_files.items()),
-            total=total,
+            total=run.source.total,
             max_bad_fraction=run.config.max_bad_fraction,
         )
 

@@ -1,6 +1,7 @@
 """Where a run goes on: what a run folder holds, and whether it may be continued with these settings."""
 
 import dataclasses
+import hashlib
 import json
 import uuid
 from pathlib import Path
@@ -116,6 +117,7 @@ def snapshot(
         "seed": run.config.seed,
         "ranks": run.ranks.size,
         "config": run.settings(),
+        "config_sha256": hashlib.sha256(json.dumps(run.settings(), sort_keys=True).encode()).hexdigest(),
         "best": progress.get("best"),
         "progress": progress,
     }

@@ -107,6 +107,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
     if config.diff_augment and not any(step.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
+    _check_best_metric(config, {name for step in steps for name in step.metrics}, evaluated=held_out is not None)
     return Run(config, recipe, source, held_out, ranks, state, schedule, steps)
 
 
@@ -120,6 +121,14 @@ def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source
         return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0)
     except UserError:
         return source, None  # a handful of images: nobody has asked for an evaluation
+
+
+def _check_best_metric(config: Config, names: set[str], *, evaluated: bool) -> None:
+    metric = config.best_metric
+    if metric is None or metric in names or (evaluated and metric.startswith("eval/")):
+        return
+    held_out = ", and those of the held-out images, eval/..." if evaluated else ""
+    raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}{held_out}")
 
 
 def _check_batch(config: Config, ranks: Ranks) -> None:

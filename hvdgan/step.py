@@ -60,6 +60,8 @@ class StageStep:
         self.config = config
         self.augments = False
         """whether some loss that was traced augments what the discriminator sees"""
+        self.metrics: set[str] = set()
+        """the names of the metrics, once trace() has been called"""
         self._functions: dict[tuple[str, ...], tf.types.experimental.PolymorphicFunction] = {}
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
@@ -94,7 +96,6 @@ class StageStep:
             UserError: a loss is no scalar, or does not touch a variable that its update owns, or no update has the
                 metric whose plateau ends the stage.
         """
-        names = set()
         first, last = self.ranks.slice_of(self.config.global_batch_size)
         channels *= 2 if self.recipe.paired else 1
         data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
@@ -105,12 +106,12 @@ class StageStep:
         for stage_step in range(min(self.stage.steps, cycle)):
             if due := self.stage.due(stage_step):
                 metrics, _ = self.function(due).get_concrete_function(number, number, data).structured_outputs
-                names |= metrics.keys()
+                self.metrics |= metrics.keys()
         until = self.stage.until
-        if until and until.metric not in names:
+        if until and until.metric not in self.metrics:
             raise UserError(
                 f"stage {self.stage.name}: it ends on a plateau of {until.metric}, and its metrics are "
-                f"{', '.join(sorted(names))}"
+                f"{', '.join(sorted(self.metrics))}"
             )
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":

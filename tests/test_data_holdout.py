@@ -29,6 +29,7 @@ def test_every_image_is_on_one_side_with_its_label():
         places = [int(np.flatnonzero((everything == image).all(axis=(1, 2, 3)))[0]) for image in images[:20]]
         np.testing.assert_array_equal(source.labels[places], part.labels[:20])
         np.testing.assert_array_equal(part.fetch(3), images[3])
+    assert training.total == held.total == len(source)
     assert set(held.labels) == set(range(10)) and held.num_classes == 10
     seen = {image.tobytes() for image in training.fetch_batch(np.arange(len(training)))}
     assert not seen & {image.tobytes() for image in held.fetch_batch(np.arange(len(held)))}

@@ -36,6 +36,9 @@ class Numbered(Source):
     def __len__(self):
         return self.num_images
 
+    def key(self, index):
+        return str(index).encode()
+
     def fetch(self, index):
         self.read.append(index)
         if index in self.broken:
@@ -268,6 +271,9 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         class Busy(Source):
             def __len__(self):
                 return 10
+
+            def key(self, index):
+                return str(index).encode()
 
             def fetch(self, index):
                 sum(range(200_000))  # holds the interpreter most of the time

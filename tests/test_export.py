@@ -10,7 +10,8 @@ import pytest
 from keras import layers
 from safetensors.numpy import load_file
 
-from hvdgan import checkpoint, export
+from building import write_checkpoint
+from hvdgan import export
 from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
 from hvdgan.recipe import load_recipe
@@ -94,7 +95,7 @@ def save_run(folder, name, recipe, options, num_classes=0):
     for variable in tensors.values():
         variable.assign(variable + (0.02 * random.normal(size=variable.shape)).astype(variable.dtype))
     facts = {"config": to_json(config, options), "data": {"spec": dataclasses.asdict(spec)}}
-    checkpoint.save(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
+    write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
 
 
 def example(network, random):

@@ -73,6 +73,11 @@ def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
     assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 1.0, "step": 4}
 
 
+def test_a_best_metric_that_is_not_there_is_refused(tmp_path, capsys):
+    assert train(tmp_path, "--best-metric", "eval/error") == 2
+    assert "--best-metric eval/error: the run has fool/loss, judge/loss, judge/real" in capsys.readouterr().err
+
+
 def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
     assert train(tmp_path / "other", "--checkpoint-every", "1", "--keep", "0", "--seed", "3") == 0
     assert train(tmp_path / "run", "--max-steps", "4", "--keep", "0", "--checkpoint-every", "1") == 0

@@ -119,6 +119,22 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
         assert metrics[0] == metrics[1] and [record["step"] for record in metrics[0]] == [10, 20, 30, 40]
 
 
+@pytest.mark.parametrize("sizes", [(2, 1, 2), (1, 2)])
+def test_another_number_of_ranks_goes_on_with_the_same_samples(tmp_path, sizes):
+    """The mean label of every batch tells which images it has; equal weights tell that latents are the same."""
+    arguments = ["--recipe", "tiny:Labelled", *TINY[2:], "--steps", "12", "--log-every", "1"]
+    train(tmp_path, *arguments, "--run-dir", "whole")
+    for part, ranks in enumerate(sizes, start=1):
+        steps = ["--max-steps", str(12 * part // len(sizes))]
+        train(tmp_path, *arguments, "--run-dir", "parts", *steps, ranks=ranks)
+    labels = [[record["judge/label"] for record in records(tmp_path / name)] for name in ("whole", "parts")]
+    assert len(labels[0]) == 12 and labels[0] == pytest.approx(labels[1], abs=1e-5)
+    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
+    for name, value in whole.items():
+        if name.startswith("networks/"):
+            assert np.linalg.norm(parts[name] - value) <= 1e-4 * np.linalg.norm(value), name
+
+
 def test_what_a_stage_does_not_own_keeps_its_bits_through_samples_and_checkpoints(tmp_path):
     """Three ranks, whose mean of three equal numbers need not be that number."""
     arguments = ["--recipe", "tiny:Staged", "--image-size", "8", "--global-batch-size", "12", "--norm", "batch"]

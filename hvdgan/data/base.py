@@ -76,6 +76,11 @@ class Source(abc.ABC):
         return 0 if self.labels is None or self.labels.min() < 0 else int(self.labels.max()) + 1
 
     @property
+    def total(self) -> int:
+        """The number of all images, those included that were found broken or are kept for another use."""
+        return len(self) + len(self.bad_files)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Of what `fetch` returns: (image_size, image_size, channels), or twice the channels where paired."""
         return self.image_size, self.image_size, self.channels * (2 if self.paired else 1)

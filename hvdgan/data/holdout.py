@@ -62,6 +62,10 @@ class Subset(Source):
     def num_classes(self) -> int:
         return self._source.num_classes
 
+    @property
+    def total(self) -> int:
+        return self._source.total
+
     def __len__(self) -> int:
         return len(self._indices)
 

@@ -176,7 +176,7 @@ class _Loader:
             RunError,
             name=self.source.name,
             bad_files=self.bad_files(),
-            total=len(self.source) + len(self.source.bad_files),
+            total=self.source.total,
             max_bad_fraction=self._max_bad_fraction,
         )
 
