@@ -249,6 +249,7 @@ def test_the_gradient_of_r1_is_the_difference_of_two_penalties(monkeypatch):
 
 
 def test_path_lengths_are_equation_4():
+    keras.utils.set_random_seed(0)  # finite differences across kinks of other weights may be off by more
     model = generator()
     directions = normal(4, 32, 32, 1, seed=5)
     latents, crossover, noise = inputs()
@@ -260,9 +261,9 @@ def test_path_lengths_are_equation_4():
     for place in range(8):  # each style's number by its own: the difference of two images
         for number in range(8):
             step = np.zeros((1, 8, 8), np.float32)
-            step[0, place, number] = 1e-2
+            step[0, place, number] = 2e-3
             change = model._synthesise(styles + step, noise) - model._synthesise(styles - step, noise)
-            jacobian.append(np.sum(change / 2e-2 * directions, axis=(1, 2, 3)) / 32)
+            jacobian.append(np.sum(change / 4e-3 * directions, axis=(1, 2, 3)) / 32)
     lengths = np.sqrt(np.sum(np.square(jacobian), axis=0) / 8)
     penalties = model([latents, crossover, noise], directions=directions)
     np.testing.assert_allclose(penalties, lengths**2, rtol=0.05)  # their running mean is still 0
