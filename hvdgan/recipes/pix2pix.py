@@ -59,11 +59,11 @@ class Pix2Pix(Recipe):
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe pix2pix --data digits --nf 16 --learning-rate 5e-4
-            --global-batch-size 16 --steps 1000
+            --global-batch-size 16 --steps 1500
 
     Expect:
-        fool/images_l1 below 0.06, digits filled within their outlines and hard to tell from the real ones beside them;
-        the discriminator's loss stays near 0.65. It took TODO s on two cores.
+        fool/images_l1 of about 0.05, digits filled within their outlines and hard to tell from the real ones beside
+        them; the discriminator's loss stays near 0.65. It took 105 s on two cores, in one process.
     """
 
     Options = Pix2PixOptions
