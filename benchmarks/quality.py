@@ -33,7 +33,7 @@ COMMANDS = {
     "dcgan": "--nf 32 --learning-rate 5e-4 --steps 1600",
     "wgan_gp": "--nf 32 --n-critic 3 --learning-rate 5e-4 --steps 4000",
     "sngan": "--nf 8 --d-updates 1 --learning-rate 5e-4 --steps 2000",
-    "stylegan2": "--nf 8 --latent-size 64 --global-batch-size 32 --r1-gamma 1 --steps 3000",
+    "stylegan2": "--nf 8 --latent-size 64 --global-batch-size 32 --steps 3000",
 }
 SAMPLES = 500
 
