@@ -84,6 +84,9 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
     if missing := {"step", "config", "data", "tensors"} - manifest.keys():
         raise DamagedCheckpoint(f"{path} is damaged: it lacks {list_some(sorted(missing))}")
+    for name in ("step", "stage_step", "samples_seen", "seed", "ranks"):
+        if type(manifest.get(name, 0)) is not int:
+            raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected a whole number")
     return manifest
 
 
