@@ -152,7 +152,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
 def _head(job: Job) -> Iterator[str]:
     yield f"#SBATCH --job-name={job.job_name}"
     yield f"#SBATCH --nodes={job.nodes}"
-    yield "# Ranks of a node, and its GPUs: the same number. Not --gpus-per-task, which hides the node's other GPUs from a rank."
+    yield "# Ranks of a node, and its GPUs: the same number. Not --gpus-per-task, which hides the others."
     yield f"#SBATCH --ntasks-per-node={job.ranks_per_node}"
     yield f"{'' if job.gpus_per_node else '#'}#SBATCH --gres=gpu:{job.gpus_per_node or job.ranks_per_node}"
     yield f"#SBATCH --cpus-per-task={job.cpus_per_task}"
@@ -166,7 +166,7 @@ def _head(job: Job) -> Iterator[str]:
         yield "# The seeds; 0-15%4 would run 4 at a time."
         yield f"#SBATCH --array={job.seeds}"
     yield f"#SBATCH --output={job.output or ('%x-%j.out' if job.seeds is None else '%x-%A_%a.out')}"
-    yield f"# {job.signal_seconds} s before the end this script is told (B:), the ranks save, and the job goes back into the queue."
+    yield f"# {job.signal_seconds} s before the end this script is told (B:); the ranks save, and the job is requeued."
     yield f"#SBATCH --signal=B:USR2@{job.signal_seconds}"
     yield "#SBATCH --requeue"
     yield "#SBATCH --open-mode=append"
@@ -232,11 +232,12 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
 def _command(job: Job) -> tuple[str, ...]:
     srun = 'srun --mpi="$SRUN_MPI" --kill-on-bad-exit=1'
     if job.container is not None:
+        pyxis = '--container-image="$IMAGE" --container-mounts="$seen" --container-workdir="$PWD"'
         return (
             'see "$PWD" "${place:-}" "$MOUNTS"',
             'case "$RUNTIME" in',
             f'    apptainer) command=({srun} apptainer exec "${{gpus[@]}}" --bind "$seen" --pwd "$PWD" "$IMAGE") ;;',
-            f'    pyxis) command=({srun} --container-image="$IMAGE" --container-mounts="$seen" --container-workdir="$PWD") ;;',
+            f"    pyxis) command=({srun} {pyxis}) ;;",
             '    *) job_error "RUNTIME=$RUNTIME: expected apptainer or pyxis" ;;',
             "esac",
             f"command+=(python -m {MODULE})",

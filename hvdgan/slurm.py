@@ -1,4 +1,4 @@
-"""The command: python -m hvdgan.slurm, which writes the batch script of a training, and hands it to sbatch if asked to."""
+"""The command: python -m hvdgan.slurm, which writes the batch script of a training, and submits it if asked to."""
 
 import os
 import shlex
@@ -64,7 +64,7 @@ def _submit(text: str) -> None:
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         raise UserError("--submit: there is no sbatch on the PATH; without --submit the script is printed")
-    done = subprocess.run([sbatch], input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([sbatch], input=text, capture_output=True, text=True)
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         raise RunError(f"--submit: sbatch has not taken it: {said}")

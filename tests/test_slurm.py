@@ -52,10 +52,12 @@ FILES = {
 COMMANDS = {
     "four_nodes": "--nodes 4 --gpus-per-node 4 --time 24:00:00 --partition gpu --account me -- "
     "--recipe dcgan --run-dir 'runs/it is' --global-batch-size 512",
-    "seeds_in_a_container": "--gpus-per-node 2 --time 2-12 --qos long --constraint 'a100|h100' --mem 0 --seeds 0-15%4 --runs 'my runs' "
-    "--container 'docker://x y' --runtime pyxis --mounts /data,/scratch --stage-data '/data/$faces' "
+    "seeds_in_a_container": "--gpus-per-node 2 --time 2-12 --qos long --constraint 'a100|h100' --mem 0 "
+    "--seeds 0-15%4 --runs 'my runs' "
+    "--container 'docker://x y' --runtime pyxis --mounts /data,/scratch --stage-data '/data/its faces' "
     "--max-requeues 3 --signal-seconds 60 --mpi pmi2 -- --recipe sngan",
-    "elastic": "--nodes 3 --tasks-per-node 2 --launcher elastic --min-np 2 --job-name stretch --output out/%j.txt -- --recipe dcgan",
+    "elastic": "--nodes 3 --tasks-per-node 2 --launcher elastic --min-np 2 "
+    "--job-name stretch --output out/%j.txt -- --recipe dcgan",
 }
 
 
@@ -173,7 +175,8 @@ class Cluster:
         job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "hvdgan", "SLURM_NTASKS": "2"}
         job |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_CPUS_PER_TASK": "3"}
         job |= {"SLURM_SUBMIT_DIR": str(self.checkout), "SLURM_TMPDIR": str(self.folder / "disk")}
-        env = environment(NOTES=str(self.folder / "notes"), CODE="0", SAYS="", VIRTUAL_ENV="/one", **{**job, **more})
+        job |= {"NOTES": str(self.folder / "notes"), "CODE": "0", "SAYS": "", "VIRTUAL_ENV": "/one"}
+        env = environment(**{**job, **more})
         env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
         return env
 
@@ -241,7 +244,12 @@ def test_ranks_get_the_cores_of_their_task(cluster):
             [],
             "as the stop file asks",
         ),
-        ("75", {"SAYS": "kill -TERM $PPID; sleep 1"}, [], "Slurm has ended it, so it is not requeued from here"),
+        (
+            "75",
+            {"SAYS": "trap 'exit 75' USR2; kill -TERM $PPID; for n in $(seq 300); do sleep 0.1; done"},
+            [],
+            "Slurm has ended it, so it is not requeued from here",
+        ),
         ("1", {}, [], ""),
         ("2", {}, [], ""),
         ("137", {"SAYS": "echo 'srun: error: n1: task 0: Exited with exit code 75' >&2"}, ["5"], "requeueing"),
