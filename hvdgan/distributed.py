@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.errors import RunError, UserError
+from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.launchers import launched
 
 _DEFAULTS = {
@@ -98,16 +98,16 @@ class Ranks:
             return np.stack([values] * self.size)
         return _horovod().allgather(tf.constant(values[None], tf.float32)).numpy()
 
-    def broadcast(self, variables: Sequence[keras.Variable]) -> None:
-        """Give every rank the values that rank 0 has."""
+    def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
+        """Give every rank the values that the root has."""
         if self.size > 1 and variables:
-            _horovod().broadcast_variables([variable.value for variable in variables], root_rank=0, inplace=False)
+            _horovod().broadcast_variables([variable.value for variable in variables], root_rank=root, inplace=False)
 
-    def broadcast_array(self, values: np.ndarray) -> np.ndarray:
-        """Rank 0's array; the others give one of the same shape, float32."""
+    def broadcast_array(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        """The root's array; the others give one of the same shape, float32."""
         if self.size == 1 or not values.size:
             return values
-        return _horovod().broadcast(tf.constant(values, tf.float32), root_rank=0).numpy()
+        return _horovod().broadcast(tf.constant(values, tf.float32), root_rank=root).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, in the order of the ranks. The value must be expressible in JSON.
@@ -186,6 +186,38 @@ def start(expect_size: int | None = None) -> Ranks:
     ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu)
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
+    check_devices(ranks)
+    return ranks
+
+
+def is_elastic() -> bool:
+    """Whether the launcher lets ranks come and go: horovodrun with a host-discovery script."""
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
+def join_elastic(*, again: bool) -> Ranks:
+    """Join the ranks of an elastic run, and claim this rank's devices; nothing is said to the others yet.
+
+    Args:
+        again: whether this process has been a rank before. It waits then until the launcher knows who remains, and
+            those that are new have started.
+
+    Raises:
+        RunError: this process is no longer one of them.
+    """
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if again:
+        _horovod().shutdown()
+    try:
+        ranks = _join("horovodrun", on_gpu)
+    except ValueError as error:  # what went wrong, Horovod has written to stderr
+        raise RunError(
+            "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
+        ) from error
+    # Horovod tells C's environment alone.
+    os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
+    if not again:
+        _claim_devices(ranks)
     return ranks
 
 
@@ -202,7 +234,9 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
         return None
     spoken = [line for line in said if " " in line and "node" not in line] or said
     hint = who() or "if one of them has left, what it said tells why"
-    return RunError(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
+    # Tensors that do not match, and the like, are errors of other kinds.
+    kind = LostPeer if isinstance(error, tf.errors.UnknownError) else RunError
+    return kind(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
 
 
 def _join(launcher: str, on_gpu: bool) -> Ranks:
@@ -257,9 +291,19 @@ def _claim_devices(ranks: Ranks) -> None:
         index = visible_gpu(len(gpus), ranks.local_rank)
         tf.config.set_visible_devices(gpus[index], "GPU")
         tf.config.experimental.set_memory_growth(gpus[index], True)
-        check_gpus(ranks.gather([os.uname().nodename, os.environ.get("CUDA_VISIBLE_DEVICES", "all"), index], "GPUs"))
     elif ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(cores_of_rank(ranks))
+
+
+def check_devices(ranks: Ranks) -> None:
+    """Refuse two ranks on one GPU; every rank calls it.
+
+    Raises:
+        UserError: two ranks would share one.
+    """
+    if gpus := tf.config.list_physical_devices("GPU"):
+        index = visible_gpu(len(gpus), ranks.local_rank)
+        check_gpus(ranks.gather([os.uname().nodename, os.environ.get("CUDA_VISIBLE_DEVICES", "all"), index], "GPUs"))
 
 
 def check_gpus(claims: Sequence[Sequence[Any]]) -> None:

@@ -35,6 +35,7 @@ class Found:
     progress: what else a loop was in the middle of, as it was given to facts().
     remarks: lines for people, about what was found on the way.
     lock: keeps others out of the run folder until it is closed.
+    recovered: whether it is from a commit of an elastic run, and no checkpoint.
     """
 
     step: int = 0
@@ -44,6 +45,7 @@ class Found:
     progress: dict[str, Any] = dataclasses.field(default_factory=dict)
     remarks: list[str] = dataclasses.field(default_factory=list)
     lock: TextIO | None = None
+    recovered: bool = False
 
 
 def claim(run: Run, resume: Resume) -> Found:
