@@ -6,6 +6,7 @@ make: none may stand under `if is_root`.
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -33,13 +34,17 @@ _CPU_DEFAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among its peers: rank 0 <= rank < size, local_rank on its host, and the launcher's name."""
+    """This process among its peers: rank 0 <= rank < size, local_rank on its host, and the launcher's name.
+
+    uneven_by: 0 where all ranks' slices of the global batch must be equal; else they may differ, by so many samples.
+    """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
     launcher: str = "none"
+    uneven_by: int = 0
 
     @property
     def is_root(self) -> bool:
@@ -49,8 +54,11 @@ class Ranks:
         """The (first, past the last) place of this rank's samples in the global batch.
 
         Raises:
-            UserError: size does not divide global_batch_size.
+            UserError: size does not divide global_batch_size and slices must be equal, or a rank would get nothing.
         """
+        if self.uneven_by:
+            bounds = self._bounds(global_batch_size)
+            return bounds[self.rank], bounds[self.rank + 1]
         if global_batch_size % self.size:
             below = global_batch_size // self.size * self.size
             possible = f"{below} or {below + self.size}" if below else f"{self.size}"
@@ -60,6 +68,26 @@ class Ranks:
             )
         local = global_batch_size // self.size
         return self.rank * local, (self.rank + 1) * local
+
+    def weights(self, global_batch_size: int) -> list[float]:
+        """What each rank's mean over its slice is multiplied with, so that the mean over ranks is that over all samples.
+
+        1.0 for each where the slices are equal.
+        """
+        if not self.uneven_by:
+            return [1.0] * self.size
+        bounds = self._bounds(global_batch_size)
+        return [(last - first) * self.size / global_batch_size for first, last in itertools.pairwise(bounds)]
+
+    def _bounds(self, global_batch_size: int) -> tuple[int, ...]:
+        """Where the slices begin, in the order of the ranks, and where the last one ends."""
+        units, rest = divmod(global_batch_size, self.uneven_by)
+        if units < self.size or rest:
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: cannot be cut into micro-batches for {self.size} ranks; "
+                f"take a multiple of {self.uneven_by} (--accumulate), at least {self.size * self.uneven_by}"
+            )
+        return tuple(rank * units // self.size * self.uneven_by for rank in range(self.size + 1))
 
     def reduced_gradients(
         self, tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]
@@ -195,12 +223,13 @@ def is_elastic() -> bool:
     return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
-def join_elastic(*, again: bool) -> Ranks:
+def join_elastic(*, again: bool, uneven_by: int) -> Ranks:
     """Join the ranks of an elastic run, and claim this rank's devices; nothing is said to the others yet.
 
     Args:
         again: whether this process has been a rank before. It waits then until the launcher knows who remains, and
             those that are new have started.
+        uneven_by: of the ranks.
 
     Raises:
         RunError: this process is no longer one of them.
@@ -218,7 +247,7 @@ def join_elastic(*, again: bool) -> Ranks:
     os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
     if not again:
         _claim_devices(ranks)
-    return ranks
+    return dataclasses.replace(ranks, uneven_by=uneven_by)
 
 
 def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:

@@ -39,7 +39,7 @@ def train(command: Command) -> bool:
             f"--expect-size {command.expect_size}: the ranks of an elastic run come and go; leave the flag out, and "
             "give --min-np to launch/elastic.sh"
         )
-    with Membership() as membership:
+    with Membership(command.config.accumulate) as membership:
         commits = Commits(command.elastic.commit_every, membership.hosts_changed)
         ranks = membership.join()
         stop_file = run.folder_of(command.config) / "stop"

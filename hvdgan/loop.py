@@ -161,6 +161,7 @@ class _Loop:
         self.found = found
         self.stopping = stopping
         self.commits = commits
+        self.weights = run.ranks.weights(run.config.global_batch_size)
         progress, config = found.progress, run.config
         self.bad_files: dict[str, str] = dict(progress.get("bad_files", {}))
         self.bad_steps: int = progress.get("bad_steps", 0)
@@ -210,7 +211,7 @@ class _Loop:
                 self._step(run.steps[index], batches, step, at.stage_step)
                 self.record.advance(at.stage.name)
                 step += 1
-                if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks):
+                if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks, self.weights):
                     self._end_early(at)
                 stop = self.stopping.is_time() and step < run.last_step
                 self._between(batches, step, stop)
@@ -349,7 +350,8 @@ class _Loop:
 
     def _progress(self) -> dict[str, Any]:
         """What a resumed loop needs beside the tensors; every rank calls it."""
-        mine = {"window": self.window.state(), "watch": self.watch and self.watch.state()}
+        weight = self.weights[self.run.ranks.rank]
+        mine = {"window": self.window.state(), "watch": self.watch and self.watch.state(), "weight": weight}
         everyones = self.run.ranks.gather(mine, "progress")
         return {
             "ended": self.run.schedule.ended,
@@ -365,10 +367,11 @@ class _Loop:
             return {}
         if len(everyones) == self.run.ranks.size:
             return everyones[self.run.ranks.rank]
+        weights = [each.get("weight", 1.0) for each in everyones]
         watch = everyones[0]["watch"]
         if watch:
-            watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones])}
-        return {"window": merge_states([each["window"] for each in everyones]), "watch": watch}
+            watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones], weights)}
+        return {"window": merge_states([each["window"] for each in everyones], weights), "watch": watch}
 
     def _is_time(self, done: int, every: int) -> bool:
         return done == self.run.last_step or (every > 0 and done % every == 0)
@@ -383,7 +386,8 @@ class _Loop:
             raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")
         if not own:
             return  # every step since the last record was skipped
-        values = {name: sum(each[name] for each in everyones) / run.ranks.size for name in own}
+        weighted = list(zip(self.weights, everyones, strict=True))
+        values = {name: sum(weight * each[name] for weight, each in weighted) / run.ranks.size for name in own}
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
             raise RunError(f"step {done}, stage {run.schedule.at(done - 1).stage.name}: {bad[0]} is not finite")
         images_per_sec = run.config.global_batch_size / values["step_seconds"]
@@ -417,6 +421,7 @@ class _Loop:
             global_batch_size=config.global_batch_size,
             rank=ranks.rank,
             size=ranks.size,
+            places=ranks.slice_of(config.global_batch_size),
             start_step=self.found.step,
             position=self.found.position,
             threads=config.pipeline.threads or cores_of_rank(ranks),

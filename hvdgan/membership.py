@@ -14,10 +14,14 @@ class Membership:
     It does what horovod.common.elastic.run_fn does around a function, but for three things: what counts as a lost
     peer is for the caller to say, the state is always brought from a rank that has it, and a notice that arrives while
     the ranks find each other is not forgotten.
+
+    Args:
+        uneven_by: samples by which the ranks' slices may differ: any number of ranks must do for any global batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, uneven_by: int) -> None:
         self.ranks = Ranks()
+        self._uneven_by = uneven_by
         self._joined = False
         self._noticed = False
 
@@ -35,7 +39,7 @@ class Membership:
             RunError: this process is no longer one of them.
         """
         self._noticed = False
-        self.ranks = join_elastic(again=self._joined)
+        self.ranks = join_elastic(again=self._joined, uneven_by=self._uneven_by)
         if not self._joined:
             notification_manager.init()
             notification_manager.register_listener(self)

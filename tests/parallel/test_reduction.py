@@ -18,7 +18,7 @@ from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 def whole_batch_gradients(run):
     """The judge's gradients by a plain tape over the whole global batch, on each rank alone; no code of the step."""
     images = tf.cast(run.source.fetch_batch(np.arange(16)), tf.float32) / 127.5 - 1
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 1, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
     fake = run.state.networks["generator"](run.recipe.draw(random.scoped("draw"))["latents"])
     network = run.state.networks["discriminator"]
     with tf.GradientTape() as tape:
@@ -196,7 +196,7 @@ def test_a_plateau_is_decided_from_the_mean_of_the_ranks(ranks):
     ends = []
     for step in range(1, 9):
         watch.add({"fool/loss": step * (1.0 if ranks.rank else -1.0)})
-        ends.append(watch.is_over(step, ranks))
+        ends.append(watch.is_over(step, ranks, [1.0] * ranks.size))
     assert ends.index(True) == 5
 
 
