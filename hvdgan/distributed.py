@@ -70,7 +70,7 @@ class Ranks:
         return self.rank * local, (self.rank + 1) * local
 
     def weights(self, global_batch_size: int) -> list[float]:
-        """What each rank's mean over its slice is multiplied with, so that the mean over ranks is that over all samples.
+        """What a rank's mean over its slice is multiplied with, so that the mean over ranks is that over all samples.
 
         1.0 for each where the slices are equal.
         """

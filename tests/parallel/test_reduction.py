@@ -75,6 +75,18 @@ def test_two_ranks_compute_what_one_computes(ranks):
         assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
 
 
+@pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2), (3, 1, 1)])
+def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first):
+    """As an elastic run has them; a plain mean over the ranks would weigh the smaller slice's samples too much."""
+    options, uneven = TinyOptions(steps=20), dataclasses.replace(ranks, uneven_by=accumulate)
+    assert uneven.slice_of(batch_size) == ((0, first) if ranks.rank == 0 else (first, batch_size))
+    run = tiny_run(options=options, ranks=uneven, global_batch_size=batch_size, accumulate=accumulate)
+    together = _weights(_train(run))
+    single = _weights(_train(tiny_run(options=options, ranks=Ranks(), global_batch_size=batch_size)))
+    for name, value in single.items():
+        assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
+
+
 @pytest.mark.parametrize(
     ("stage", "owned", "other"), [(0, "generator", "discriminator"), (1, "discriminator", "generator")]
 )
@@ -184,9 +196,12 @@ def test_whether_an_update_is_applied_is_decided_alike_from_the_mean_of_the_rank
             loss, _ = super().judge(nets, batch)
             return loss, {"rank": float(ranks.rank)}
 
-    for bound, applied in ((0.4, 1.0), (0.6, 0.0)):  # the mean is 0.5
+    uneven = dataclasses.replace(ranks, uneven_by=1)  # the mean over the samples of 3 is 2/3
+    for bound, applied, peers, batch_size in (
+        (0.4, 1.0, ranks, 16), (0.6, 0.0, ranks, 16), (0.6, 1.0, uneven, 3), (0.7, 0.0, uneven, 3)
+    ):  # fmt: skip
         Waiting.bound = bound
-        run = tiny_run(Waiting, ranks=ranks)
+        run = tiny_run(Waiting, ranks=peers, global_batch_size=batch_size)
         assert float(stage_step(run)(0, 0, data_of(run))[0]["judge/applied"]) == applied
 
 
@@ -206,8 +221,9 @@ def test_two_ranks_evaluate_what_one_does(ranks):
             made = nets.generator(batch.latents)
             return {"error": tf.reduce_mean(tf.abs(made - batch.images), axis=(1, 2, 3)), "label": batch.labels}
 
-    values = []
-    for peers in (ranks, Ranks()):
-        run = tiny_run(Measured, ranks=peers)
-        values.append(Evaluator(run.recipe, run.state, run.held_out, peers, run.config)())
-    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    for batch_size, peers in ((16, ranks), (15, dataclasses.replace(ranks, uneven_by=1))):
+        values = []
+        for each in (peers, Ranks()):
+            run = tiny_run(Measured, ranks=each, global_batch_size=batch_size)
+            values.append(Evaluator(run.recipe, run.state, run.held_out, each, run.config)())
+        assert values[0] == pytest.approx(values[1], rel=1e-6)
