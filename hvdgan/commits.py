@@ -1,12 +1,12 @@
-"""What an elastic run goes back to when a rank is lost: everything as it was some steps ago, in each rank's memory."""
+"""What an elastic run goes back to when a rank is lost: a checkpoint in each rank's memory."""
 
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from hvdgan.checkpoint import Snapshot, restore_values, statistics_of
 from hvdgan.resume import Found
 from hvdgan.run import Run
 
@@ -15,24 +15,10 @@ class HostsChanged(Exception):
     """The ranks are to be other ones from here on; nothing is lost."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Commit:
-    """A moment of training in host memory, whole on every rank: whoever remains has the numbers of those that do not.
-
-    step: steps done so far.
-    values: copies of all variables by name.
-    statistics: (size, n) float32, those of each rank.
-    facts: the rest, as JSON, so that nothing in it can change later.
-    """
-
-    step: int
-    values: dict[str, np.ndarray]
-    statistics: np.ndarray
-    facts: str
-
-
 class Commits:
     """Keeps the last commit of this rank, from one set of ranks to the next.
+
+    It is whole on every rank, the others' statistics included: whoever remains has the numbers of those that do not.
 
     Args:
         every: steps between two commits.
@@ -41,25 +27,13 @@ class Commits:
 
     def __init__(self, every: int, hosts_changed: Callable[[], bool]) -> None:
         self.every = every
-        self.last: Commit | None = None
+        self.last: Snapshot | None = None
         self._hosts_changed = hosts_changed
 
-    def take(
-        self, run: Run, step: int, position: int, run_id: str, statistics: np.ndarray, progress: dict[str, Any]
-    ) -> None:
-        """Copy everything to memory; every rank calls it.
-
-        Args:
-            run: its variables are copied.
-            step: steps done so far.
-            position: samples seen so far.
-            run_id: of the run that the folder belongs to.
-            statistics: (size, n) float32, those of each rank.
-            progress: what the loop needs to go on, expressible in JSON.
-        """
-        values = {name: np.array(variable.numpy()) for name, variable in run.state.tensors().items()}
-        facts = {"position": position, "run_id": run_id, "progress": progress}
-        self.last = Commit(step, values, statistics, json.dumps(facts))
+    def take(self, snapshot: Snapshot) -> None:
+        """Keep what every rank has copied after the same step."""
+        # As JSON, so that nothing in it can change later.
+        self.last = dataclasses.replace(snapshot, facts=json.loads(json.dumps(snapshot.facts)))
 
     def leave_if_hosts_changed(self) -> None:
         """End the loop here where others are to take part; every rank calls it after a commit.
@@ -84,19 +58,19 @@ class Commits:
         root = steps.index(max(steps))
         if steps[root] < 0:
             return None
-        is_source = ranks.rank == root and last is not None
-        mine = {"facts": last.facts, "shape": last.statistics.shape} if is_source and last else None
+        mine, statistics = None, np.zeros((1, 0), np.float32)
+        if ranks.rank == root and last is not None:
+            restore_values(run.state.tensors(), last)
+            statistics = statistics_of(last)
+            mine = {"facts": last.facts, "shape": statistics.shape}
         said = ranks.gather(mine, "last commit")[root]
-        if is_source and last:
-            for name, variable in run.state.tensors().items():
-                variable.assign(last.values[name])
         ranks.broadcast(list(run.state.tensors().values()), root)
-        everyones = last.statistics if is_source and last else np.zeros(said["shape"], np.float32)
+        everyones = statistics if mine else np.zeros(said["shape"], np.float32)
         everyones = ranks.broadcast_array(everyones, root)
-        if everyones.size:
-            same = len(everyones) == ranks.size
-            # With other ranks than before all go on with the means.
-            run.state.write_statistics(everyones[ranks.rank] if same else everyones.mean(axis=0, dtype=np.float64))
-        facts = json.loads(said["facts"])
+        if len(everyones) == ranks.size > 1:
+            # With as many ranks as before each goes on with those of one; else all go on with the means.
+            run.state.write_statistics(everyones[ranks.rank])
+        facts = said["facts"]
         run.schedule.ended.update({int(index): done for index, done in facts["progress"].get("ended", {}).items()})
-        return Found(steps[root], facts["position"], facts["run_id"], everyones, facts["progress"])
+        position, run_id = facts["data"]["position"], facts["run_id"]
+        return Found(steps[root], position, run_id, everyones, facts["progress"], recovered=True)

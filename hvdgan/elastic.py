@@ -1,12 +1,13 @@
 """A run whose ranks come and go: from the last commit on, with those that are there, as often as that changes."""
 
+import contextlib
 import gc
 import sys
 import time
 
 import tensorflow as tf
 
-from hvdgan import heartbeat, loop, run
+from hvdgan import checkpoint, heartbeat, loop, run
 from hvdgan.cli import Command
 from hvdgan.commits import Commits, HostsChanged
 from hvdgan.distributed import check_devices, collective_failure
@@ -52,30 +53,45 @@ def train(command: Command) -> bool:
                     raise RunError(f"ranks were lost {tries[step]} times without a step in between: giving up")
                 gc.collect()  # the networks before, which the new ones need the memory of
                 stopping.regroup(membership.join())
-        ranks.shutdown()
+        membership.ranks.shutdown()
         return reached
 
 
 def _train(command: Command, membership: Membership, commits: Commits, stopping: Stopping) -> bool | None:
     """Train with these ranks to the end; None where they are to be others."""
     ranks = membership.ranks
-    log = run.folder_of(command.config) / "log.txt"
+    run_dir = run.folder_of(command.config)
     # As long as this rank leaves without an error the others do not take it for one that failed.
-    with heartbeat.start(ranks.rank, ranks.gather, command.config.peer_timeout, log, elastic=True) as heart:
+    with heartbeat.start(
+        ranks.rank, ranks.gather, command.config.peer_timeout, run_dir / "log.txt", elastic=True
+    ) as heart:
         try:
             check_devices(ranks)
             built = run.build(command.config, command.recipe, command.options, ranks)
             found = _restore(built, commits) or loop.restore(built, command.resume)
             return loop.go_on(built, found, heart, stopping, commits)
         except HostsChanged:
-            return None
+            pass
         except (tf.errors.OpError, RunError) as error:
             known = collective_failure(error, heart.opinion) if isinstance(error, tf.errors.OpError) else error
             if not isinstance(known, LostPeer) or heart.has_failed():
                 raise
             if ranks.is_root and known is not error:  # the loop has said its own
-                print(f"hvdgan: {known}; going on without", file=sys.stderr, flush=True)
-            return None
+                print(f"hvdgan: {known}", file=sys.stderr, flush=True)
+    _write_down(run.checkpoints_of(command.config), commits)
+    return None
+
+
+def _write_down(folder: Path, commits: Commits) -> None:
+    """Bring the last commit to the disk, since the ranks may not find each other again; one rank does it."""
+    last = commits.last
+    if last is None or not last.step:
+        return
+    with contextlib.suppress(UserError):  # another rank has the lock, and writes
+        with lock(folder.parent):
+            newest = checkpoint.newest(folder)
+            if newest is None or int(newest.name[5:]) < last.step:
+                checkpoint.write(folder, last)
 
 
 def _restore(built: run.Run, commits: Commits) -> Found | None:
@@ -83,7 +99,6 @@ def _restore(built: run.Run, commits: Commits) -> Found | None:
     found = commits.restore(built)
     if found is None:
         return None
-    found.recovered = True
 
     def work() -> None:
         deadline = time.monotonic() + _LOCK_SECONDS
