@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hvdgan.checkpoint import Snapshot, restore_values, statistics_of
+from hvdgan.checkpoint import Snapshot, put_back
 from hvdgan.resume import Found
 from hvdgan.run import Run
 
@@ -60,8 +60,7 @@ class Commits:
             return None
         mine, statistics = None, np.zeros((1, 0), np.float32)
         if ranks.rank == root and last is not None:
-            restore_values(run.state.tensors(), last)
-            statistics = statistics_of(last)
+            statistics = put_back(run.state.tensors(), last)
             mine = {"facts": last.facts, "shape": statistics.shape}
         said = ranks.gather(mine, "last commit")[root]
         ranks.broadcast(list(run.state.tensors().values()), root)
@@ -71,6 +70,6 @@ class Commits:
             # With as many ranks as before each goes on with those of one; else all go on with the means.
             run.state.write_statistics(everyones[ranks.rank])
         facts = said["facts"]
-        run.schedule.ended.update({int(index): done for index, done in facts["progress"].get("ended", {}).items()})
+        run.schedule.restore(facts["progress"])
         position, run_id = facts["data"]["position"], facts["run_id"]
         return Found(steps[root], position, run_id, everyones, facts["progress"], recovered=True)

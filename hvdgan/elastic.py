@@ -1,9 +1,9 @@
 """A run whose ranks come and go: from the last commit on, with those that are there, as often as that changes."""
 
-import contextlib
 import gc
 import sys
 import time
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -87,11 +87,15 @@ def _write_down(folder: Path, commits: Commits) -> None:
     last = commits.last
     if last is None or not last.step:
         return
-    with contextlib.suppress(UserError):  # another rank has the lock, and writes
+    try:
         with lock(folder.parent):
             newest = checkpoint.newest(folder)
             if newest is None or int(newest.name[5:]) < last.step:
                 checkpoint.write(folder, last)
+    except UserError:
+        pass  # another rank has the lock, and writes
+    except (RunError, OSError) as error:
+        print(f"hvdgan: warning: {error}; training goes on", file=sys.stderr, flush=True)
 
 
 def _restore(built: run.Run, commits: Commits) -> Found | None:
