@@ -3,15 +3,13 @@
 import dataclasses
 import hashlib
 import math
-import os
 import time
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import __version__, checkpoint
+from hvdgan import checkpoint, startup
 from hvdgan.commits import Commits
 from hvdgan.config import Resume
 from hvdgan.data import Batches, refuse_if_too_many
@@ -127,12 +125,8 @@ def _announce(run: Run, record: Record, found: Found) -> None:
     if found.recovered:
         record.say(f"{run.ranks.size} rank(s) go on at step {start_step} of {run.last_step}, from the last commit")
         return
-    hosts = run.ranks.gather(os.uname().nodename, "hosts")
-    device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    record.say(
-        f"hvdgan {__version__}: {run.ranks.size} rank(s) on {len(set(hosts))} host(s), launcher {run.ranks.launcher}, "
-        f"{device}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
-    )
+    for line in startup.lines(run.ranks):
+        record.say(line)
     record.say(describe(run))
     record.say(f"run folder {run.run_dir}")
     for remark in found.remarks:
