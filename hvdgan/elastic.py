@@ -40,6 +40,8 @@ def train(command: Command) -> bool:
             f"--expect-size {command.expect_size}: the ranks of an elastic run come and go; leave the flag out, and "
             "give --min-np to launch/elastic.sh"
         )
+    if not command.config.peer_timeout:
+        raise UserError("--peer-timeout 0: an elastic run would take a rank with an error of its own for a lost one")
     with Membership(command.config.accumulate) as membership:
         commits = Commits(command.elastic.commit_every, membership.hosts_changed)
         ranks = membership.join()

@@ -14,7 +14,7 @@ from hvdgan.commits import Commits
 from hvdgan.config import Resume
 from hvdgan.data import Batches, refuse_if_too_many
 from hvdgan.distributed import collective_failure, cores_of_rank
-from hvdgan.errors import LostPeer, RunError
+from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
 from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
@@ -80,7 +80,7 @@ def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping, commits
         return found.step >= run.last_step or _Loop(run, record, found, stopping, commits).steps()
     except (RunError, OSError, tf.errors.OpError) as error:
         failure = _as_run_error(run, error, heart)
-        record.say(f"{'interrupted' if commits and isinstance(failure, LostPeer) else 'stopped'}: {failure}")
+        record.say(f"stopped: {failure}")
         if failure is error:
             raise
         raise failure from error

@@ -16,9 +16,8 @@ _ALONE_SECONDS = 0.2
 class Failing(Tiny):
     """Tiny, whose metrics tell the samples of a step; a step takes longer on a rank that is alone.
 
-    HVDGAN_FAULTS names a folder with a file for each fault, which is removed when it strikes: FIRST_STEP-HOST-WHAT.
-    HOST is what horovodrun calls it; WHAT is kill, freeze, bug, or full, a disk that takes no more. It waits until
-    there are two ranks.
+    HVDGAN_FAULTS names a folder with a file for each fault, which is removed when it strikes: FIRST_STEP-RANK-WHAT,
+    where WHAT is kill, freeze, bug, or full, a disk that takes no more. It waits until there are two ranks.
     """
 
     def judge(self, nets, batch):
@@ -36,8 +35,8 @@ def _strike(step: np.int64) -> np.float32:
         time.sleep(_ALONE_SECONDS)
         return np.float32(0)
     for name in sorted(os.listdir(folder)):
-        first, host, what = name.split("-")
-        if host == os.environ["HOROVOD_HOSTNAME"] and step >= int(first):
+        first, rank, what = name.split("-")
+        if rank == os.environ["HOROVOD_RANK"] and step >= int(first):
             os.unlink(os.path.join(folder, name))
             print(f"{what} at {step}", flush=True)
             _fail(what)

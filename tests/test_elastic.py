@@ -1,4 +1,4 @@
-"""Ranks that come and go, on two names of this machine: nothing but the time it takes tells such a run from a plain one."""
+"""Ranks that come and go, on two names of this machine: what is trained is what a plain run trains."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from launching import ROOT, environment
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
-SECONDS = 270
+SECONDS = 200
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int, str]:
@@ -70,7 +70,7 @@ def assert_alike(run_dir: Path, other: Path, steps: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp_path):
-    faults = ("40-127.0.0.1-kill", "120-localhost-freeze")
+    faults = ("40-1-kill", "120-0-freeze")
     code, said = elastic(tmp_path, "--steps", "400", faults=faults)
     assert code == 0, said
     assert not list((tmp_path / "faults").iterdir()), said
@@ -92,8 +92,8 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
-        ("20-127.0.0.1-bug", "ValueError: a bug of the recipe"),
-        ("20-localhost-full", "hvdgan: run cannot be written: [Errno 27] File too large"),
+        ("20-1-bug", "ValueError: a bug of the recipe"),
+        ("20-0-full", "hvdgan: run cannot be written: "),
     ],
 )
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path, fault, complaint):
