@@ -12,8 +12,9 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
+from hvdgan.cli import parse
 from hvdgan.train import main
-from launching import ROOT, environment
+from launching import ROOT, environment, run
 
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
@@ -93,11 +94,57 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
     ("fault", "complaint"),
     [
         ("20-1-bug", "ValueError: a bug of the recipe"),
-        ("20-0-full", "hvdgan: run cannot be written: "),
+        ("20-0-full", "hvdgan: rank 0: checkpoint run/checkpoints/step-00000150 cannot be written"),
     ],
 )
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path, fault, complaint):
-    code, said = elastic(tmp_path, "--steps", "1000000", faults=[fault])
+    code, said = elastic(tmp_path, "--steps", "150", faults=[fault])
     assert code == 1, said
-    assert complaint in said and "go on at step" not in said, said
-    assert "stopped: " in (tmp_path / "run" / "log.txt").read_text()
+    assert complaint in said and "stopped: " in said and "go on at step" not in said, said
+
+
+def elastic_sh(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return run(["bash", ROOT / "launch" / "elastic.sh", *words], folder, seconds=60, VIRTUAL_ENV=sys.prefix, **env)
+
+
+def test_the_commands_of_the_documentation_are_what_the_script_takes(tmp_path):
+    (tmp_path / "hosts.txt").write_text("node1 slots=4\nnode2:4\n")
+    commands = re.findall(r"^launch/elastic\.sh (.*)$", (ROOT / "docs" / "elastic.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        done = elastic_sh(tmp_path, "--print", *command.split())
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("horovodrun -np ") and "--host-discovery-script" in done.stdout
+        assert parse(command[command.index("--recipe") :].split())
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("", "which hosts?"),
+        ("--hostfile nowhere", "--hostfile nowhere: cannot be read"),
+        ("-H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 processes to start with (-np)"),
+        ("-H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 processes to start with (-np)"),
+        ("-H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
+        ("-H a:1,b:1 --cooldown 9,3", "--cooldown 9,3: expected LOW,HIGH in seconds"),
+        ("-H a:4", "one host alone does not tell which network"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, words, complaint):
+    done = elastic_sh(tmp_path, *words.split())
+    assert done.returncode == 2 and done.stdout == "", done.stdout
+    assert len(done.stderr.splitlines()) == 1 and complaint in done.stderr
+
+
+def test_the_host_file_is_what_horovodrun_is_told(tmp_path):
+    (tmp_path / "hosts").write_text("# mine\n\nnode1 slots=4\nnode2:2\nnode3\n")
+    done = run(["bash", ROOT / "launch" / "discover_hosts.sh", "--hostfile", "hosts", "--slots", "3"], tmp_path)
+    assert done.returncode == 0 and done.stdout.split() == ["node1:4", "node2:2", "node3:3"]
+
+
+@pytest.mark.parametrize("flags", [["--expect-size", "2"], ["--peer-timeout", "0"]])
+def test_flags_that_have_no_meaning_in_an_elastic_run_are_refused(tmp_path, monkeypatch, capsys, flags):
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    assert main(["--recipe", "tiny:Tiny", "--run-dir", str(tmp_path / "run"), *flags]) == 2
+    assert " ".join(flags) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
