@@ -9,7 +9,7 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete", "export", "inspect", "doctor"},
+    {"train", "sample", "complete", "export", "inspect", "doctor", "slurm"},
     {"probe"},
     {"allreduce", "checks"},
     {"elastic"},
@@ -23,7 +23,7 @@ LAYERS = [
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers", "fused", "gradients", "plain", "saved", "app"},
     {"membership"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
     {"spectral", "peers", "devices"},
     {"config", "launchers", "hosts", "verdicts"},
