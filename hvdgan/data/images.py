@@ -4,7 +4,8 @@ import contextlib
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -50,7 +51,7 @@ def check_header(path: str, name: str) -> int:
     return status.st_size
 
 
-def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarray:
+def read_image(path: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
     """Decode a file and convert it as `to_pixels` does; of an animation, the first frame.
 
     Args:
@@ -73,7 +74,18 @@ def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarr
         return to_pixels(_upright(image), image_size, channels)
 
 
-def read_halves(path: str, name: str, image_size: int, channels: int) -> np.ndarray:
+def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
+    """Width and height of a file's image in pixels, before it is turned, from its header.
+
+    Raises:
+        BadImage: it is no image of an accepted format, or too large.
+    """
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        _check_pixels(image, name)
+        return image.size
+
+
+def read_halves(path: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
     """Decode a file that holds an input and its image side by side, and convert each half as `to_pixels` does.
 
     Args:
@@ -98,7 +110,7 @@ def read_halves(path: str, name: str, image_size: int, channels: int) -> np.ndar
         return np.concatenate([to_pixels(half, image_size, channels) for half in halves], axis=-1)
 
 
-def read_partners(paths: list[str], names: list[str], image_size: int, channels: int) -> np.ndarray:
+def read_partners(paths: Sequence[str | BinaryIO], names: list[str], image_size: int, channels: int) -> np.ndarray:
     """Decode the files of an input and of its image, and convert each as `to_pixels` does.
 
     Args:

@@ -10,7 +10,9 @@ from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.folder import FolderSource
 from hvdgan.data.images import to_pixels
+from hvdgan.data.manifest import is_prepared
 from hvdgan.data.pairs import ArrayPairs, OutlinePairs
+from hvdgan.data.shards import ShardSource
 from hvdgan.errors import UserError
 
 
@@ -36,6 +38,8 @@ def open_source(config: Config, *, paired: bool = False) -> Source:
         return OutlinePairs(made) if paired else made
     path = Path(config.data)
     try:
+        if config.data and path.is_dir() and is_prepared(path):
+            return ShardSource(config.data, image_size=config.image_size, channels=config.channels, paired=paired)
         if config.data and path.is_dir():
             return FolderSource(
                 config.data,
