@@ -130,12 +130,19 @@ def to_json(values: Any) -> bytes:
     return (json.dumps(values, indent=1) + "\n").encode("ascii")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name in `.work`, bring it to the disk, and rename it."""
+def write_whole(path: Path, content: bytes, *, lasting: bool = True) -> None:
+    """Write a file under another name in `.work`, bring it to the disk, and rename it.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        lasting: whether it must outlast a power failure, for which the disk takes as long as for many images.
+    """
     partial = path.parent / WORK / f"{path.name}.partial" if path.parent.name != WORK else path.with_suffix(".partial")
     with partial.open("wb") as file:
         file.write(content)
-        _flush(file)
+        if lasting:
+            _flush(file)
     os.replace(partial, path)
 
 
@@ -201,7 +208,7 @@ def _pack(work: Path, name: str, part: Part, packing: Packing, tick: Callable[[]
         _flush(file)
     half["sha256"] = digest.hexdigest()
     os.replace(partial, work / f"{name}{_RECORDS}")
-    write_whole(work / f"{name}.json", to_json(half))
+    write_whole(work / f"{name}.json", to_json(half), lasting=False)  # cut short, it counts as missing
 
 
 def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> bytes:
