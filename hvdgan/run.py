@@ -81,7 +81,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
-    everything = open_source(config, paired=recipe_class.paired)
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks)
     source, held_out = _split(everything, config, recipe_class)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before

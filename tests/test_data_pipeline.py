@@ -211,7 +211,7 @@ def test_batches_before_a_failure_arrive():
 
     class Noted(Numbered):
         def fetch(self, index):
-            if index == order[4 * G + 1]:
+            if index == order[5 * G]:
                 past_the_failure.set()
             return super().fetch(index)
 

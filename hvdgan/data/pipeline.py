@@ -15,6 +15,8 @@ from hvdgan.errors import RunError, UserError
 
 _FAILED = -1
 """stands for an image's index where reading it raised an exception"""
+_TOGETHER = 8
+"""images at most that one thread reads at a time: a call from TensorFlow into Python costs as much as a small image"""
 
 
 class Batches:
@@ -35,6 +37,7 @@ class Batches:
         threads: that read and decode; 0: one per core this process may use.
         prefetch: batches prepared ahead, >= 1.
         max_bad_fraction: the part of the data that may be broken, in [0, 1].
+        device: that batches are copied to ahead of their step, such as "gpu:0"; None: they stay in the host's memory.
 
     Raises:
         UserError: size does not divide global_batch_size.
@@ -53,6 +56,7 @@ class Batches:
         threads: int,
         prefetch: int,
         max_bad_fraction: float,
+        device: str | None = None,
     ) -> None:
         if global_batch_size % size:
             raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
@@ -73,8 +77,11 @@ class Batches:
         with tf.device("cpu:0"):
             steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
             batches = _load(self._loader, steps.map(slice_of), local_batch_size, threads or _own_cores())
+            batches = batches.prefetch(prefetch)
+            if device:
+                batches = batches.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
             # A list, so that close can drop the iterator, the only thing that keeps the threads, without touching self.
-            self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches.prefetch(prefetch))]
+            self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches)]
         # Also runs at exit, since Python kills a thread that comes back to it later, inside TensorFlow's code.
         self._finalizer = weakref.finalize(self, _end, self._loader, self._iterators)
 
@@ -195,16 +202,26 @@ def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, thre
         shapes = {"images": (count, *source.shape)}
         return {name: tf.ensure_shape(loaded[name], shapes.get(name, (count,))) for name in types}
 
-    # Files are decoded one by one in parallel; whatever has a batch at hand hands out a batch.
-    together = local_batch_size if source.batched else 1
+    @tf.autograph.experimental.do_not_convert
+    def join(groups: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {name: tf.reshape(values, (local_batch_size, *values.shape[2:])) for name, values in groups.items()}
+
+    # Files are decoded in parallel, a few by each call; whatever has a batch at hand hands out a batch.
+    together = local_batch_size if source.batched else _group(local_batch_size)
     dataset = indices.unbatch().batch(together, drop_remainder=True)
     dataset = dataset.map(load, num_parallel_calls=threads, deterministic=True)
-    dataset = dataset.unbatch().batch(local_batch_size, drop_remainder=True)
+    if together < local_batch_size:
+        dataset = dataset.batch(local_batch_size // together, drop_remainder=True).map(join)
     options = tf.data.Options()
     options.autotune.enabled = False
     # Waiting for files must not occupy the threads that TensorFlow computes with.
     options.threading.private_threadpool_size = threads
     return dataset.with_options(options)
+
+
+def _group(local_batch_size: int) -> int:
+    """The most images that one call reads, a divisor of the batch."""
+    return max(group for group in range(1, _TOGETHER + 1) if local_batch_size % group == 0)
 
 
 def _end(loader: _Loader, iterators: list[Any]) -> None:

@@ -11,10 +11,11 @@ from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.folder import FolderSource
 from hvdgan.data.images import to_pixels
 from hvdgan.data.pairs import ArrayPairs, OutlinePairs
+from hvdgan.data.sharing import ALONE, Peers
 from hvdgan.errors import UserError
 
 
-def open_source(config: Config, *, paired: bool = False) -> Source:
+def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE) -> Source:
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
@@ -23,9 +24,11 @@ def open_source(config: Config, *, paired: bool = False) -> Source:
         config: data, image_size, channels and max_bad_fraction are used.
         paired: whether each image must come with an input: of a folder, see FolderSource; of an array, see ArrayPairs;
             that of a digit or synthetic image is its outline.
+        peers: the ranks that open it, each of which calls this: they share what there is to look at.
 
     Raises:
         UserError: there is nothing of that name, it holds no images, or too many are broken.
+        RunError: the ranks do not see the same files.
     """
     if config.data in ("digits", "synthetic"):
         made: Source
@@ -43,6 +46,7 @@ def open_source(config: Config, *, paired: bool = False) -> Source:
                 channels=config.channels or 3,
                 max_bad_fraction=config.max_bad_fraction,
                 paired=paired,
+                peers=peers,
             )
         if path.suffix.lower() in (".npy", ".npz") and path.exists():
             array = ArrayPairs if paired else ArraySource
