@@ -63,6 +63,8 @@ class PipelineConfig:
     """threads per rank that read and decode; 0: one per core the rank owns"""
     prefetch: Count = 2
     """batches prepared ahead of the step"""
+    cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
+    """decode each image once: keep it in each rank's memory, or on each host in a file of the run folder"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

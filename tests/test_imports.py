@@ -16,7 +16,7 @@ LAYERS = [
     {"samples", "step", "evaluation"},
     {"apply", "retention"},
     {"state"},
-    {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
+    {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
     {"recipe", "nets", "layers", "plain", "saved"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "app"}
     | {"heartbeat"},

@@ -48,6 +48,10 @@ class Source(abc.ABC):
 
     batched = False
     """whether one `fetch_batch` costs far less than as many calls of `fetch`"""
+    in_memory = False
+    """whether the images are held in memory as `fetch` returns them, so that there is nothing to cache"""
+    prepared = False
+    """whether `hvdgan.prepare` would not make reading them faster"""
 
     def __init__(
         self,
@@ -100,7 +104,8 @@ class Source(abc.ABC):
             uint8, of `shape`; of a pair, the channels of the input come first.
 
         Raises:
-            BadImage: this image cannot be read.
+            BadImage: this image is broken, and is left out.
+            RunError: the data is not what it was when it was opened.
         """
 
     @abc.abstractmethod
@@ -117,7 +122,8 @@ class Source(abc.ABC):
             uint8 (B, *shape).
 
         Raises:
-            BadImage: one of them cannot be read.
+            BadImage: one of them is broken.
+            RunError: the data is not what it was when it was opened.
         """
         return np.stack([self.fetch(int(index)) for index in indices])
 

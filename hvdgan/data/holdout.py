@@ -54,7 +54,7 @@ class Subset(Source):
             paired=source.paired,
             bad_files=source.bad_files,
         )
-        self.batched = source.batched
+        self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
         self._source = source
         self._indices = indices
 

@@ -20,6 +20,9 @@ class Peers(Protocol):
     @property
     def local_rank(self) -> int: ...
 
+    @property
+    def local_size(self) -> int: ...
+
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, expressible in JSON, in the order of the ranks."""
 
@@ -29,6 +32,7 @@ class _Alone:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
 
     def gather(self, value: Any, name: str) -> list[Any]:
         return [value]

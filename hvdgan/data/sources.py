@@ -72,7 +72,7 @@ class DigitsSource(Source):
         UserError: image_size is below 8.
     """
 
-    batched = True
+    batched = in_memory = prepared = True
 
     def __init__(self, *, image_size: int, channels: int) -> None:
         if image_size < 8:
@@ -113,7 +113,7 @@ class SyntheticSource(Source):
         channels: 1 or 3.
     """
 
-    batched = True
+    batched = in_memory = prepared = True
     _PATTERNS = 64
     _SHIFTS = 16
 
