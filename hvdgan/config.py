@@ -81,8 +81,7 @@ class Config:
     """seconds without a sign of life from a rank (dead, frozen, cut off) after which all ranks end; 0: wait for ever"""
 
     data: Annotated[str, _DATA] = "digits"
-    """digits (8x8 scans, 1,797 images, resized), synthetic, a folder of images, an .npy/.npz array (N, H, W, C),
-    'files*.tfrecord', keras:mnist, tfds:NAME"""
+    """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""
     image_size: Annotated[Count, _DATA] = 32
     """height and width in pixels; images are centre-cropped and resized to it"""
     channels: Annotated[Literal[1, 3] | None, _DATA] = None

@@ -14,7 +14,8 @@ import tensorflow as tf
 from hvdgan import __version__
 from hvdgan.bottleneck import InputCheck, verdict
 from hvdgan.config import Resume
-from hvdgan.data import Batches, refuse_if_too_many
+from hvdgan.data import refuse_if_too_many
+from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from hvdgan.config import Config
-from hvdgan.data import BadImage, Batches, Source, open_source
+from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
+from hvdgan.data.pipeline import Batches
 from hvdgan.errors import RunError, UserError
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
@@ -266,7 +267,8 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         atexit.register(report)  # before the others, so that it runs after them
 
         import numpy as np
-        from hvdgan.data import Batches, Source
+        from hvdgan.data import Source
+        from hvdgan.data.pipeline import Batches
 
         class Busy(Source):
             def __len__(self):

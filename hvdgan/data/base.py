@@ -149,7 +149,13 @@ def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
 
 
 def refuse_if_too_many(
-    error: type[RunError], *, name: str, bad_files: Sequence[tuple[str, str]], total: int, max_bad_fraction: float
+    error: type[RunError],
+    *,
+    name: str,
+    bad_files: Sequence[tuple[str, str]],
+    total: int,
+    max_bad_fraction: float,
+    flag: str = "--data ",
 ) -> None:
     """Stop when more of the data is broken than was allowed.
 
@@ -159,6 +165,7 @@ def refuse_if_too_many(
         bad_files: name and reason of the distinct broken ones so far.
         total: the number of all files, broken ones included; > 0.
         max_bad_fraction: what `--max-bad-fraction` says, in [0, 1].
+        flag: what the name is of.
 
     Raises:
         error: it names the data, both counts, the first few broken files and the flag.
@@ -169,6 +176,6 @@ def refuse_if_too_many(
     if len(bad_files) > _NAMED_IN_ERRORS:
         first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
     raise error(
-        f"--data {name}: {len(bad_files)} of {total} images cannot be read: {', '.join(first)}; "
+        f"{flag}{name}: {len(bad_files)} of {total} images cannot be read: {', '.join(first)}; "
         f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
     )

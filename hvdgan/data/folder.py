@@ -58,10 +58,10 @@ class FolderSource(Source):
         paired: bool = False,
         peers: Peers = ALONE,
     ) -> None:
-        files, bad_files = _find(name)
+        files, bad_files = find_images(name)
         found: list[tuple[str, ...]] = [(file,) for file in files]
-        if paired and _in_two_folders(name, files):
-            found, alone = _match(files)
+        if paired and in_two_folders(name, files):
+            found, alone = match_partners(files)
             bad_files += alone
         total = len(found) + len(bad_files)
         if not total:
@@ -82,7 +82,7 @@ class FolderSource(Source):
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
         parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
-        labels, class_names = _classes(self._images)
+        labels, class_names = classes_of(self._images)
         super().__init__(
             name=name,
             image_size=image_size,
@@ -128,7 +128,7 @@ class FolderSource(Source):
         return os.fsencode(self._images[index][-1])
 
 
-def _find(folder: str) -> tuple[list[str], list[BadFile]]:
+def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
     """The image files' paths relative to the folder, sorted, and the folders that cannot be listed."""
     files: list[str] = []
     unlisted: list[BadFile] = []
@@ -172,13 +172,13 @@ def _identity(folder: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _in_two_folders(folder: str, files: Iterable[str]) -> bool:
+def in_two_folders(folder: str, files: Iterable[str]) -> bool:
     """Whether there are subfolders A and B, and no images elsewhere."""
     both = all(os.path.isdir(os.path.join(folder, side)) for side in _SIDES)
     return both and all(file.startswith(("A/", "B/")) for file in files)
 
 
-def _match(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
+def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
     """Inputs with the images of the same path, and the files that are left over."""
     sides: dict[str, dict[str, str]] = {side: {} for side in _SIDES}
     alone = []
@@ -195,7 +195,7 @@ def _match(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
     return [(inputs[stem], images[stem]) for stem in inputs if stem in images], alone
 
 
-def _classes(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
+def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
     """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
     # Of two partners, what counts is the path within A.
     paths = [files[0].partition("/")[2] if len(files) == 2 else files[0] for files in images]

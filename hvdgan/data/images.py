@@ -79,6 +79,17 @@ def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) 
         return to_pixels(_upright(image), image_size, channels)
 
 
+def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
+    """Width and height of a file's image in pixels, before it is turned, from its header.
+
+    Raises:
+        BadImage: it is no image of an accepted format, or too large.
+    """
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        _check_pixels(image, name)
+        return image.size
+
+
 def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
     """Decode a file that holds an input and its image side by side, and convert each half as `to_pixels` does.
 

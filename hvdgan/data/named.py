@@ -87,7 +87,7 @@ def open_tfds(name: str, *, image_size: int, channels: int, paired: bool, peers:
     chosen = name.partition(":")[2]
     try:
         import tensorflow_datasets as tfds  # an extra, and seconds to load
-    except ImportError as error:
+    except Exception as error:  # it is missing, or something that it needs is of another version
         raise UserError(
             f"--data {name}: TensorFlow Datasets is missing ({error}); pip install 'hvdgan[tfds]'"
         ) from error
@@ -95,8 +95,7 @@ def open_tfds(name: str, *, image_size: int, channels: int, paired: bool, peers:
         builder = tfds.builder(chosen)
         split = builder.info.splits.get("train")
     except Exception as error:  # of many types, some of them with pages of text
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"--data {name}: TensorFlow Datasets says: {reason}") from error
+        raise UserError(f"--data {name}: TensorFlow Datasets says: {_first_line(error)}") from error
     if not split:
         raise UserError(
             f"--data {name}: no training images in {builder.data_dir}; prepare them once with "
@@ -120,6 +119,10 @@ def open_tfds(name: str, *, image_size: int, channels: int, paired: bool, peers:
     )
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def _features(name: str, features: Any, tfds: Any) -> tuple[str, str | None]:
     """The names of the image and of its class: the first of their kinds."""
     kinds = (tfds.features.Image, tfds.features.ClassLabel)
@@ -138,7 +141,7 @@ def _load(name: str, chosen: str) -> tuple[np.ndarray, np.ndarray]:
     except Exception as error:  # of many types: no network, a damaged archive, no room
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"--data {name}: Keras has not got it: {reason}; bring its files to {os.environ.get('KERAS_HOME', '~/.keras')}/"
-            "datasets from a machine with a network, or set KERAS_HOME"
+            f"--data {name}: Keras has not got it: {reason}; bring its files from a machine with a network to "
+            f"{os.environ.get('KERAS_HOME', '~/.keras')}/datasets, or set KERAS_HOME"
         ) from error
     return images, labels

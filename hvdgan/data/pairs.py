@@ -38,6 +38,7 @@ class ArrayPairs(Source):
                 "pairs are two arrays, inputs and images, of one number, height and width in an .npz, or one array "
                 "whose width is twice its height, with an input in the left half and its image in the right"
             )
+        self.array_shape = shape
         super().__init__(
             name=name,
             image_size=image_size,

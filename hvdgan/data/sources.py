@@ -12,15 +12,17 @@ from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.folder import FolderSource
 from hvdgan.data.images import to_pixels
+from hvdgan.data.manifest import is_prepared
 from hvdgan.data.named import KerasSource, open_tfds
 from hvdgan.data.pairs import ArrayPairs, OutlinePairs
+from hvdgan.data.shards import ShardSource
 from hvdgan.data.sharing import ALONE, Peers
 from hvdgan.data.tfrecords import Features, RecordSource, files_named, shape_of
 from hvdgan.errors import UserError
 
 EXPECTED = (
-    "digits, synthetic, a folder of images, an .npy/.npz array, TFRecord files (a path or a pattern in quotes such as "
-    "'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
+    "digits, synthetic, a folder of images or of packed shards, an .npy/.npz array, TFRecord files (a path, or a "
+    "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
 )
 
 
@@ -66,6 +68,8 @@ def _open_files(config: Config, paired: bool, peers: Peers) -> Source | None:
     """What lies at a path; None if nothing does, or nothing known."""
     data, size, channels = config.data, config.image_size, config.channels
     path = Path(data)
+    if data and path.is_dir() and is_prepared(path):
+        return ShardSource(data, image_size=size, channels=channels, paired=paired)
     if data and path.is_dir():
         return FolderSource(
             data,

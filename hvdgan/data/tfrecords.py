@@ -159,8 +159,8 @@ class RecordSource(Source):
         except ValueError as error:
             reason = str(error)
         raise RunError(
-            f"--data {self.name}: {printable(self._files[file])}, record {place}: {reason}; it was another when the run "
-            "began, or the file is damaged: restore it, then resume"
+            f"--data {self.name}: {printable(self._files[file])}, record {place}: {reason}; the file is damaged, or "
+            "has changed since the run began: restore it, then resume"
         )
 
     def _raw(self, content: bytes, named: str) -> np.ndarray:
