@@ -54,9 +54,9 @@ class Plan:
 
 @contextlib.contextmanager
 def begun(plan: Plan) -> Iterator[Originals | None]:
-    """Lock DST, and list SRC.
+    """Lock DST, and list SRC; when it is left, what was needed for the work alone is removed from a finished DST.
 
-    Returns:
+    Yields:
         What is to be packed; None where DST is finished.
 
     Raises:
@@ -69,22 +69,28 @@ def begun(plan: Plan) -> Iterator[Originals | None]:
         locked = lock(plan.folder / WORK, named=str(plan.folder), by="hvdgan.prepare")
     with locked:
         try:
-            originals = find_originals(plan.source, plan.folder / WORK, channels=plan.channels, pairs=plan.pairs)
-            source = {"kind": originals.kind, "images": originals.total, "fingerprint": originals.fingerprint}
-            _refuse_other_settings(plan, source)
-            source["name"] = plan.source.absolute().name
-        except UserError:
-            if new:
-                shutil.rmtree(plan.folder, ignore_errors=True)  # nothing but what was made just now
-            raise
+            yield _listed(plan, new)
+        finally:
+            if (plan.folder / MANIFEST).exists():
+                shutil.rmtree(plan.folder / WORK, ignore_errors=True)
+
+
+def _listed(plan: Plan, new: bool) -> Originals | None:
+    """What is to be packed, compared with what was begun or noted for it."""
+    try:
+        originals = find_originals(plan.source, plan.folder / WORK, channels=plan.channels, pairs=plan.pairs)
+        source = {"kind": originals.kind, "images": originals.total, "fingerprint": originals.fingerprint}
+        _refuse_other_settings(plan, source)
+    except UserError:
         if new:
-            values = {"format": FORMAT, "format_version": FORMAT_VERSION, "source": source, "settings": plan.settings()}
-            with written_or_said(plan.folder / SETTINGS):
-                write_whole(plan.folder / SETTINGS, to_json(values))
-        done = (plan.folder / MANIFEST).exists()
-        yield None if done else originals
-        if (plan.folder / MANIFEST).exists():
-            shutil.rmtree(plan.folder / WORK, ignore_errors=True)
+            shutil.rmtree(plan.folder, ignore_errors=True)  # nothing but what was made just now
+        raise
+    if new:
+        source["name"] = plan.source.absolute().name
+        values = {"format": FORMAT, "format_version": FORMAT_VERSION, "source": source, "settings": plan.settings()}
+        with written_or_said(plan.folder / SETTINGS):
+            write_whole(plan.folder / SETTINGS, to_json(values))
+    return None if (plan.folder / MANIFEST).exists() else originals
 
 
 def parts(plan: Plan, originals: Originals) -> list[tuple[str, Part]]:

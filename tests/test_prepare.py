@@ -1,0 +1,472 @@
+"""python -m hvdgan.prepare: the same bytes however it is run, killed or fed, and each mistake one line."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.packing import archives, shard
+from hvdgan.prepare import main
+from launching import HAS_MPI, environment, run
+from packed import add, bytes_of, prepare, tarred, write_images, zipped
+
+PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
+
+
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def names_in(folder):
+    return [name for path in sorted(folder.glob("images-*.json")) for name in json.loads(path.read_text())["names"]]
+
+
+def shards_of(folder):
+    """The bytes of all files but those that tell of the originals."""
+    telling = ("manifest.json", "prepare.json")
+    return {name: content for name, content in bytes_of(folder).items() if name not in telling}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("data") / "images", 30)
+
+
+@pytest.fixture(scope="module")
+def wanted(images):
+    """What one process makes of them."""
+    return bytes_of(prepare(images, images.parent / "by one"))
+
+
+# the same bytes
+
+
+WAYS = {"two processes": ["--workers", "2"], "three processes": ["--workers", "3"]}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_number_of_processes_makes_the_same_bytes(images, wanted, tmp_path, way):
+    assert bytes_of(prepare(images, tmp_path / "made", *WAYS[way])) == wanted
+
+
+@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
+@pytest.mark.parametrize("flags", [[], ["--dedup", "--workers", "2"]])
+def test_two_ranks_under_mpirun_make_the_same_bytes(images, tmp_path, flags):
+    alone = prepare(images, tmp_path / "alone", *flags)
+    command = ["mpirun", "-n", "2", "--oversubscribe", *PREPARE, images, tmp_path / "made", "--image-size", "8"]
+    done = run([*command, "--shards", "3", *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert bytes_of(tmp_path / "made") == bytes_of(alone)
+    assert done.stdout.count("30 images") == 1
+
+
+@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
+def test_a_mistake_under_mpirun_is_said_once_with_exit_code_2(tmp_path):
+    done = run(["mpirun", "-n", "2", "--oversubscribe", *PREPARE, "nowhere", "made", "--image-size", "8"], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("hvdgan: ") == 1
+    assert "nowhere: no such file or folder" in done.stderr and not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "wrapped/twice/"])
+@pytest.mark.usefixtures("wanted")
+def test_archives_make_the_shards_of_their_folder(images, tmp_path, prefix):
+    made = {
+        "zip": zipped(images, tmp_path / "some.zip", prefix),
+        "stored": zipped(images, tmp_path / "stored.zip", prefix, zipfile.ZIP_STORED),
+        "tar": tarred(images, tmp_path / "some.tar", prefix),
+        "gz": tarred(images, tmp_path / "some.tar.gz", prefix, "w:gz"),
+        "xz": tarred(images, tmp_path / "some.tar.xz", prefix, "w:xz"),
+    }
+    for kind, archive in made.items():
+        assert shards_of(prepare(archive, tmp_path / f"from {kind}")) == shards_of(images.parent / "by one"), kind
+
+
+# killed
+
+
+def kill_when(folder, condition, flags, cwd):
+    """Start the command, kill it with SIGKILL when the condition holds, and wait until its processes are gone."""
+    process = subprocess.Popen([*PREPARE, *flags], cwd=cwd, env=environment(), start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not condition() and process.poll() is None:
+        assert time.monotonic() < deadline
+    process.kill()
+    process.wait()
+    while _group(process.pid):  # the processes of the pool end by themselves
+        assert time.monotonic() < deadline, "a process has stayed"
+        time.sleep(0.01)
+
+
+def _group(leader):
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("finished", "dedup"), [(0, False), (3, False), (0, True)])
+def test_after_a_kill_the_same_command_goes_on_to_the_same_bytes(tmp_path, finished, dedup):
+    """Killed when its work has begun, or when some shards are finished; these are not written again."""
+    images = write_images(tmp_path / "images", 200, width=64, height=64)
+    flags = ["--shards", "20", "--image-size", "32", *(["--dedup"] if dedup else [])]
+    whole, cut = prepare(images, tmp_path / "whole", *flags), tmp_path / "cut"
+    work = cut / ".work"
+
+    def far_enough():
+        return len(list(cut.glob("*.json"))) > finished if not dedup else len(list(work.glob("*.json"))) > 3
+
+    kill_when(cut, far_enough, [images, cut, *flags, "--workers", "2"], tmp_path)
+    assert not (cut / "manifest.json").exists()
+    done = {path: path.stat().st_mtime_ns for path in cut.glob("*.tfrecord") if path.with_suffix(".json").exists()}
+    assert len(done) >= finished
+    prepare(images, cut, *flags)
+    assert bytes_of(cut) == bytes_of(whole)
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeypatch, dedup):
+    """After each of the renames by which a file becomes whole, as if the power had gone."""
+    images = write_images(tmp_path / "images", 6)
+    Image.open(images / "class 0" / "000.png").save(images / "class 1" / "again.png")
+    flags = ["--shards", "2", *(["--dedup"] if dedup else [])]
+    wanted = bytes_of(prepare(images, tmp_path / "whole", *flags))
+    replace, made = os.replace, tmp_path / "made"
+    for number in itertools.count(1):
+        calls = []
+
+        def crash_at_last(*paths, number=number, calls=calls):
+            replace(*paths)
+            calls.append(paths)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "replace", crash_at_last)
+        code = main([str(images), str(made), "--image-size", "8", "--workers", "1", *flags])
+        monkeypatch.setattr(os, "replace", replace)
+        if code == 0:
+            break
+        assert code == 130
+        assert bytes_of(prepare(images, made, *flags)) == wanted, f"crash after {calls[-1]}"
+        shutil.rmtree(made)
+    assert number == 14
+
+
+def test_a_finished_folder_is_left_as_it_is(images, tmp_path, capsys):
+    made = prepare(images, tmp_path / "made")
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    prepare(images, made)
+    assert "it was finished before" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+
+
+def test_a_process_that_dies_is_said(images, tmp_path):
+    (tmp_path / "dying.py").write_text(
+        "import os, sys\n"
+        "from hvdgan.packing import shard\n"
+        "shard.encoded = lambda *_: os._exit(9)\n"
+        "from hvdgan.prepare import main\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main())\n"
+    )
+    done = run([sys.executable, "dying.py", images, "made", "--image-size", "8", "--workers", "2"], tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "a process of --workers has died" in done.stderr
+
+
+def test_a_full_disk_is_one_line_and_the_command_goes_on_later(images, wanted, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shard, "_flush", full)
+    flags = [str(images), str(tmp_path / "made"), "--image-size", "8", "--shards", "3", "--workers", "1"]
+    assert main(flags) == 1
+    error = capsys.readouterr().err
+    assert "cannot be written: [Errno 28] No space left" in error and error.count("\n") == 1
+    monkeypatch.undo()
+    assert bytes_of(prepare(images, tmp_path / "made")) == wanted
+
+
+def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
+    """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
+    (tmp_path / "spy.py").write_text(
+        "import os, sys\n"
+        "from hvdgan.packing import shard\n"
+        "original = shard.encoded\n"
+        "def encoded(*arguments):\n"
+        "    found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())\n"
+        "    os.write(1, f'{found} {__name__}\\n'.encode())\n"
+        "    return original(*arguments)\n"
+        "shard.encoded = encoded\n"
+        "from hvdgan.prepare import main\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main())\n"
+    )
+    for workers, name in (("1", "__main__"), ("2", "__mp_main__")):
+        flags = [images, f"made by {workers}", "--image-size", "8", "--workers", workers]
+        done = run([sys.executable, "spy.py", *flags], tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[:-1] == [f"[] {name}"] * 30
+
+
+# what is left out, and what is told
+
+
+def test_the_manifest_tells_what_the_shards_hold(images, tmp_path):
+    (tmp_path / "images").symlink_to(images)
+    made = prepare(tmp_path / "images", tmp_path / "made", "--encoding", "raw")
+    manifest = manifest_of(made)
+    assert (manifest["count"], manifest["image_size"], manifest["channels"]) == (30, 8, 3)
+    assert manifest["class_names"] == ["class 0", "class 1"] and manifest["images_per_label"] == {"0": 15, "1": 15}
+    assert names_in(made) == sorted(str(path.relative_to(images)) for path in images.rglob("*.*"))
+    from hvdgan.config import Config
+    from hvdgan.data import open_source
+
+    pixels = open_source(Config(data=str(made), image_size=8)).fetch_batch(np.arange(30))
+    np.testing.assert_allclose(manifest["channel_means"], pixels.mean(axis=(0, 1, 2)))
+    assert set(manifest["files"]) == {path.name for path in made.iterdir()} - {"manifest.json", "prepare.json"}
+
+
+def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
+    images = write_images(tmp_path / "images", 18)
+    (images / "class 0" / "000.png").write_bytes(b"")
+    cut = images / "class 1" / "003.png"
+    cut.write_bytes(cut.read_bytes()[:100])
+    os.mkfifo(images / "class 0" / "pipe.png")
+    command = [str(images), str(tmp_path / "made"), "--image-size", "8", "--workers", "1"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "3 of 19 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
+    assert error.count("\n") == 1
+    assert main([*command, "--max-bad-fraction", "0.2"]) == 0  # goes on, and only writes the manifest
+    failures = dict(manifest_of(tmp_path / "made")["failures"])
+    assert failures.keys() == {"class 0/000.png", "class 0/pipe.png", "class 1/003.png"}
+    assert failures["class 0/000.png"] == "empty file" and failures["class 0/pipe.png"] == "not a regular file"
+    assert "skipped class 1/003.png: " in capsys.readouterr().err
+
+
+def test_duplicates_and_small_images_are_left_out(tmp_path):
+    images = write_images(tmp_path / "images", 12, width=20, height=16)
+    Image.open(images / "class 0" / "000.png").save(images / "class 1" / "again.bmp")
+    Image.new("RGB", (30, 7), "red").save(images / "class 1" / "flat.png")
+    for shards in ("1", "5"):
+        made = prepare(images, tmp_path / f"made {shards}", "--shards", shards, "--dedup", "--min-size", "8")
+        manifest = manifest_of(made)
+        assert (manifest["count"], manifest["small"], manifest["duplicates"]) == (12, 1, 1)
+        facts = [json.loads(path.read_text()) for path in made.glob("images-*.json")]
+        assert [pair for one in facts for pair in one["duplicates"]] == [["class 1/again.bmp", "class 0/000.png"]]
+        assert [pair for one in facts for pair in one["small"]] == [["class 1/flat.png", 7]]
+        assert main(["--verify", str(made)]) == 0
+    everything = prepare(images, tmp_path / "all")
+    assert manifest_of(everything)["count"] == 14
+
+
+def test_more_shards_than_images_are_as_many_as_images(tmp_path):
+    made = prepare(write_images(tmp_path / "images", 2), tmp_path / "made", "--shards", "50")
+    assert len(list(made.glob("*.tfrecord"))) == 2
+
+
+def test_verify_names_file_and_record(images, tmp_path, capsys):
+    made = prepare(images, tmp_path / "made")
+    assert main(["--verify", str(made)]) == 0
+    assert "30 images" in (said := capsys.readouterr().out) and said.endswith("verified\n")
+    path = made / "images-00001-of-00003.tfrecord"
+    content = bytearray(path.read_bytes())
+    second = int(path.with_suffix(".idx").read_text().splitlines()[1].split()[0])
+    content[second + 40] ^= 1
+    path.write_bytes(content)
+    os.truncate(made / "images-00002-of-00003.tfrecord", 1000)
+    (made / "labels.npy").unlink()
+    assert main(["--verify", str(made)]) == 1
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert f"{made}/images-00001-of-00003.tfrecord, record 1 (class 0/022.jpg): its checksum does not match" in lines
+    assert sum("images-00002" in line and "the file ends before it does" in line for line in lines) >= 7
+    assert f"{made}/labels.npy: No such file or directory" in lines and not any(
+        "images-00000" in line for line in lines
+    )
+    assert told.err.count("\n") == 1 and "is damaged in" in told.err
+
+
+# archives that mean harm, or are damaged
+
+
+def png(value=0):
+    from io import BytesIO
+
+    file = BytesIO()
+    Image.new("L", (8, 8), value).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_what_lies_in_an_archive_is_only_read(tmp_path):
+    """Names that lead elsewhere, links and devices are left out by name; nothing is written outside of DST."""
+    import tarfile
+
+    with tarfile.open(tmp_path / "evil.tar", "w") as archive:
+        for name in ("a/good.png", "../up.png", "/abs/olute.png", "a/../../up.png", "a/.hidden.png", "a/notes.txt"):
+            add(archive, name, png())
+        for name, kind in (("a/link.png", tarfile.SYMTYPE), ("a/device.png", tarfile.CHRTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        for name in ("a/good.png", "../up.png", "/abs/olute.png", "a/../../up.png", "a/.hidden.png", "a/notes.txt"):
+            archive.writestr(name, png())
+    before = set(tmp_path.parent.rglob("*"))
+    for kind, failed in (("tar", 4), ("zip", 2)):
+        made = prepare(tmp_path / f"evil.{kind}", tmp_path / f"from {kind}", "--max-bad-fraction", "1")
+        assert names_in(made) == ["a/good.png", "abs/olute.png"]
+        assert len(manifest_of(made)["failures"]) == failed
+    assert all("from " in str(path) for path in set(tmp_path.parent.rglob("*")) - before)
+
+
+def test_bombs_are_refused_by_their_size(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(archives, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(archives, "_MIN_EXPANDED", 100_000)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("good.png", png())
+        archive.writestr("zeros.png", bytes(10_001))
+    made = prepare(tmp_path / "bomb.zip", tmp_path / "made", "--max-bad-fraction", "1")
+    assert manifest_of(made)["failures"] == [["zeros.png", "10,001 bytes, more than the 10,000 accepted"]]
+    (tmp_path / "zeros").mkdir()
+    (tmp_path / "zeros" / "a.png").write_bytes(bytes(10_000_000))
+    bomb = tarred(tmp_path / "zeros", tmp_path / "bomb.tar.gz", mode="w:gz")
+    assert main([str(bomb), str(tmp_path / "never"), "--image-size", "8"]) == 2
+    assert "unfolds to more than" in capsys.readouterr().err and not (tmp_path / "never").exists()
+
+
+def test_a_member_that_says_another_size_is_left_out(tmp_path):
+    """The directory says 100 bytes; what is packed there goes on for long."""
+    with zipfile.ZipFile(tmp_path / "lies.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("good.png", png())
+        archive.writestr("lies.png", bytes(5_000_000))
+    content = bytearray((tmp_path / "lies.zip").read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        place = content.rindex(signature) + offset
+        content[place : place + 4] = (100).to_bytes(4, "little")
+    (tmp_path / "lies.zip").write_bytes(content)
+    made = prepare(tmp_path / "lies.zip", tmp_path / "made", "--max-bad-fraction", "1")
+    assert manifest_of(made)["failures"] == [["lies.png", "damaged in the archive: size or checksum is another"]]
+
+
+def test_a_damaged_archive_is_refused(images, tmp_path, capsys):
+    whole = tarred(images, tmp_path / "whole.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2 // 512 * 512 - 100])
+    later = whole.index(b"class 1/")
+    (tmp_path / "header.tar").write_bytes(whole[:later] + b"\xff" * 300 + whole[later + 300 :])
+    packed = tarred(images, tmp_path / "whole.tar.gz", mode="w:gz").read_bytes()
+    (tmp_path / "cut.tar.gz").write_bytes(packed[: len(packed) // 2])
+    archive = zipped(images, tmp_path / "whole.zip").read_bytes()
+    (tmp_path / "cut.zip").write_bytes(archive[:-30])
+    for name in ("cut.tar", "header.tar", "cut.tar.gz", "cut.zip"):
+        assert main([str(tmp_path / name), str(tmp_path / "made"), "--image-size", "8"]) == 2, name
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and name.removesuffix(".gz") in error and not (tmp_path / "made").exists()
+
+
+# mistakes
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, images):
+    """The working folder, with things that are not what they should be."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").symlink_to(images)
+    (tmp_path / "text.txt").write_text("text")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    np.save(tmp_path / "flat.npy", np.zeros(4, np.uint8))
+    prepare(images, tmp_path / "made")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", "expected SRC and DST, or --verify DST"),
+        ("images", "expected SRC and DST"),
+        ("images new", "--image-size: expected the height and width"),
+        ("images new --image-size 0", "--image-size"),
+        ("images new --image-size 8 --shards 0", "--shards"),
+        ("images new --image-size 8 --shards 100000", "--shards 100000: expected at most 99999"),
+        ("images new --image-size 8 --encoding gif", "--encoding"),
+        ("images new --image-size 8 --channels 2", "--channels"),
+        ("images new --image-size 8 --nothing", "--nothing"),
+        ("nowhere new --image-size 8", "nowhere: no such file or folder"),
+        ("empty new --image-size 8", "empty: found no images; expected files named *.png"),
+        ("text.txt new --image-size 8", "text.txt: expected a folder of images, a zip or tar archive"),
+        ("flat.npy new --image-size 8", "flat.npy: array of shape (4,)"),
+        ("images mine --image-size 8", "mine: holds other files, and nothing is ever overwritten"),
+        ("images text.txt --image-size 8", "text.txt: is a file; expected the name of a new folder"),
+        ("images made --image-size 16 --shards 3", "made: begun with --image-size 8, and this command has 16"),
+        ("images made --image-size 8 --shards 3 --dedup", "made: begun with --dedup False, and this command has True"),
+        ("mine/../flat.npy made --image-size 8 --shards 3", "flat.npy: array of shape"),
+        ("images new --image-size 8 --min-size 99", "images: no image is left: 0 cannot be read, 30 are too small"),
+        ("--verify nowhere", "--verify nowhere: no such folder"),
+        ("--verify images", "--verify images: not a folder of shards"),
+        ("images new --verify made", "--verify made: takes no SRC and DST"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(place, capsys, arguments, complaint):
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
+    assert main([*arguments.split(), *(["--workers", "1"] if "new" in arguments else [])]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    after = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and "new" not in path.parts}
+    assert {path: time for path, time in after.items() if place / "new" not in path.parents} == before
+
+
+def test_other_originals_are_not_mixed_in(place, capsys):
+    (place / "others").mkdir()
+    Image.new("L", (8, 8)).save(place / "others" / "a.png")
+    assert main("others made --image-size 8 --shards 3".split()) == 2
+    assert "made: begun from other originals: images 30 then, 1 in others now" in capsys.readouterr().err
+
+
+def test_two_at_once_in_one_folder_are_refused(place, capsys):
+    from hvdgan.lock import lock
+
+    (place / "made" / "manifest.json").unlink()
+    with lock(place / "made" / ".work"):
+        assert main("images made --image-size 8 --shards 3".split()) == 2
+    assert "made: another hvdgan.prepare writes into it (host " in capsys.readouterr().err
+
+
+def test_help_names_the_flags(capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for flag in ("--image-size", "--shards", "--encoding", "--workers", "--dedup", "--min-size", "--pairs", "--verify"):
+        assert flag in said
+
+
+def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
+    many = write_images(tmp_path / "many", 300, width=200, height=200)
+    process = subprocess.Popen(
+        [*PREPARE, many, "made", "--image-size", "128", "--workers", "2"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("made/*.json")) and process.poll() is None:
+        assert time.monotonic() < deadline
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted; the same command goes on" in error and "Traceback" not in error
+    while _group(process.pid):
+        assert time.monotonic() < deadline
