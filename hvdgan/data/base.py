@@ -2,8 +2,8 @@
 
 import abc
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,9 @@ class Source(abc.ABC):
     """whether the images are held in memory as `fetch` returns them, so that there is nothing to cache"""
     prepared = False
     """whether `hvdgan.prepare` would not make reading them faster"""
+    decode: Callable[[Any], Any] | None = None
+    """operations from a tensor of some of `fetch_records` (B,) to `fetch_batch` of them (B, *shape); None: there are no
+    records, and images are fetched"""
 
     def __init__(
         self,
@@ -126,6 +129,17 @@ class Source(abc.ABC):
             RunError: the data is not what it was when it was opened.
         """
         return np.stack([self.fetch(int(index)) for index in indices])
+
+    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
+        """Read several images for `decode`, which makes pixels of them without holding the interpreter's lock.
+
+        Args:
+            indices: int64 (B,).
+
+        Raises:
+            RunError: the data is not what it was when it was opened.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no records")
 
 
 def printable(name: str) -> str:
