@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import __version__
+from hvdgan.bottleneck import InputCheck, verdict
 from hvdgan.config import Resume
 from hvdgan.data import refuse_if_too_many
 from hvdgan.data.pipeline import Batches
@@ -145,6 +146,8 @@ class _Loop:
         self.bad_steps: int = progress.get("bad_steps", 0)
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
+        self.input_check = InputCheck()
+        self.threads = config.pipeline.threads or cores_of_rank(run.ranks)
         self._saved_watch = mine.get("watch")
         self.watch: Watch | None = None
         self.best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
@@ -217,13 +220,17 @@ class _Loop:
         data = next(batches)
         arrived = time.perf_counter()
         metrics, may_go_on = stage_step(step, step_of_stage, data)
-        # Reading the verdict waits for the step to end, which makes step_seconds true.
-        bad = [update for update, verdict in may_go_on.items() if not verdict.numpy()]
+        # Reading whether it may go on waits for the step to end, which makes step_seconds true.
+        bad = [update for update, finite in may_go_on.items() if not finite.numpy()]
+        end = time.perf_counter()
+        if self.input_check.add(arrived - begin, end - begin):
+            everyones = self.run.ranks.gather(self.input_check.seconds, "seconds waited for images")
+            prepared = self.run.source.prepared
+            self.record.say(verdict(everyones, self.run.config, threads=self.threads, prepared=prepared))
         if bad:
             self._skip(stage_step, step, bad[0], data)
             return
         self.bad_steps = 0
-        end = time.perf_counter()
         self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
         if self.watch:
             self.watch.add(metrics)
@@ -371,7 +378,8 @@ class _Loop:
             size=ranks.size,
             start_step=self.found.step,
             position=self.found.position,
-            threads=config.pipeline.threads or cores_of_rank(ranks),
+            threads=self.threads,
             prefetch=config.pipeline.prefetch,
             max_bad_fraction=config.max_bad_fraction,
+            device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
         )

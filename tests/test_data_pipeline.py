@@ -207,12 +207,12 @@ def test_no_image_left():
 
 
 def test_batches_before_a_failure_arrive():
-    order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(5)])
+    order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(6)])
     past_the_failure = threading.Event()
 
     class Noted(Numbered):
         def fetch(self, index):
-            if index == order[4 * G + 1]:
+            if index == order[5 * G]:
                 past_the_failure.set()
             return super().fetch(index)
 

@@ -16,7 +16,7 @@ LAYERS = [
     {"samples", "step", "evaluation"},
     {"apply", "retention", "packing"},
     {"state"},
-    {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
+    {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
     {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
     | {"heartbeat"},

@@ -2,8 +2,8 @@
 
 import abc
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,13 @@ class Source(abc.ABC):
 
     batched = False
     """whether one `fetch_batch` costs far less than as many calls of `fetch`"""
+    in_memory = False
+    """whether the images are held in memory as `fetch` returns them, so that there is nothing to cache"""
+    prepared = False
+    """whether `hvdgan.prepare` would not make reading them faster"""
+    decode: Callable[[Any], Any] | None = None
+    """operations from a tensor of some of `fetch_records` (B,) to `fetch_batch` of them (B, *shape); None: there are no
+    records, and images are fetched"""
 
     def __init__(
         self,
@@ -100,7 +107,8 @@ class Source(abc.ABC):
             uint8, of `shape`; of a pair, the channels of the input come first.
 
         Raises:
-            BadImage: this image cannot be read.
+            BadImage: this image is broken, and is left out.
+            RunError: the data is not what it was when it was opened.
         """
 
     @abc.abstractmethod
@@ -117,9 +125,21 @@ class Source(abc.ABC):
             uint8 (B, *shape).
 
         Raises:
-            BadImage: one of them cannot be read.
+            BadImage: one of them is broken.
+            RunError: the data is not what it was when it was opened.
         """
         return np.stack([self.fetch(int(index)) for index in indices])
+
+    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
+        """Read several images for `decode`, which makes pixels of them without holding the interpreter's lock.
+
+        Args:
+            indices: int64 (B,).
+
+        Raises:
+            RunError: the data is not what it was when it was opened.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no records")
 
 
 def printable(name: str) -> str:

@@ -1,13 +1,11 @@
 """Records to pixels by TensorFlow's own operations: off the interpreter's lock, so that threads decode in parallel."""
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
 
-def decoder(encoding: str, image_size: int, channels: int, paired: bool) -> Callable[[list[bytes]], np.ndarray]:
-    """A function from records to images.
+class Decoder:
+    """Makes images of serialized tf.train.Examples.
 
     The pixels are those that Pillow decodes: JPEG is asked for its accurate transform.
 
@@ -15,34 +13,44 @@ def decoder(encoding: str, image_size: int, channels: int, paired: bool) -> Call
         encoding: png, jpeg or raw.
         image_size: height and width of every image, in pixels.
         channels: of an image, 1 or 3.
-        paired: whether a record holds an input, too.
-
-    Returns:
-        From serialized tf.train.Examples (B) to uint8 (B, image_size, image_size, channels), or twice the channels
-        where paired, the input's first. It raises a tf.errors.OpError for what is no such record.
+        paired: whether a record holds an input, too; its channels come first.
     """
-    shape = (image_size, image_size, channels)
-    sides = ("input", "image") if paired else ("image",)
-    wanted = {f"{side}/encoded": tf.io.FixedLenFeature((), tf.string) for side in sides}
 
-    def one(encoded: tf.Tensor) -> tf.Tensor:
-        if encoding == "png":
-            return tf.ensure_shape(tf.io.decode_png(encoded, channels=channels), shape)
-        return tf.ensure_shape(tf.io.decode_jpeg(encoded, channels=channels, dct_method="INTEGER_ACCURATE"), shape)
+    def __init__(self, encoding: str, image_size: int, channels: int, paired: bool) -> None:
+        self._encoding = encoding
+        self._shape = (image_size, image_size, channels)
+        sides = ("input", "image") if paired else ("image",)
+        self._wanted = {f"{side}/encoded": tf.io.FixedLenFeature((), tf.string) for side in sides}
+        signature = [tf.TensorSpec((1,), tf.string)]
+        self._single = tf.function(self.images, input_signature=signature, autograph=False)
 
-    def many(encoded: tf.Tensor) -> tf.Tensor:
-        if encoding == "raw":
-            return tf.reshape(tf.io.decode_raw(encoded, tf.uint8), (tf.size(encoded), *shape))
-        # One after another: the pipeline's threads, not TensorFlow's, are those that the rank owns for its data.
-        return tf.map_fn(one, encoded, fn_output_signature=tf.TensorSpec(shape, tf.uint8), parallel_iterations=1)
+    def __call__(self, record: bytes) -> np.ndarray:
+        """One image, uint8 (image_size, image_size, channels), or twice the channels where paired.
 
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
-    def decode(records: tf.Tensor) -> tf.Tensor:
-        parsed = tf.io.parse_example(records, wanted)
-        return tf.concat([many(parsed[name]) for name in wanted], axis=-1)
-
-    def run(records: list[bytes]) -> np.ndarray:
+        Raises:
+            tf.errors.OpError: it is no such record.
+        """
         with tf.device("cpu:0"):
-            return decode(tf.constant(records, tf.string)).numpy()
+            return self._single(tf.constant([record], tf.string))[0].numpy()
 
-    return run
+    def images(self, records: tf.Tensor) -> tf.Tensor:
+        """Operations for some records, (B,) with B known: one for each image, which costs less than a loop in a graph.
+
+        Returns:
+            uint8 (B, image_size, image_size, channels), or twice the channels where paired.
+        """
+        parsed = tf.io.parse_example(records, self._wanted)
+        return tf.concat([self._side(parsed[name], int(records.shape[0])) for name in self._wanted], axis=-1)
+
+    def _side(self, encoded: tf.Tensor, count: int) -> tf.Tensor:
+        if self._encoding == "raw":
+            return tf.reshape(tf.io.decode_raw(encoded, tf.uint8), (count, *self._shape))
+        return tf.stack([self._image(one) for one in tf.unstack(encoded, count)])
+
+    def _image(self, encoded: tf.Tensor) -> tf.Tensor:
+        channels = self._shape[-1]
+        if self._encoding == "png":
+            return tf.ensure_shape(tf.io.decode_png(encoded, channels=channels), self._shape)
+        return tf.ensure_shape(
+            tf.io.decode_jpeg(encoded, channels=channels, dct_method="INTEGER_ACCURATE"), self._shape
+        )

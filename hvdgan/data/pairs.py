@@ -21,7 +21,7 @@ class ArrayPairs(Source):
         UserError: the file cannot be read, or holds no pairs.
     """
 
-    batched = True
+    batched = prepared = True
 
     def __init__(self, name: str, *, image_size: int, channels: int | None) -> None:
         members = array_names(name)
@@ -72,7 +72,7 @@ class OutlinePairs(Source):
 
     def __init__(self, images: Source) -> None:
         self._images = images
-        self.batched = images.batched
+        self.batched, self.in_memory, self.prepared = images.batched, images.in_memory, images.prepared
         super().__init__(
             name=images.name,
             image_size=images.image_size,

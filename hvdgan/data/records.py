@@ -10,8 +10,8 @@ import google_crc32c
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-_HEADER = _LENGTH.size + _CHECKSUM.size
-FRAME = _HEADER + _CHECKSUM.size
+HEADER = _LENGTH.size + _CHECKSUM.size
+FRAME = HEADER + _CHECKSUM.size
 """bytes of a record beside those that it holds"""
 
 
@@ -27,14 +27,25 @@ def payload_of(record: bytes) -> bytes:
     Raises:
         ValueError: it is not what was written; the text says in what.
     """
-    if len(record) < FRAME or record[_LENGTH.size : _HEADER] != _masked_crc(record[: _LENGTH.size]):
+    if len(record) < FRAME or record[_LENGTH.size : HEADER] != _masked_crc(record[: _LENGTH.size]):
         raise ValueError("no record begins here")
     if _LENGTH.unpack_from(record)[0] != len(record) - FRAME:
         raise ValueError("its length is another")
-    payload = record[_HEADER : -_CHECKSUM.size]
+    payload = record[HEADER : -_CHECKSUM.size]
     if record[-_CHECKSUM.size :] != _masked_crc(payload):
         raise ValueError("its checksum does not match")
     return payload
+
+
+def length_of(header: bytes) -> int:
+    """How many bytes a record holds, by its first HEADER bytes.
+
+    Raises:
+        ValueError: they are none of a record's.
+    """
+    if len(header) < HEADER or header[_LENGTH.size : HEADER] != _masked_crc(header[: _LENGTH.size]):
+        raise ValueError("no record begins here")
+    return _LENGTH.unpack_from(header)[0]
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:

@@ -27,7 +27,7 @@ class ShardSource(Source):
         UserError: the manifest does not match the files, or the shards do not hold what is asked for.
     """
 
-    batched = True
+    batched = prepared = True
 
     def __init__(self, name: str, *, image_size: int, channels: int | None, paired: bool = False) -> None:
         try:
@@ -38,9 +38,9 @@ class ShardSource(Source):
         manifest = files.manifest
         _check_pairs(name, bool(manifest["pairs"]), paired)
         self._stored = (manifest["image_size"], manifest["channels"])
-        from hvdgan.data.decoding import decoder  # TensorFlow; hvdgan.prepare does without
+        from hvdgan.data.decoding import Decoder  # TensorFlow; hvdgan.prepare does without
 
-        self._decode = decoder(manifest["encoding"], *self._stored, paired)
+        self._decoder = Decoder(manifest["encoding"], *self._stored, paired)
         channels = channels or manifest["channels"]
         super().__init__(
             name=name,
@@ -51,36 +51,30 @@ class ShardSource(Source):
             class_names=manifest["class_names"],
             paired=paired,
         )
+        if self._stored == (image_size, channels):
+            self.decode = self._decoder.images
 
     def __len__(self) -> int:
         return len(self._files)
 
     def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
-
-    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         """As of any source.
 
         Raises:
-            RunError: a record cannot be read, or is not what was written; it names the file and the record.
+            RunError: the record cannot be read, or is not what was written; it names the file and the record.
         """
-        images = self._decoded([int(index) for index in indices])
-        if self._stored == (self.image_size, self.channels):
-            return images
-        return np.stack([self._converted(image) for image in images])
+        (record,) = self._files.read(np.array([index]))
+        try:
+            image = self._decoder(record)
+        except Exception as error:  # of TensorFlow's types
+            raise self._files.failure(index, f"cannot be decoded: {' '.join(str(error).split())}") from error
+        return image if self._stored == (self.image_size, self.channels) else self._converted(image)
+
+    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
+        return self._files.read(indices)
 
     def key(self, index: int) -> bytes:
         return self._files.key(index)
-
-    def _decoded(self, indices: list[int]) -> np.ndarray:
-        records = [self._files.read(index) for index in indices]
-        try:
-            return self._decode(records)
-        except Exception as error:  # of TensorFlow's types, one for all records
-            if len(indices) > 1:
-                for index in indices:
-                    self._decoded([index])
-            raise self._files.failure(indices[0], f"cannot be decoded: {' '.join(str(error).split())}") from error
 
     def _converted(self, image: np.ndarray) -> np.ndarray:
         sides = np.split(image, 2, axis=-1) if self.paired else [image]
