@@ -1,7 +1,10 @@
 """The command: python -m hvdgan.prepare, which converts images to packed shards, by itself or under mpirun."""
 
-import dataclasses
 import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's, unused here: one per core in every process
+
+import dataclasses
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack

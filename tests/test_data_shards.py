@@ -208,6 +208,11 @@ def _rewrite(path):
         ("manifest.json", lambda path: path.write_text("{}"), "cannot be read"),
         ("manifest.json", lambda path: path.write_text('{"format_version": 2}'), "format version 2; this hvdgan"),
         ("manifest.json", lambda path: path.write_text('{"format_version": 1}'), "damaged: it lacks channels"),
+        (
+            "manifest.json",
+            lambda path: path.write_text(path.read_text().replace("class 1", "class 2")),
+            "checksum does",
+        ),
         ("images-9.tfrecord", lambda path: path.write_text(""), "images-9.tfrecord: the manifest does not name it"),
     ],
 )

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 
@@ -76,6 +77,41 @@ def test_a_mistake_under_mpirun_is_said_once_with_exit_code_2(tmp_path):
     assert "nowhere: no such file or folder" in done.stderr and not (tmp_path / "made").exists()
 
 
+FAULTS = {
+    "killed": ("os.kill(os.getpid(), 9)", "signal 9"),
+    "full disk": (
+        "raise OSError(28, 'No space left on device')",
+        "hvdgan: rank 1: made/images-00001-of-00003.tfrecord",
+    ),
+}
+
+
+@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rank_that_fails_ends_all_and_the_same_command_goes_on(images, wanted, tmp_path, fault):
+    """Rank 1 comes to nothing while it packs its first shard, and rank 0 packs two."""
+    code, said = FAULTS[fault]
+    (tmp_path / "failing.py").write_text(
+        "import os, sys\n"
+        "from hvdgan.packing import shard\n"
+        "record_of = shard.record_of\n"
+        "def fail(part, number, *rest):\n"
+        "    if os.environ['OMPI_COMM_WORLD_RANK'] == '1' and number == 4:\n"
+        f"        {code}\n"
+        "    return record_of(part, number, *rest)\n"
+        "shard.record_of = fail\n"
+        "from hvdgan.prepare import main\n"
+        "sys.exit(main())\n"
+    )
+    flags = [images, "made", "--image-size", "8", "--shards", "3"]
+    done = run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, "failing.py", *flags], tmp_path)
+    assert done.returncode not in (0, 2) and said in done.stderr, done.stderr
+    assert not (tmp_path / "made" / "manifest.json").exists() and "Traceback" not in done.stderr
+    done = run(["mpirun", "-n", "2", "--oversubscribe", *PREPARE, *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert bytes_of(tmp_path / "made") == wanted
+
+
 @pytest.mark.parametrize("prefix", ["", "./", "wrapped/twice/"])
 @pytest.mark.usefixtures("wanted")
 def test_archives_make_the_shards_of_their_folder(images, tmp_path, prefix):
@@ -88,6 +124,27 @@ def test_archives_make_the_shards_of_their_folder(images, tmp_path, prefix):
     }
     for kind, archive in made.items():
         assert shards_of(prepare(archive, tmp_path / f"from {kind}")) == shards_of(images.parent / "by one"), kind
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_an_archive_larger_than_memory_is_read_in_place(images, wanted, tmp_path, kind):
+    """3 GB of something else before the images, in a file with a hole, and 1.5 GB of memory."""
+    hole, archive = 3 * 2**30, tmp_path / f"large.{kind}"
+    whole = (tarred if kind == "tar" else zipped)(images, tmp_path / "whole").read_bytes()
+    with archive.open("wb") as file:
+        if kind == "tar":
+            info = tarfile.TarInfo("video.bin")
+            info.size = hole
+            file.write(info.tobuf())
+        file.seek(hole, os.SEEK_CUR)
+        file.write(whole)
+    limit = f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({hole // 2}, {hole // 2}));"
+    command = f"{limit} from hvdgan.prepare import main; sys.exit(main())"
+    flags = [archive, "made", "--image-size", "8", "--shards", "3", "--workers", "1"]
+    done = run([sys.executable, "-c", command, *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = shards_of(tmp_path / "made")
+    assert made == {name: wanted[name] for name in made} and len(made) > 9
 
 
 # killed
@@ -159,7 +216,7 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
         assert code == 130
         assert bytes_of(prepare(images, made, *flags)) == wanted, f"crash after {calls[-1]}"
         shutil.rmtree(made)
-    assert number == 14
+    assert number == 15
 
 
 def test_a_finished_folder_is_left_as_it_is(images, tmp_path, capsys):
@@ -195,6 +252,50 @@ def test_a_full_disk_is_one_line_and_the_command_goes_on_later(images, wanted, t
     assert "cannot be written: [Errno 28] No space left" in error and error.count("\n") == 1
     monkeypatch.undo()
     assert bytes_of(prepare(images, tmp_path / "made")) == wanted
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path, monkeypatch, capsys, kind):
+    """A file system that goes away for a while would else leave its images out for ever."""
+    source, away = tmp_path / "originals", tmp_path / "away"
+    shutil.copytree(images, source) if kind == "folder" else zipped(images, source)
+    read, done = shard.record_of, []
+
+    def read_and_vanish(*arguments):
+        done.append(read(*arguments))
+        if len(done) == 15:
+            source.rename(away)
+        return done[-1]
+
+    monkeypatch.setattr(shard, "record_of", read_and_vanish)
+    assert main([str(source), str(tmp_path / "made"), "--image-size", "8", "--shards", "3", "--workers", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "No such file or directory" in error and "it was there when the images were listed" in error
+    assert "class 1/" in error and error.count("\n") == 1 and not (tmp_path / "made" / "manifest.json").exists()
+    away.rename(source)
+    prepare(source, tmp_path / "made")
+    assert shards_of(tmp_path / "made") == {name: wanted[name] for name in shards_of(tmp_path / "made")}
+
+
+def test_originals_changed_between_a_kill_and_the_restart_are_refused(images, tmp_path, monkeypatch, capsys):
+    """Even where each still has its size."""
+    source, made = shutil.copytree(images, tmp_path / "originals"), tmp_path / "made"
+    flags = [str(source), str(made), "--image-size", "8", "--shards", "3", "--workers", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(shard, "_flush", lambda file: os.fsync(-1) if "00002" in file.name else None)
+        assert main(flags) == 1
+    assert len(list(made.glob("*.tfrecord"))) == 2
+    changed = source / "class 0" / "002.bmp"
+    size = changed.stat().st_size
+    Image.new(Image.open(changed).mode, (12, 10)).save(changed)
+    assert changed.stat().st_size == size
+    capsys.readouterr()
+    assert main(flags) == 2
+    error = capsys.readouterr().err
+    assert f"begun from other originals: files of {source} were written again since" in error
+    changed.unlink()
+    assert main(flags) == 2
+    assert "begun from other originals: images 30 then, 29 in" in capsys.readouterr().err
 
 
 def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
@@ -311,8 +412,6 @@ def png(value=0):
 
 def test_what_lies_in_an_archive_is_only_read(tmp_path):
     """Names that lead elsewhere, links and devices are left out by name; nothing is written outside of DST."""
-    import tarfile
-
     with tarfile.open(tmp_path / "evil.tar", "w") as archive:
         for name in ("a/good.png", "../up.png", "/abs/olute.png", "a/../../up.png", "a/.hidden.png", "a/notes.txt"):
             add(archive, name, png())

@@ -59,7 +59,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     needed = {"count", "image_size", "channels", "encoding", "pairs", "class_names", "files", "shards"}
     if missing := sorted(needed - manifest.keys()):
         raise UserError(f"{path}: damaged: it lacks {', '.join(missing)}; restore it, or prepare the data again")
+    if manifest.pop("checksum", None) != _checksum(manifest):
+        raise UserError(f"{path}: damaged: its checksum does not match; restore it, or prepare the data again")
     return manifest
+
+
+def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with a checksum of itself: a class's name or a count is not to be found in any other file."""
+    return {**manifest, "checksum": _checksum(manifest)}
 
 
 def disagreements(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
@@ -114,6 +121,10 @@ def sha256_of(path: Path) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def _format_of(path: Path) -> Any:

@@ -118,14 +118,12 @@ def read_member(path: str, member: Member) -> bytes:
         BadImage: they are not what the archive says they are.
     """
     name = printable(member.name)
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        offset = member.offset if member.crc is None else _after_local_header(descriptor, member)
-        stored = os.pread(descriptor, member.stored, offset)
+        with open(path, "rb", buffering=0) as file:
+            offset = member.offset if member.crc is None else _after_local_header(file.fileno(), member)
+            stored = os.pread(file.fileno(), member.stored, offset)
     except (OSError, struct.error) as error:
         raise BadImage(name, f"the archive cannot be read there: {error}") from error
-    finally:
-        os.close(descriptor)
     if len(stored) < member.stored:
         raise BadImage(name, "the archive is cut off there")
     try:

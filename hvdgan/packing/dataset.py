@@ -20,6 +20,7 @@ from hvdgan.data.manifest import (
     SETTINGS,
     WORK,
     is_prepared,
+    sealed,
     sha256_of,
     shard_name,
 )
@@ -27,6 +28,8 @@ from hvdgan.errors import UserError
 from hvdgan.lock import lock
 from hvdgan.packing.originals import Originals, Part, find_originals
 from hvdgan.packing.shard import Packing, read_half, to_json, write_whole, written_or_said
+
+_STAMP = "originals.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,13 +80,17 @@ def begun(plan: Plan) -> Iterator[Originals | None]:
 
 def _listed(plan: Plan, new: bool) -> Originals | None:
     """What is to be packed, compared with what was begun or noted for it."""
+    work = plan.folder / WORK
     try:
-        originals = find_originals(plan.source, plan.folder / WORK, channels=plan.channels, pairs=plan.pairs)
+        originals = find_originals(plan.source, work, channels=plan.channels, pairs=plan.pairs)
         source = {"kind": originals.kind, "images": originals.total, "fingerprint": originals.fingerprint}
         _refuse_other_settings(plan, source)
+        _refuse_if_changed(plan, originals, new)
     except UserError:
         if new:
-            shutil.rmtree(plan.folder, ignore_errors=True)  # nothing but what was made just now
+            shutil.rmtree(work, ignore_errors=True)
+            with contextlib.suppress(OSError):  # somebody may have put something there meanwhile
+                plan.folder.rmdir()
         raise
     if new:
         source["name"] = plan.source.absolute().name
@@ -91,6 +98,22 @@ def _listed(plan: Plan, new: bool) -> Originals | None:
         with written_or_said(plan.folder / SETTINGS):
             write_whole(plan.folder / SETTINGS, to_json(values))
     return None if (plan.folder / MANIFEST).exists() else originals
+
+
+def _refuse_if_changed(plan: Plan, originals: Originals, new: bool) -> None:
+    """Refuse to go on where an original was written again since, though its size is the same.
+
+    That is noted in `.work`, not in what is made: the same images at another time make the same bytes.
+    """
+    path = plan.folder / WORK / _STAMP
+    if new or not path.exists():
+        with written_or_said(path):
+            write_whole(path, originals.stamp.encode())
+    elif path.read_text() != originals.stamp:
+        raise UserError(
+            f"{plan.folder}: begun from other originals: files of {plan.source} were written again since; "
+            "name a new folder"
+        )
 
 
 def parts(plan: Plan, originals: Originals) -> list[tuple[str, Part]]:
@@ -172,7 +195,7 @@ def completed(plan: Plan, originals: Originals, names: list[str], max_bad_fracti
             "shards": [{"name": name, "records": facts["records"]} for name, facts in shards.items()],
             "files": files,
         }
-        write_whole(folder / MANIFEST, to_json(manifest))
+        write_whole(folder / MANIFEST, to_json(sealed(manifest)))
     return manifest
 
 

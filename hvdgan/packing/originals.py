@@ -134,6 +134,7 @@ class Originals:
     bad_files: what was found broken when listing.
     channels: 1 or 3.
     fingerprint: hex digits, equal wherever the same names and sizes are found.
+    stamp: hex digits that also change with a file's time of modification.
     """
 
     kind: str
@@ -145,6 +146,7 @@ class Originals:
     bad_files: list[BadFile]
     channels: int
     fingerprint: str
+    stamp: str
 
     @property
     def total(self) -> int:
@@ -179,10 +181,10 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
         if source.suffix.lower() in (".npy", ".npz"):
             return _of_array(source, channels, pairs)
         if zipfile.is_zipfile(source):
-            return _of_archive("zip", source, list_zip(source), channels or 3, pairs)
+            return _of_archive("zip", source, source, list_zip(source), channels or 3, pairs)
         if is_tar(source):
             where, members = list_tar(source, work)
-            return _of_archive("tar", where, members, channels or 3, pairs)
+            return _of_archive("tar", source, where, members, channels or 3, pairs)
     except OSError as error:
         raise UserError(f"{source}: {error.strerror or error}") from error
     raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or an .npy/.npz array")
@@ -192,19 +194,31 @@ def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     files, bad_files = find_images(str(source))
     with ThreadPoolExecutor(_STAT_THREADS) as pool:
         chunks = [files[first : first + _CHUNK] for first in range(0, len(files), _CHUNK)]
-        found = list(itertools.chain(*pool.map(lambda chunk: [_size(source, file) for file in chunk], chunks)))
-    sizes = dict(zip(files, found, strict=True))
+        found = list(itertools.chain(*pool.map(lambda chunk: [_size_and_time(source, file) for file in chunk], chunks)))
+    sizes = dict(zip(files, (size for size, _ in found), strict=True))
+    times = dict(zip(files, (time for _, time in found), strict=True))
     two_folders = pairs and in_two_folders(str(source), files)
     groups, broken = _grouped({file: file for file in files}, sizes, two_folders)
     bad_files += broken
     _refuse_none(source, groups, bad_files)
     labels, class_names = classes_of(groups)
     parts = [os.fsencode(f"{file}\0{sizes[file]}") for file in itertools.chain(*groups)]
-    names = [group[-1] for group in groups]
-    return Originals("folder", str(source), names, groups, labels, class_names, bad_files, channels, _digest(parts))
+    stamp = _digest([*parts, *(str(times[file]).encode() for file in itertools.chain(*groups))])
+    return Originals(
+        "folder",
+        str(source),
+        [group[-1] for group in groups],
+        groups,
+        labels,
+        class_names,
+        bad_files,
+        channels,
+        _digest(parts),
+        stamp,
+    )
 
 
-def _of_archive(kind: str, where: Path, members: list[Member], channels: int, pairs: bool) -> Originals:
+def _of_archive(kind: str, source: Path, where: Path, members: list[Member], channels: int, pairs: bool) -> Originals:
     """Of two members of one name the later counts, as it would after unpacking."""
     by_name = _without_common_folder({member.name: member for member in members})
     checked: dict[str, int | BadFile] = {}
@@ -218,7 +232,8 @@ def _of_archive(kind: str, where: Path, members: list[Member], channels: int, pa
     parts = [os.fsencode(f"{name}\0{by_name[name].size}\0{by_name[name].crc}") for name in itertools.chain(*groups)]
     names = [group[-1] for group in groups]
     places = [tuple(by_name[name] for name in group) for group in groups]
-    return Originals(kind, str(where), names, places, labels, class_names, bad_files, channels, _digest(parts))
+    digest, stamp = _digest(parts), _digest([*parts, _time_of(source)])
+    return Originals(kind, str(where), names, places, labels, class_names, bad_files, channels, digest, stamp)
 
 
 def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
@@ -237,6 +252,7 @@ def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
         [],
         array.channels,
         array.fingerprint,
+        _digest([array.fingerprint.encode(), _time_of(source)]),
     )
 
 
@@ -245,15 +261,22 @@ def _opened(name: str, image_size: int, channels: int | None, pairs: bool) -> Ar
     return (ArrayPairs if pairs else ArraySource)(name, image_size=image_size, channels=channels)
 
 
-def _size(folder: Path, file: str) -> int | BadFile:
-    """A file's size in bytes, or why it cannot be an image; reading a named pipe would wait for ever."""
+def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
+    """A file's size in bytes, or why it cannot be an image; and the nanosecond of its last change.
+
+    Reading a named pipe would wait for ever.
+    """
     try:
         status = os.stat(os.path.join(folder, file))
     except OSError as error:
-        return BadFile(printable(file), error.strerror or "cannot be read")
+        return BadFile(printable(file), error.strerror or "cannot be read"), 0
     if not stat.S_ISREG(status.st_mode):
-        return BadFile(printable(file), "not a regular file")
-    return status.st_size or BadFile(printable(file), "empty file")
+        return BadFile(printable(file), "not a regular file"), 0
+    return status.st_size or BadFile(printable(file), "empty file"), status.st_mtime_ns
+
+
+def _time_of(path: Path) -> bytes:
+    return str(path.stat().st_mtime_ns).encode()
 
 
 def _grouped(

@@ -8,6 +8,7 @@ and the settings alone, never of who makes it.
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import io
 import json
@@ -27,6 +28,8 @@ from hvdgan.packing.originals import Part
 
 Encoding = Literal["png", "jpeg", "raw"]
 _RECORDS = ".tfrecord"
+_OF_THE_FILE = (None, errno.EACCES, errno.EPERM)
+"""what an OSError may say that is a reason to leave out one image: Pillow's own, and rights"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ def pack(folder: Path, name: str, part: Part, packing: Packing, tick: Callable[[
         tick: called after each image; it may raise.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: it cannot be written, or the originals cannot be read for a reason that is not their own.
     """
     if is_finished(folder, name):
         for _ in part.names:
@@ -72,7 +75,7 @@ def is_finished(folder: Path, name: str) -> bool:
     try:
         facts = json.loads((folder / f"{name}.json").read_text())
         return os.stat(folder / f"{name}{_RECORDS}").st_size == facts["bytes"] and (folder / f"{name}.idx").exists()
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -127,12 +130,19 @@ def to_json(values: Any) -> bytes:
     return (json.dumps(values, indent=1) + "\n").encode("ascii")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name in `.work`, bring it to the disk, and rename it."""
+def write_whole(path: Path, content: bytes, *, lasting: bool = True) -> None:
+    """Write a file under another name in `.work`, bring it to the disk, and rename it.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        lasting: whether it must outlast a power failure, for which the disk takes as long as for many images.
+    """
     partial = path.parent / WORK / f"{path.name}.partial" if path.parent.name != WORK else path.with_suffix(".partial")
     with partial.open("wb") as file:
         file.write(content)
-        _flush(file)
+        if lasting:
+            _flush(file)
     os.replace(partial, path)
 
 
@@ -198,7 +208,7 @@ def _pack(work: Path, name: str, part: Part, packing: Packing, tick: Callable[[]
         _flush(file)
     half["sha256"] = digest.hexdigest()
     os.replace(partial, work / f"{name}{_RECORDS}")
-    write_whole(work / f"{name}.json", to_json(half))
+    write_whole(work / f"{name}.json", to_json(half), lasting=False)  # cut short, it counts as missing
 
 
 def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> bytes:
@@ -210,6 +220,7 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
             return b""
         pixels = part.read(number)
     except BadImage as bad:
+        _refuse_if_all_may_fail(part, bad)
         half["failures"].append([printable(name), bad.bad_file.reason])
         return b""
     record = record_of(part, number, pixels, packing.encoding)
@@ -224,11 +235,23 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
     return record
 
 
+def _refuse_if_all_may_fail(part: Part, bad: BadImage) -> None:
+    """What ails the disk, the network or this machine says nothing of an image: noted as broken, it would stay so."""
+    cause = bad.__cause__
+    if isinstance(cause, MemoryError):
+        raise RunError(f"{part.where}: {bad}: out of memory; give the same command again with fewer --workers")
+    if isinstance(cause, OSError) and cause.errno not in _OF_THE_FILE:
+        raise RunError(
+            f"{part.where}: {bad}; it was there when the images were listed. "
+            "Bring it back, then give the same command again: it goes on"
+        )
+
+
 def _is_half_made(folder: Path, name: str) -> bool:
     """Whether the first half is there; its records may have got their final name already."""
     try:
         half = read_half(folder, name)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return False
     records = folder / WORK / f"{name}{_RECORDS}"
     return (
