@@ -7,8 +7,8 @@ process of its own that may use so many cores and no others. The files are crops
 scikit-learn; all are in the system's page cache after the first round.
 
 What is compared is what a training gets. Shards are faster above all because hvdgan.prepare has done the decoding of
-large images and the resizing once: they hold JPEGs of 64 x 64 pixels. How much of the machine's speed that leaves unused
-is seen against decoding alone, of the files and of the small images in the shards, both in memory already.
+large images and the resizing once: they hold JPEGs of 64 x 64 pixels. How much of the machine that leaves unused is
+seen against decoding alone, of the files and of the small images in the shards, both in memory already.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="that each measurement takes, once it runs")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--contenders", nargs="+", choices=list(NAMES), default=list(NAMES), metavar="NAME")
-    parser.add_argument("--steps", type=int, default=60, help="of each DCGAN training; 0: none")
+    parser.add_argument("--steps", type=int, default=40, help="of each DCGAN training; 0: none")
     parser.add_argument("--records", type=int, nargs="+", default=[1000, 100_000], help="for the memory; 0: not")
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch and Pillow")
     parser.add_argument("--json", type=Path, help="file for all figures")
@@ -112,12 +112,11 @@ def in_turn(names: Sequence[str], measure: Callable[[str, int], float], rounds: 
 def train(data: str, run_dir: Path, steps: int) -> float:
     """Median seconds of a step of DCGAN at 64 pixels, waiting for images included."""
     flags = f"--recipe dcgan --image-size 64 --global-batch-size 16 --max-steps {steps} --log-every 10 --sample-every 0"
-    # One record in ten steps; the first hold the filling of the queue.
     command = [sys.executable, "-m", "hvdgan.train", *flags.split(), "--checkpoint-every", "0", "--holdout", "0"]
-    _run([word for word in [*command, "--data", data, "--run-dir", run_dir]])
+    _run([*command, "--data", data, "--run-dir", run_dir])
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     seconds = [record["step_seconds"] for record in records if "step_seconds" in record]
-    return statistics.median(seconds[1:] or seconds)
+    return statistics.median(seconds[1:] or seconds)  # while the first were computed, the queue was filled
 
 
 def resident(folder: Path, count: int) -> float:

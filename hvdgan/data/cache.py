@@ -51,6 +51,10 @@ def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path
 class _Store(Protocol):
     def get(self, index: int) -> np.ndarray | None: ...
 
+    def get_all(self, indices: np.ndarray) -> np.ndarray | None:
+        """In one go, where that is possible and all are there."""
+        return None
+
     def put(self, index: int, image: np.ndarray) -> None: ...
 
 
@@ -80,6 +84,8 @@ class _Cached(Source):
         return self.fetch_batch(np.array([index]))[0]
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        if (together := self._store.get_all(indices)) is not None:
+            return together
         images = [self._store.get(int(index)) for index in indices]
         missing = [place for place, image in enumerate(images) if image is None]
         if missing:
@@ -92,7 +98,7 @@ class _Cached(Source):
         return self._source.key(index)
 
 
-class _InMemory:
+class _InMemory(_Store):
     """An array of which the system gives the memory only where an image has been written."""
 
     def __init__(self, source: Source) -> None:
@@ -102,12 +108,15 @@ class _InMemory:
     def get(self, index: int) -> np.ndarray | None:
         return self._images[index] if self._there[index] else None
 
+    def get_all(self, indices: np.ndarray) -> np.ndarray | None:
+        return self._images[indices] if self._there[indices].all() else None
+
     def put(self, index: int, image: np.ndarray) -> None:
         self._images[index] = image
         self._there[index] = True  # last: another thread may look
 
 
-class _OnDisk:
+class _OnDisk(_Store):
     """A file with a place for each image: a digest, then the pixels. What has not been written takes no room.
 
     The digest is keyed by what decides the pixels (data, size, versions) and by the image's number. So whatever is not
