@@ -15,7 +15,7 @@ from PIL import Image
 
 from hvdgan.packing import shard
 from hvdgan.prepare import main
-from launching import HAS_MPI, environment, run
+from launching import HAS_MPI, ROOT, environment, run
 from packed import bytes_of, manifest_of, names_in, prepare, shards_of, write_images, zipped
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
@@ -366,3 +366,11 @@ def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
     assert process.returncode == 130 and "interrupted; the same command goes on" in error and "Traceback" not in error
     while _group(process.pid):
         assert time.monotonic() < deadline
+
+
+def test_the_benchmark_compares_one_process_with_two(tmp_path):
+    small = "--images 12 --width 32 --image-size 16 --shards 4 --repeats 1 --folder".split()
+    done = run([sys.executable, ROOT / "benchmarks" / "prepare.py", *small, tmp_path], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 -> 2 workers: " in done.stdout and done.stdout.endswith("the bytes are the same\n")
+    assert list(tmp_path.iterdir()) == []
