@@ -1,9 +1,11 @@
 """Small folders of images, and hvdgan.prepare in this process."""
 
 import io
+import json
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -56,3 +58,19 @@ def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     info = tarfile.TarInfo(name)
     info.size = len(content)
     archive.addfile(info, io.BytesIO(content))
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Of a folder of shards."""
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def names_in(folder: Path) -> list[str]:
+    """The images in the shards, in their order."""
+    return [name for path in sorted(folder.glob("images-*.json")) for name in json.loads(path.read_text())["names"]]
+
+
+def shards_of(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files but those that tell of the originals."""
+    telling = ("manifest.json", "prepare.json")
+    return {name: content for name, content in bytes_of(folder).items() if name not in telling}

@@ -15,6 +15,7 @@ from hvdgan.config import Config
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.images import MAX_BYTES
 from hvdgan.train import main
+from packed import prepare
 from test_data_images import (
     ANIMATED,
     BLUE,
@@ -134,6 +135,23 @@ def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
     assert reasons.keys() == {name for name, *_ in SKIPPED}
     for name, _, reason in SKIPPED:
         assert reason in reasons[name]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_packed_into_shards_they_are_the_same(folder, tmp_path):
+    made = prepare(folder, tmp_path / "made", "--image-size", str(SIZE), "--max-bad-fraction", "1")
+    originals, shards = (
+        open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1)) for data in (folder, made)
+    )
+    places = {originals.key(index): index for index in range(len(originals))}
+    assert {shards.key(index).decode() for index in range(len(shards))} == {name for name, *_ in USED}
+    for index in range(len(shards)):
+        name = shards.key(index)
+        np.testing.assert_array_equal(shards.fetch(index), originals.fetch(places[name]), err_msg=name.decode())
+    failures = dict(json.loads((made / "manifest.json").read_text())["failures"])
+    assert failures.keys() == {name for name, *_ in SKIPPED}
+    for name, _, reason in SKIPPED:
+        assert reason in failures[name]
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")

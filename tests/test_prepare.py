@@ -1,4 +1,4 @@
-"""python -m hvdgan.prepare: the same bytes however it is run, killed or fed, and each mistake one line."""
+"""python -m hvdgan.prepare: the same bytes however it is run, killed or fed; what the manifest and --verify tell."""
 
 import itertools
 import json
@@ -7,34 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.packing import archives, shard
+from hvdgan.packing import shard
 from hvdgan.prepare import main
-from launching import HAS_MPI, environment, run
-from packed import add, bytes_of, prepare, tarred, write_images, zipped
+from launching import HAS_MPI, ROOT, environment, run
+from packed import bytes_of, manifest_of, names_in, prepare, shards_of, write_images, zipped
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
-
-
-def manifest_of(folder):
-    return json.loads((folder / "manifest.json").read_text())
-
-
-def names_in(folder):
-    return [name for path in sorted(folder.glob("images-*.json")) for name in json.loads(path.read_text())["names"]]
-
-
-def shards_of(folder):
-    """The bytes of all files but those that tell of the originals."""
-    telling = ("manifest.json", "prepare.json")
-    return {name: content for name, content in bytes_of(folder).items() if name not in telling}
 
 
 @pytest.fixture(scope="module")
@@ -110,41 +94,6 @@ def test_a_rank_that_fails_ends_all_and_the_same_command_goes_on(images, wanted,
     done = run(["mpirun", "-n", "2", "--oversubscribe", *PREPARE, *flags], tmp_path)
     assert done.returncode == 0, done.stderr
     assert bytes_of(tmp_path / "made") == wanted
-
-
-@pytest.mark.parametrize("prefix", ["", "./", "wrapped/twice/"])
-@pytest.mark.usefixtures("wanted")
-def test_archives_make_the_shards_of_their_folder(images, tmp_path, prefix):
-    made = {
-        "zip": zipped(images, tmp_path / "some.zip", prefix),
-        "stored": zipped(images, tmp_path / "stored.zip", prefix, zipfile.ZIP_STORED),
-        "tar": tarred(images, tmp_path / "some.tar", prefix),
-        "gz": tarred(images, tmp_path / "some.tar.gz", prefix, "w:gz"),
-        "xz": tarred(images, tmp_path / "some.tar.xz", prefix, "w:xz"),
-    }
-    for kind, archive in made.items():
-        assert shards_of(prepare(archive, tmp_path / f"from {kind}")) == shards_of(images.parent / "by one"), kind
-
-
-@pytest.mark.parametrize("kind", ["tar", "zip"])
-def test_an_archive_larger_than_memory_is_read_in_place(images, wanted, tmp_path, kind):
-    """3 GB of something else before the images, in a file with a hole, and 1.5 GB of memory."""
-    hole, archive = 3 * 2**30, tmp_path / f"large.{kind}"
-    whole = (tarred if kind == "tar" else zipped)(images, tmp_path / "whole").read_bytes()
-    with archive.open("wb") as file:
-        if kind == "tar":
-            info = tarfile.TarInfo("video.bin")
-            info.size = hole
-            file.write(info.tobuf())
-        file.seek(hole, os.SEEK_CUR)
-        file.write(whole)
-    limit = f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({hole // 2}, {hole // 2}));"
-    command = f"{limit} from hvdgan.prepare import main; sys.exit(main())"
-    flags = [archive, "made", "--image-size", "8", "--shards", "3", "--workers", "1"]
-    done = run([sys.executable, "-c", command, *flags], tmp_path)
-    assert done.returncode == 0, done.stderr
-    made = shards_of(tmp_path / "made")
-    assert made == {name: wanted[name] for name in made} and len(made) > 9
 
 
 # killed
@@ -399,158 +348,6 @@ def test_verify_names_file_and_record(images, tmp_path, capsys):
     assert told.err.count("\n") == 1 and "is damaged in" in told.err
 
 
-# archives that mean harm, or are damaged
-
-
-def png(value=0):
-    from io import BytesIO
-
-    file = BytesIO()
-    Image.new("L", (8, 8), value).save(file, "PNG")
-    return file.getvalue()
-
-
-def test_what_lies_in_an_archive_is_only_read(tmp_path):
-    """Names that lead elsewhere, links and devices are left out by name; nothing is written outside of DST."""
-    with tarfile.open(tmp_path / "evil.tar", "w") as archive:
-        for name in ("a/good.png", "../up.png", "/abs/olute.png", "a/../../up.png", "a/.hidden.png", "a/notes.txt"):
-            add(archive, name, png())
-        for name, kind in (("a/link.png", tarfile.SYMTYPE), ("a/device.png", tarfile.CHRTYPE)):
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, "/etc/passwd"
-            archive.addfile(info)
-    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
-        for name in ("a/good.png", "../up.png", "/abs/olute.png", "a/../../up.png", "a/.hidden.png", "a/notes.txt"):
-            archive.writestr(name, png())
-    before = set(tmp_path.parent.rglob("*"))
-    for kind, failed in (("tar", 4), ("zip", 2)):
-        made = prepare(tmp_path / f"evil.{kind}", tmp_path / f"from {kind}", "--max-bad-fraction", "1")
-        assert names_in(made) == ["a/good.png", "abs/olute.png"]
-        assert len(manifest_of(made)["failures"]) == failed
-    assert all("from " in str(path) for path in set(tmp_path.parent.rglob("*")) - before)
-
-
-def test_bombs_are_refused_by_their_size(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_BYTES", 10_000)
-    monkeypatch.setattr(archives, "_MIN_EXPANDED", 100_000)
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("good.png", png())
-        archive.writestr("zeros.png", bytes(10_001))
-    made = prepare(tmp_path / "bomb.zip", tmp_path / "made", "--max-bad-fraction", "1")
-    assert manifest_of(made)["failures"] == [["zeros.png", "10,001 bytes, more than the 10,000 accepted"]]
-    (tmp_path / "zeros").mkdir()
-    (tmp_path / "zeros" / "a.png").write_bytes(bytes(10_000_000))
-    bomb = tarred(tmp_path / "zeros", tmp_path / "bomb.tar.gz", mode="w:gz")
-    assert main([str(bomb), str(tmp_path / "never"), "--image-size", "8"]) == 2
-    assert "unfolds to more than" in capsys.readouterr().err and not (tmp_path / "never").exists()
-
-
-def test_a_member_that_says_another_size_is_left_out(tmp_path):
-    """The directory says 100 bytes; what is packed there goes on for long."""
-    with zipfile.ZipFile(tmp_path / "lies.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("good.png", png())
-        archive.writestr("lies.png", bytes(5_000_000))
-    content = bytearray((tmp_path / "lies.zip").read_bytes())
-    for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
-        place = content.rindex(signature) + offset
-        content[place : place + 4] = (100).to_bytes(4, "little")
-    (tmp_path / "lies.zip").write_bytes(content)
-    made = prepare(tmp_path / "lies.zip", tmp_path / "made", "--max-bad-fraction", "1")
-    assert manifest_of(made)["failures"] == [["lies.png", "damaged in the archive: size or checksum is another"]]
-
-
-def test_a_damaged_archive_is_refused(images, tmp_path, capsys):
-    whole = tarred(images, tmp_path / "whole.tar").read_bytes()
-    (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2 // 512 * 512 - 100])
-    later = whole.index(b"class 1/")
-    (tmp_path / "header.tar").write_bytes(whole[:later] + b"\xff" * 300 + whole[later + 300 :])
-    packed = tarred(images, tmp_path / "whole.tar.gz", mode="w:gz").read_bytes()
-    (tmp_path / "cut.tar.gz").write_bytes(packed[: len(packed) // 2])
-    archive = zipped(images, tmp_path / "whole.zip").read_bytes()
-    (tmp_path / "cut.zip").write_bytes(archive[:-30])
-    for name in ("cut.tar", "header.tar", "cut.tar.gz", "cut.zip"):
-        assert main([str(tmp_path / name), str(tmp_path / "made"), "--image-size", "8"]) == 2, name
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1 and name.removesuffix(".gz") in error and not (tmp_path / "made").exists()
-
-
-# mistakes
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch, images):
-    """The working folder, with things that are not what they should be."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "images").symlink_to(images)
-    (tmp_path / "text.txt").write_text("text")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    np.save(tmp_path / "flat.npy", np.zeros(4, np.uint8))
-    prepare(images, tmp_path / "made")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("", "expected SRC and DST, or --verify DST"),
-        ("images", "expected SRC and DST"),
-        ("images new", "--image-size: expected the height and width"),
-        ("images new --image-size 0", "--image-size"),
-        ("images new --image-size 8 --shards 0", "--shards"),
-        ("images new --image-size 8 --shards 100000", "--shards 100000: expected at most 99999"),
-        ("images new --image-size 8 --encoding gif", "--encoding"),
-        ("images new --image-size 8 --channels 2", "--channels"),
-        ("images new --image-size 8 --nothing", "--nothing"),
-        ("nowhere new --image-size 8", "nowhere: no such file or folder"),
-        ("empty new --image-size 8", "empty: found no images; expected files named *.png"),
-        ("text.txt new --image-size 8", "text.txt: expected a folder of images, a zip or tar archive"),
-        ("flat.npy new --image-size 8", "flat.npy: array of shape (4,)"),
-        ("images mine --image-size 8", "mine: holds other files, and nothing is ever overwritten"),
-        ("images text.txt --image-size 8", "text.txt: is a file; expected the name of a new folder"),
-        ("images made --image-size 16 --shards 3", "made: begun with --image-size 8, and this command has 16"),
-        ("images made --image-size 8 --shards 3 --dedup", "made: begun with --dedup False, and this command has True"),
-        ("mine/../flat.npy made --image-size 8 --shards 3", "flat.npy: array of shape"),
-        ("images new --image-size 8 --min-size 99", "images: no image is left: 0 cannot be read, 30 are too small"),
-        ("--verify nowhere", "--verify nowhere: no such folder"),
-        ("--verify images", "--verify images: not a folder of shards"),
-        ("images new --verify made", "--verify made: takes no SRC and DST"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(place, capsys, arguments, complaint):
-    capsys.readouterr()
-    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    assert main([*arguments.split(), *(["--workers", "1"] if "new" in arguments else [])]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
-    after = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and "new" not in path.parts}
-    assert {path: time for path, time in after.items() if place / "new" not in path.parents} == before
-
-
-def test_other_originals_are_not_mixed_in(place, capsys):
-    (place / "others").mkdir()
-    Image.new("L", (8, 8)).save(place / "others" / "a.png")
-    assert main("others made --image-size 8 --shards 3".split()) == 2
-    assert "made: begun from other originals: images 30 then, 1 in others now" in capsys.readouterr().err
-
-
-def test_two_at_once_in_one_folder_are_refused(place, capsys):
-    from hvdgan.lock import lock
-
-    (place / "made" / "manifest.json").unlink()
-    with lock(place / "made" / ".work"):
-        assert main("images made --image-size 8 --shards 3".split()) == 2
-    assert "made: another hvdgan.prepare writes into it (host " in capsys.readouterr().err
-
-
-def test_help_names_the_flags(capsys):
-    assert main(["--help"]) == 0
-    said = capsys.readouterr().out
-    for flag in ("--image-size", "--shards", "--encoding", "--workers", "--dedup", "--min-size", "--pairs", "--verify"):
-        assert flag in said
-
-
 def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
     many = write_images(tmp_path / "many", 300, width=200, height=200)
     process = subprocess.Popen(
@@ -569,3 +366,11 @@ def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
     assert process.returncode == 130 and "interrupted; the same command goes on" in error and "Traceback" not in error
     while _group(process.pid):
         assert time.monotonic() < deadline
+
+
+def test_the_benchmark_compares_one_process_with_two(tmp_path):
+    small = "--images 12 --width 32 --image-size 16 --shards 4 --repeats 1 --folder".split()
+    done = run([sys.executable, ROOT / "benchmarks" / "prepare.py", *small, tmp_path], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 -> 2 workers: " in done.stdout and done.stdout.endswith("the bytes are the same\n")
+    assert list(tmp_path.iterdir()) == []

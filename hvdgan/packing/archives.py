@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hvdgan.data.base import BadImage, printable
-from hvdgan.data.images import SUFFIXES
+from hvdgan.data.images import MAX_BYTES, SUFFIXES
 from hvdgan.errors import UserError
 
-MAX_BYTES = 2**30
-"""of one image's file: the largest image accepted takes half of it uncompressed"""
 MAX_EXPANSION = 20
 """times its size that a compressed tar archive may grow: image files hardly compress"""
 _MIN_EXPANDED = 2**26

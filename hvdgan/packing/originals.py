@@ -19,7 +19,7 @@ import numpy as np
 from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import BadFile, printable
 from hvdgan.data.folder import classes_of, find_images, in_two_folders, match_partners
-from hvdgan.data.images import SUFFIXES, read_halves, read_image, read_partners, read_size
+from hvdgan.data.images import MAX_BYTES, SUFFIXES, read_halves, read_image, read_partners, read_size
 from hvdgan.data.pairs import ArrayPairs
 from hvdgan.errors import UserError
 from hvdgan.packing.archives import Member, is_tar, list_tar, list_zip, read_member, reason_against
@@ -272,6 +272,8 @@ def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
         return BadFile(printable(file), error.strerror or "cannot be read"), 0
     if not stat.S_ISREG(status.st_mode):
         return BadFile(printable(file), "not a regular file"), 0
+    if status.st_size > MAX_BYTES:
+        return BadFile(printable(file), f"{status.st_size:,} bytes, more than the {MAX_BYTES:,} accepted"), 0
     return status.st_size or BadFile(printable(file), "empty file"), status.st_mtime_ns
 
 
