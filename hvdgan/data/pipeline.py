@@ -108,8 +108,8 @@ class Batches:
             raise ValueError("these batches are closed")
         try:
             batch = next(self._iterators[0])
-        except tf.errors.InvalidArgumentError as error:
-            self._loader.explain(error)
+        except tf.errors.OpError:
+            self._loader.explain()
             raise
         if self._loader.failure is not None and (batch["index"].numpy() == _FAILED).any():
             raise self._loader.failure
@@ -168,7 +168,7 @@ class _Loader:
                 self.failure = self.failure or error
         return self._with_labels(np.full(len(indices), b"", object), np.full_like(indices, _FAILED))
 
-    def explain(self, error: Exception) -> None:
+    def explain(self) -> None:
         """A record could be read and not be decoded: TensorFlow does not know which, so look for it."""
         for indices in list(self._latest):
             for index in indices.tolist():
