@@ -1,7 +1,6 @@
 """From a built run to its end: restore, broadcast once, then the schedule step by step."""
 
 import dataclasses
-import hashlib
 import math
 import time
 from typing import Any
@@ -18,6 +17,7 @@ from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
+from hvdgan.guards import check_ranks, not_finite
 from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
@@ -260,13 +260,7 @@ class _Loop:
         if self.bad_steps < self.run.config.max_bad_steps:
             self.record.say(f"warning: {where}: not finite, and skipped by every rank ({self.bad_steps} in a row)")
             return
-        found = self.run.ranks.gather(stage_step.diagnose(update, step, data), "what is not finite")
-        named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
-        raise RunError(
-            f"{where}: the gradients are not finite ({'; '.join(named) or 'where, cannot be seen any more'}), "
-            f"{self.bad_steps} step(s) in a row; no rank has applied them; lower the rate, or look at the data; "
-            "the last checkpoint is intact"
-        )
+        raise not_finite(self.run, where, stage_step.diagnose(update, step, data), self.bad_steps)
 
     def _between(self, batches: Batches, done: int, at: Position, stop: bool) -> None:
         """Log, evaluate, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
@@ -274,7 +268,7 @@ class _Loop:
         if self.saver:
             self.saver.report()
         if config.check_ranks_every and done % config.check_ranks_every == 0:
-            self._check_ranks(done)
+            check_ranks(run, done)
         ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
         sample = self._is_time(done, config.sample_every)
         write = stop or ends or self._is_time(done, config.checkpoint_every)
@@ -323,21 +317,6 @@ class _Loop:
         progress = self._progress()
         if self.saver:
             self.saver.save(self._snapshot(done, statistics, progress))
-
-    def _check_ranks(self, done: int) -> None:
-        """Stop where the ranks' weights or slots have drifted apart."""
-        mine = self.run.state.digests()
-        whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
-        if len(set(self.run.ranks.gather(whole, "digest of the weights"))) == 1:
-            return
-        everyones = self.run.ranks.gather(mine, "digests of the weights")
-        apart = [name for name in mine if len({each[name] for each in everyones}) > 1]
-        named = ", ".join(apart[:5])
-        raise RunError(
-            f"step {done}: the ranks have drifted apart in {len(apart)} of {len(mine)} tensors: {named}; "
-            "they no longer train one model; go on from the last checkpoint, and look for a recipe that depends on the "
-            "rank, or for hardware that computes wrongly"
-        )
 
     def _evaluate(self, done: int, at: Position) -> None:
         assert self.evaluator is not None

@@ -15,7 +15,7 @@ LAYERS = [
     {"elastic"},
     {"loop", "trained"},
     {"commits"},
-    {"startup", "resume", "plateau", "cli", "saver", "stopping", "contents"},
+    {"startup", "guards", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
     {"samples", "step", "evaluation"},
     {"apply", "retention", "packing"},
