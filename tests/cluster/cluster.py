@@ -227,7 +227,10 @@ class Cluster:
     def _start(self) -> None:
         self._write_settings()
         self._begin(HEAD, [])
-        for command in (["link", "add", "lan", "type", "bridge"], ["addr", "add", f"{ADDRESSES[HEAD]}/24", "dev", "lan"]):
+        for command in (
+            ["link", "add", "lan", "type", "bridge"],
+            ["addr", "add", f"{ADDRESSES[HEAD]}/24", "dev", "lan"],
+        ):
             self._in_network(HEAD, "ip", *command)
         self._in_network(HEAD, "ip", "link", "set", "lan", "up")
         for node in NODES:
