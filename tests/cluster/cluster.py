@@ -228,11 +228,11 @@ class Cluster:
         self._write_settings()
         self._begin(HEAD, [])
         for command in (
-            ["link", "add", "lan", "type", "bridge"],
-            ["addr", "add", f"{ADDRESSES[HEAD]}/24", "dev", "lan"],
+            ["link", "add", "eth0", "type", "bridge"],
+            ["addr", "add", f"{ADDRESSES[HEAD]}/24", "dev", "eth0"],
         ):
             self._in_network(HEAD, "ip", *command)
-        self._in_network(HEAD, "ip", "link", "set", "lan", "up")
+        self._in_network(HEAD, "ip", "link", "set", "eth0", "up")
         for node in NODES:
             self._begin(node, self.words(HEAD, [], self.shared))
             self._plug_in(node)
@@ -302,7 +302,7 @@ class Cluster:
         pid = str(self._first[node].pid)
         wire = ["link", "add", f"to-{node}", "type", "veth", "peer", "name", "eth0", "netns", pid]
         self._in_network(HEAD, "ip", *wire)
-        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "master", "lan", "up")
+        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "master", "eth0", "up")
         self._in_network(node, "ip", "addr", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
         self._in_network(node, "ip", "link", "set", "eth0", "up")
 
