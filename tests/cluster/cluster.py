@@ -22,6 +22,7 @@ from launching import ROOT, SECONDS, Done, environment
 HEAD = "head"
 NODES = ("node1", "node2")
 ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12"}
+PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests", ROOT / "tests" / "cluster"]))
 _PREFIX = "hvdgan-cluster-"
 _PACKAGES = {
     "slurmctld": "slurmctld",
@@ -55,7 +56,7 @@ SelectTypeParameters=CR_CPU
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 MpiDefault=none
 ReturnToService=2
-SlurmdTimeout=15
+SlurmdTimeout=10
 KillWait=5
 UnkillableStepTimeout=10
 MinJobAge=3600
@@ -152,7 +153,8 @@ class Cluster:
     def environment(self, **more: str) -> dict[str, str]:
         """What a user's shell has on the head."""
         settings = {"SLURM_CONF": str(self.shared / "slurm.conf"), "HOME": str(self.shared / "home"), **more}
-        return environment(PATH=f"{sys.prefix}/bin:/usr/sbin:/usr/bin:/sbin:/bin", **settings)
+        path = f"{sys.prefix}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return environment(**{"PATH": path, "PYTHONPATH": PYTHONPATH, **settings})
 
     def run(
         self, command: Sequence[str | Path], cwd: Path | None = None, host: str = HEAD, seconds=SECONDS, **env
