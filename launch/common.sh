@@ -185,29 +185,46 @@ stop_ranks() {
 }
 
 # supervise COMMAND ...: run a launcher and exit with its code. SIGTERM, SIGUSR1, SIGUSR2 and Ctrl-C ask its ranks to save
-# and stop; a second one ends the launcher. Over Gloo horovodrun makes 1 of every failure: its message tells the code.
+# and stop; a second one ends the launcher.
 supervise() {
-    local launcher reader code=0 asked=0 woken=1 pipes
+    run_launcher own_session "$@"
+    exit "$code"
+}
+
+own_session() {
+    # Ctrl-C at the terminal must reach us alone.
+    exec setsid "$@"
+}
+
+# on_signal NAME: what a launcher that runs is told; a job script has its own.
+on_signal() { if ((asked++)); then kill -TERM "$launcher" || true; else stop_ranks "$launcher"; fi; }
+
+# run_launcher COMMAND ...: run it with on_signal for whatever signal comes, and set code to its exit code, and why_stopped
+# to what rank 0 says if it was asked to stop. When ranks have saved and stopped, horovodrun makes 1 of their 75, and srun
+# 137, since it kills the rank that is last to leave: what they say of the first one tells.
+run_launcher() {
+    local reader pipes name
+    asked=0 woken=1 why_stopped=""
     pipes="$(mktemp -d)"
-    mkfifo "$pipes/all" "$pipes/codes"
-    sed -n 's/^Exit code: \([0-9]*\)$/\1/p' <"$pipes/codes" >"$pipes/said" &
+    mkfifo "$pipes/all" "$pipes/lines"
+    grep -aE '(Exit code: *|Exited with exit code )75$|stopped after step .* and saved' <"$pipes/lines" >"$pipes/found" &
     reader=$!
-    tee "$pipes/codes" <"$pipes/all" >&2 &
-    # A session of its own: Ctrl-C at the terminal must reach us alone.
-    setsid "$@" 2>"$pipes/all" &
+    tee "$pipes/lines" <"$pipes/all" >&2 &
+    "$@" 2>"$pipes/all" &
     launcher=$!
-    # shellcheck disable=SC2317,SC2329  # called by the trap
-    on_signal() { woken=1; if ((asked++)); then kill -TERM "$launcher" || true; else stop_ranks "$launcher"; fi; }
-    trap on_signal TERM INT HUP USR1 USR2
+    for name in TERM INT HUP USR1 USR2; do
+        # shellcheck disable=SC2064  # the name of now
+        trap "woken=1; on_signal $name" "$name"
+    done
     # A signal ends the wait before the launcher has ended.
     while ((woken)); do
         woken=0 code=0
         wait "$launcher" || code=$?
     done
-    if ((code == 1)); then
+    if ((code)); then
         wait "$reader" || true
-        if [[ "$(tail -n 1 "$pipes/said")" == 75 ]]; then code=75; fi
+        if grep -q '75$' "$pipes/found"; then code=75; fi
+        why_stopped="$(grep 'and saved' "$pipes/found" || true)"
     fi
     rm -rf "$pipes"
-    exit "$code"
 }
