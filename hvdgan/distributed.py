@@ -189,6 +189,27 @@ def start(expect_size: int | None = None) -> Ranks:
     return ranks
 
 
+def horovod_build() -> dict[str, Any]:
+    """What Horovod here was built with, which its library tells without joining any other rank.
+
+    Returns:
+        version; mpi and gloo: whether ranks can meet over it; nccl: its version, such as 21805, or 0; cuda, rocm.
+
+    Raises:
+        UserError: it cannot be imported, or was built for another TensorFlow.
+    """
+    hvd = _horovod()
+    import horovod
+
+    kinds = {name: bool(getattr(hvd, f"{name}_built")()) for name in ("mpi", "gloo", "cuda", "rocm")}
+    return {"version": horovod.__version__, **kinds, "nccl": int(hvd.nccl_built())}
+
+
+def controller() -> str:
+    """Over what the ranks that have joined agree on their collectives: mpi or gloo."""
+    return "mpi" if _horovod().mpi_enabled() else "gloo"
+
+
 def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:
     """What to say where an error of TensorFlow's is that of a collective; None for any other.
 

@@ -1,8 +1,10 @@
 """Files that a command writes: never over others unasked, and complete or not there at all."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -25,17 +27,17 @@ def check_file(path: Path, *, overwrite: bool) -> None:
     check_new(path, overwrite=overwrite)
 
 
-def check_new(path: Path, *, overwrite: bool) -> None:
-    """The same for a file of any kind.
+def check_new(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
+    """The same for a file of any kind, named by any flag.
 
     Raises:
         UserError: it is there already, or cannot be made there.
     """
-    _check_place(path)
+    _check_place(path, flag)
     if path.is_dir():
-        raise UserError(f"--out {path}: is a folder; expected the name of a file")
+        raise UserError(f"{flag} {path}: is a folder; expected the name of a file")
     if path.exists() and not overwrite:
-        raise UserError(f"--out {path}: is there already; name another, or give --overwrite")
+        raise UserError(f"{flag} {path}: is there already; name another, or give --overwrite")
 
 
 def check_folder(path: Path, *, overwrite: bool) -> None:
@@ -67,14 +69,14 @@ def check_new_folder(path: Path, *, overwrite: bool, holds: str) -> None:
         raise UserError(f"--out {path}: holds other files, which --overwrite would remove; name another")
 
 
-def _check_place(path: Path) -> None:
+def _check_place(path: Path, flag: str = "--out") -> None:
     try:
         path.exists()
         parent = next(parent for parent in path.absolute().parents if parent.exists())
     except OSError as error:
-        raise UserError(f"--out {path}: {error.strerror}") from error
+        raise UserError(f"{flag} {path}: {error.strerror}") from error
     if not parent.is_dir():
-        raise UserError(f"--out {path}: {parent} is a file; expected a folder")
+        raise UserError(f"{flag} {path}: {parent} is a file; expected a folder")
 
 
 def write(path: Path, save: Callable[[Path], None]) -> None:
@@ -97,6 +99,15 @@ def write(path: Path, save: Callable[[Path], None]) -> None:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write what is expressible in JSON, as write() does."""
+
+    def save(partial: Path) -> None:
+        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+    write(path, save)
 
 
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:

@@ -63,6 +63,13 @@ count_gpus() {
 # Cores that this process may use; nproc would take OMP_NUM_THREADS for their number.
 count_cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 
+# Ranks that this machine can take: one for each GPU, or for each core where there is none.
+count_ranks() {
+    local gpus
+    gpus="$(count_gpus)"
+    if ((gpus)); then echo "$gpus"; else count_cores; fi
+}
+
 # The allocation, a line HOST:SLOTS for each of its hosts.
 slurm_hosts() {
     local names part times
@@ -126,15 +133,16 @@ choose_hosts() {
     ((np <= ranks)) || usage_error "-np $np: $where has $ranks slots"
 }
 
-# The version of the MPI on the PATH: "Open MPI 4.1.4", "MPICH 4.2.0", "Intel MPI 2021.1"; nothing where there is none.
+# mpi_flavour MPIRUN: whose it is: "Open MPI 4.1.4", "MPICH 4.2.0", "Intel MPI 2021.1"; nothing where it
+# does not run.
 mpi_flavour() {
     local said kind=""
-    said="$(timeout 30 "${MPIRUN:-mpirun}" --version 2>/dev/null)" || return 0
+    said="$(timeout 30 "$1" --version 2>/dev/null)" || return 0
     case "$said" in
         *"Open MPI"* | *OpenRTE* | *"PRRTE"*) kind="Open MPI" ;;
         *MPICH* | *HYDRA*) kind=MPICH ;;
         *"Intel(R) MPI"*) kind="Intel MPI" ;;
-        *) kind="${said%%$'\n'*}" ;;
+        *) printf '%s' "${said%%$'\n'*}"; return ;;
     esac
     printf '%s %s' "$kind" "$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$said" | head -n 1)"
 }
@@ -144,7 +152,7 @@ mpi_flavour() {
 choose_controller() {
     local mpi
     if [[ "$controller" == --gloo ]]; then return; fi
-    mpi="$(mpi_flavour)"
+    mpi="$(mpi_flavour mpirun)"
     case "$controller $mpi" in
         "--mpi Open MPI "[0-4].*) ;;
         "--mpi Open MPI "*) usage_error "--mpi: horovodrun cannot drive $mpi; take --gloo, or launch/mpirun.sh" ;;

@@ -27,12 +27,8 @@ while (($#)); do
     esac
     shift "$taken"
 done
-if [[ -z "$ranks" ]]; then
-    ranks="$(count_gpus)"
-    if ((ranks == 0)); then ranks="$(count_cores)"; fi
-fi
 use_python
 choose_controller
-command=(horovodrun ${controller:+"$controller"} -np "$ranks" "$python" -m "$module" "$@")
+command=(horovodrun ${controller:+"$controller"} -np "${ranks:-$(count_ranks)}" "$python" -m "$module" "$@")
 show "${command[@]}"
 supervise "${command[@]}"

@@ -9,7 +9,9 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete", "export", "inspect"},
+    {"train", "sample", "complete", "export", "inspect", "doctor"},
+    {"probe"},
+    {"allreduce", "checks"},
     {"loop", "trained"},
     {"resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
@@ -21,11 +23,13 @@ LAYERS = [
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "app"}
     | {"heartbeat"},
     {"spectral", "peers"},
-    {"config", "launchers", "hosts"},
+    {"config", "launchers", "hosts", "verdicts"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping"}
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping"} | {
+    *("probe", "allreduce"),
+}
 
 
 def _imports():

@@ -1,0 +1,209 @@
+"""hvdgan.doctor: what it finds here, under launchers, and in places that are broken in one way each."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from hvdgan import checks
+from hvdgan.doctor import main
+from hvdgan.verdicts import Row, worst
+from launching import CONTROLLERS, launcher, run
+
+DOCTOR = [sys.executable, "-m", "hvdgan.doctor"]
+BOTH = {"mpi": True, "gloo": True}
+GLOO = {"mpi": False, "gloo": True}
+ROW = {"check", "found", "verdict", "hint"}
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """No launcher's words, no allocation, and an empty working folder."""
+    for name in list(os.environ):
+        if name.startswith(("HOROVOD_", "OMPI_COMM", "PMI", "SLURM_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return monkeypatch
+
+
+def put_on_path(monkeypatch, tmp_path, **scripts):
+    """Programs of these names that alone are found, with a shell to run them."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def rows_of(facts):
+    return {row["check"]: row for row in facts["rows"]}
+
+
+def test_one_process_gets_one_table_and_exit_code_0(tmp_path):
+    done = run([*DOCTOR, "--json", "facts.json"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    heads, *lines = done.stdout.splitlines()
+    assert heads.split() == ["check", "verdict", "found", "hint"]
+    assert [line.split("  ")[0] for line in lines] == [row["check"] for row in facts["rows"]]
+    found = rows_of(facts)
+    assert {"Python", "launcher", "run folder", "TensorFlow", "Keras", "Horovod", "MPI", "NCCL", "GPUs"} <= set(found)
+    assert {row["verdict"] for row in facts["rows"]} == {"ok"}
+    assert "built for TensorFlow 2.18.1" in found["Horovod"]["found"]
+    assert (facts["size"], facts["controller"], facts["allreduce"]) == (1, None, [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["facts.json"]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
+    words = "--max-bytes 64KB --seconds 0.02 --run-dir shared/run --json facts.json".split()
+    done = run([*launcher(2, controller), *DOCTOR, *words], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("verdict") == 1 and "[1]<stdout>" not in done.stdout and "[1,1]" not in done.stdout
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert (facts["size"], facts["controller"], facts["verdict"]) == (2, controller, "ok")
+    assert set(facts) == {
+        *("verdict", "when", "host", "hvdgan", "horovod", "size", "controller", "ranks", "rows", "allreduce")
+    }
+    assert [each["bytes"] for each in facts["allreduce"]] == [4, 64, 1024, 16384, 65536]
+    for each in facts["allreduce"]:
+        assert 0 < each["low"] <= each["seconds"] <= each["high"] and 3 <= each["repeats"] <= 50
+        assert each["bytes_per_sec"] == pytest.approx(each["bytes"] / each["seconds"])
+        assert each["bus_bytes_per_sec"] == pytest.approx(each["bytes_per_sec"])  # 2 (n - 1) / n of two ranks
+    assert len(facts["ranks"]) == 2 and all(row.keys() == ROW for row in facts["rows"])
+    found = rows_of(facts)
+    assert "lock respected by every rank" in found["shared folder"]["found"]
+    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 64 KiB"} <= set(found)
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_broken_place_is_told_in_full_and_is_exit_code_1(tmp_path):
+    (tmp_path / "file").touch()
+    words = "--max-bytes 4 --seconds 0.02 --run-dir file/run --json facts.json".split()
+    done = run([*launcher(2), *DOCTOR, *words], tmp_path, SLURM_JOB_ID="7", SLURM_NTASKS="4", SLURM_JOB_NUM_NODES="2")
+    assert done.returncode != 0
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    failed = {row["check"]: row for row in facts["rows"] if row["verdict"] == "fail"}
+    assert failed.keys() == {"Slurm", "run folder", "shared folder"} and facts["verdict"] == "fail"
+    assert "start as many as the job has tasks" in failed["Slurm"]["hint"]
+    assert all("Not a directory" in failed[check]["found"] for check in ("run folder", "shared folder"))
+    assert len(facts["allreduce"]) == 1  # what comes later is looked at all the same
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "check", "found"),
+    [
+        ("tensorflow", "raise ImportError('libcudart is missing')", "TensorFlow", "libcudart is missing"),
+        ("tensorflow", "import os; os.kill(os.getpid(), 11)", "TensorFlow", "it ended with signal 11"),
+        ("tensorflow", "import time; time.sleep(600)", "TensorFlow", "no answer in 3 s"),
+        ("horovod", "raise ImportError('libmpi.so.40 is missing')", "Horovod", "libmpi.so.40 is missing"),
+    ],
+)
+def test_what_cannot_be_imported_is_a_row_and_not_the_end(tmp_path, module, text, check, found):
+    package = tmp_path / "broken" / module
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path / "broken"), str(checks.Path(checks.__file__).parent.parent)])
+    seconds = "3" if "sleep" in text else "120"
+    words = [*DOCTOR, "--timeout", seconds, "--json", "-"]
+    done = run(words, tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
+    assert done.returncode == 1, done.stdout + done.stderr
+    rows = rows_of(json.loads(done.stdout))
+    assert rows[check]["verdict"] == "fail" and found in rows[check]["found"]
+    assert rows["run folder"]["verdict"] == "ok" and "MPI" in rows
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "build", "verdict", "found"),
+    [
+        ("mpirun (Open MPI) 5.0.11", BOTH, "fail", "horovodrun cannot drive it"),
+        ("mpirun (Open MPI) 5.0.11", GLOO, "ok", "horovodrun cannot drive it"),
+        ("mpirun (Open MPI) 4.1.4", BOTH, "ok", "Open MPI 4.1.4; horovodrun can drive it"),
+        ("mpirun (Open MPI) 4.1.4", GLOO, "ok", "Horovod was built without"),
+        ("HYDRA build details: MPICH Version: 4.0.2", BOTH, "ok", "MPICH 4.0.2; horovodrun can drive it"),
+        ("Intel(R) MPI Library, Version 2021.5 Build", BOTH, "ok", "Intel MPI 2021.5"),
+        ("some other MPI 1.0", BOTH, "fail", "unknown: some other MPI 1.0"),
+        (None, BOTH, "warn", "no mpirun on the PATH"),
+        (None, GLOO, "ok", "no mpirun on the PATH"),
+    ],
+)
+def test_whether_horovodrun_can_drive_the_mpi(bare, tmp_path, said, build, verdict, found):
+    put_on_path(bare, tmp_path, **({"mpirun": f"echo '{said}'"} if said else {}))
+    row = checks.mpi(build)
+    assert row.verdict == verdict and found in row.found and bool(row.hint) == (verdict != "ok")
+
+
+@pytest.mark.parametrize(
+    ("environment", "verdict", "hint"),
+    [
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, "warn", "srun --mpi=pmix"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1"}, "ok", ""),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "HOROVOD_SIZE": "2", "HOROVOD_RANK": "0"}, "fail", "as many"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "HOROVOD_SIZE": "2", "HOROVOD_RANK": "0"}, "ok", ""),
+    ],
+)
+def test_the_allocation_against_what_was_started(bare, environment, verdict, hint):
+    for name, value in environment.items():
+        bare.setenv(name, value)
+    row = checks.slurm()
+    assert row is not None and row.verdict == verdict and hint in row.hint
+
+
+def test_srun_without_pmi_is_refused_before_every_task_is_rank_0_of_1(bare):
+    bare.setenv("SLURM_STEP_NUM_TASKS", "2")
+    bare.setenv("SLURM_PROCID", "0")
+    assert checks.launcher().verdict == "fail" and "--mpi=pmix" in checks.launcher().hint
+    bare.setenv("PMIX_RANK", "0")
+    assert checks.launcher().verdict == "ok"
+
+
+def test_hosts_are_reached_as_horovodrun_does_or_named(bare, tmp_path):
+    script = 'while [ "$1" != -- ]; do shift; done; [ "$2" = good ] || { echo "$2: no route" >&2; exit 255; }'
+    put_on_path(bare, tmp_path, ssh=script)
+    assert checks.ssh([os.uname().nodename, "good"], needed=True) == Row("ssh", "1 other host(s) reached")
+    bad = checks.ssh(["good", "bad"], needed=True)
+    assert bad.verdict == "fail" and bad.found == "bad: bad: no route" and "ssh-copy-id" in bad.hint
+    assert checks.ssh(["bad"], needed=False).verdict == "warn"
+
+
+def test_the_hosts_of_an_allocation_are_those_that_scontrol_names(bare, tmp_path):
+    put_on_path(bare, tmp_path, scontrol='[ "$*" = "show hostnames a[1-2]" ] && echo a1 && echo a2')
+    assert checks.allocated_hosts() == []
+    bare.setenv("SLURM_JOB_NODELIST", "a[1-2]")
+    assert checks.allocated_hosts() == ["a1", "a2"]
+
+
+def test_a_run_folder_is_left_as_it_was(bare, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "kept").touch()
+    for folder in ("run", "new/run"):
+        assert checks.run_folder(tmp_path / folder).verdict == "ok"
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["run", "run/kept"]
+    assert checks.run_folder(tmp_path / "run" / "kept").verdict == "fail"
+
+
+def test_the_worst_row_decides():
+    rows = [Row("a", "b"), Row("a", "b", "warn"), Row("a", "b", "fail")]
+    assert [worst(rows[:count]) for count in range(4)] == ["ok", "ok", "warn", "fail"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--max-bytes 3", '"3" is not a size of at least 4 B'),
+        ("--max-bytes 1TB", '"1TB" is not a size'),
+        ("--hosts a,-oProxyCommand=x", "--hosts a,-oProxyCommand=x: expected names of hosts"),
+        ("--json there.json", "--json there.json: is there already"),
+        ("--json .", "--json .: is a folder"),
+        ("--timeout 0", "--timeout"),
+        ("--verbose", "--verbose"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(bare, tmp_path, capsys, arguments, complaint):
+    (tmp_path / "there.json").touch()
+    assert main(arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
