@@ -2,9 +2,10 @@
 
 All of it lives in one namespace of processes: when its first process ends, also because the tests were killed, the
 kernel ends the rest and takes the bridge, the namespaces and the mounts away. Only a folder in /var/tmp can be left,
-which the next start removes.
+which the next cluster removes.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -121,6 +122,7 @@ class Cluster:
         self._visible = [ROOT, Path(sys.prefix), *visible]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._first: dict[str, psutil.Process] = {}
+        self._lock: int | None = None
         self.shared = Path()
         """the folder; everything of the cluster is in it"""
 
@@ -128,6 +130,7 @@ class Cluster:
         install()
         _remove_leftovers()
         self.shared = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/var/tmp"))
+        self._lock = _lock(self.shared)
         try:
             self._start()
         except BaseException as error:
@@ -144,6 +147,8 @@ class Cluster:
             process.wait()
         self._processes.clear()
         shutil.rmtree(self.shared)
+        if self._lock is not None:
+            os.close(self._lock)
 
     def words(self, host: str, command: Sequence[str | Path], cwd: Path) -> list[str]:
         """The words that start a command on a host."""
@@ -208,18 +213,20 @@ class Cluster:
         wait_until(lambda: self.job(number)["JobState"] in over, seconds, lambda: self.job(number), every=0.5)
         return self.job(number)
 
-    def cut(self, node: str) -> None:
-        """Take a node's network away."""
+    def crash(self, node: str) -> None:
+        """End a node as a power cut does: first nobody hears it any more, then it is gone."""
         self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "down")
+        self._first[node].kill()
+        (self.shared / node / "ready").unlink()
 
-    def mend(self, node: str) -> None:
-        """Give it back."""
-        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "up")
-
-    def start_slurmd(self, node: str) -> subprocess.Popen:
-        """Start a node's slurmd."""
-        log = (self.shared / f"{node}.slurmd.log").open("ab")
-        return self.start(["slurmd", "-D", "-N", node], host=node, stdout=log, stderr=log)
+    def boot(self, node: str) -> None:
+        """Start a node, and with it its slurmd and sshd."""
+        self._begin(node, self.words(HEAD, [], self.shared))
+        self._plug_in(node)
+        self._daemon(node, "sshd", "/usr/sbin/sshd", "-D", "-e")
+        said = (self.shared / f"{node}.sshd.log").read_text
+        wait_until(lambda: "listening" in said(), 30, said)
+        self._daemon(node, "slurmd", "slurmd", "-D", "-N", node)
 
     def wait_idle(self) -> None:
         """Wait until all nodes can take a job."""
@@ -235,9 +242,6 @@ class Cluster:
         ):
             self._in_network(HEAD, "ip", *command)
         self._in_network(HEAD, "ip", "link", "set", "eth0", "up")
-        for node in NODES:
-            self._begin(node, self.words(HEAD, [], self.shared))
-            self._plug_in(node)
         munge = self.shared / "munge"
         self._daemon(
             HEAD,
@@ -246,17 +250,15 @@ class Cluster:
             *[f"--key-file={munge}/key", f"--socket={munge}/socket", f"--pid-file={munge}/pid"],
             *[f"--seed-file={munge}/seed", f"--log-file={munge}/log"],
         )
-        wait_until((munge / "socket").exists, 30, (self.shared / "munged.log").read_text)
+        wait_until((munge / "socket").exists, 30, (self.shared / f"{HEAD}.munged.log").read_text)
         self._daemon(HEAD, "slurmctld", "slurmctld", "-D", "-c")
-        for host in (HEAD, *NODES):
-            self._daemon(host, f"{host}.sshd", "/usr/sbin/sshd", "-D", "-e")
         for node in NODES:
-            self.start_slurmd(node)
+            self.boot(node)
         wait_until(lambda: self.run(["scontrol", "ping"]).returncode == 0, 60, lambda: "slurmctld does not answer")
         self.wait_idle()
 
     def _daemon(self, host: str, name: str, *command: str) -> None:
-        log = (self.shared / f"{name}.log").open("ab")
+        log = (self.shared / f"{host}.{name}.log").open("ab")
         self.start(command, host=host, stdout=log, stderr=log)
 
     def _write_settings(self) -> None:
@@ -338,6 +340,19 @@ def _kill_family(pid: int) -> None:
         process.kill()
 
 
+def _lock(folder: Path) -> int | None:
+    """Hold a cluster's folder until the descriptor is closed or this process ends; None: somebody holds it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
 def _remove_leftovers() -> None:
     for folder in Path("/var/tmp").glob(f"{_PREFIX}*"):
-        shutil.rmtree(folder)
+        if (lock := _lock(folder)) is not None:
+            shutil.rmtree(folder)
+            os.close(lock)

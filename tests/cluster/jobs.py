@@ -13,7 +13,7 @@ from launching import ROOT, SECONDS, launcher, run
 STEPS = 200
 SETTINGS = [
     *"--recipe paced:Paced --norm batch --image-size 8 --global-batch-size 16".split(),
-    *f"--steps {STEPS} --log-every 1 --checkpoint-every 50 --sample-every 0 --peer-timeout 5".split(),
+    *f"--steps {STEPS} --log-every 1 --checkpoint-every 10 --sample-every 0 --peer-timeout 5".split(),
 ]
 TRAIN = ["python", "-m", "hvdgan.train", *SETTINGS]
 # What the job asks for on this cluster; #SBATCH lines have less to say than these.
@@ -38,7 +38,7 @@ class Job:
         self.brake(brake)
         words = [*NODES, f"--output={folder}/output.txt", *options, ROOT / "slurm" / "multi_node.sbatch"]
         arguments = [*SETTINGS, "--run-dir", self.run_dir, *arguments]
-        env = {"BRAKE": str(folder / "brake"), **env}
+        env = {"HVDGAN_BRAKE": str(folder / "brake"), **env}
         self.number = cluster.slurm("sbatch", "--parsable", *words, *map(str, arguments), cwd=ROOT, **env)
 
     def brake(self, on: bool) -> None:

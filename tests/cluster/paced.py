@@ -12,7 +12,7 @@ _STEP_SECONDS = 0.5
 
 
 class Paced(Tiny):
-    """While the file that the environment names as BRAKE is there, a step takes half a second longer."""
+    """While the file that the environment names as HVDGAN_BRAKE is there, a step takes half a second longer."""
 
     def draw(self, random):
         tf.numpy_function(_brake, [], tf.int64, stateful=True)
@@ -20,7 +20,7 @@ class Paced(Tiny):
 
 
 def _brake() -> np.int64:
-    brake = os.environ.get("BRAKE")
+    brake = os.environ.get("HVDGAN_BRAKE")
     if brake and os.path.exists(brake):
         time.sleep(_STEP_SECONDS)
     return np.int64(0)

@@ -1,0 +1,72 @@
+"""A node that crashes in the middle of a job: nobody hears it any more, and all of its processes are gone."""
+
+import subprocess
+
+import pytest
+
+from cluster import wait_until
+from jobs import SETTINGS, Job, assert_same_bits, last_step
+from launching import ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+# 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.
+BOUND = 90
+LOST = "{} has been silent for 5 s: it is dead, frozen or cut off"
+
+
+def test_a_job_ends_by_name_goes_on_when_resubmitted_and_comes_back_by_itself(cluster, folder, one_host):
+    job = Job(cluster, folder, "--no-requeue", brake=True)
+    job.wait_for_step(13)
+    cluster.crash("node2")
+    facts = job.ended("NODE_FAIL", BOUND)
+    assert facts["Restarts"] == "0"
+    (line,) = [line for line in job.said().splitlines() if "has been silent" in line]
+    assert line.startswith("hvdgan: rank 0: rank 1 (host node2, pid ") and "has been silent for 5 s" in line
+    assert "goes on from the last checkpoint" in line and line.partition("rank 0: ")[2] in log_of(job.run_dir)
+
+    cluster.boot("node2")
+    cluster.wait_idle()
+    job = Job(cluster, folder, brake=True)
+    job.wait_for_step(23)
+    assert "step 10" in job.said()
+    # The node of rank 0 and of the job's own script: it is Slurm that puts the job back into the queue.
+    cluster.crash("node1")
+    wait_until(lambda: job.facts()["Restarts"] == "1", BOUND, job.facts)
+    job.brake(False)
+    cluster.boot("node1")
+    job.ended("COMPLETED")
+    assert_same_bits(job.run_dir, one_host("mpi"))
+
+
+@pytest.mark.parametrize("controller", ["gloo", "mpi"])
+def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder, controller):
+    folder = folder.with_name(f"crash_{controller}")
+    folder.mkdir()
+    (folder / "brake").touch()
+    script = [ROOT / "launch" / "multi_node.sh", "-H", "node1:1,node2:1", f"--{controller}"]
+    with (folder / "output.txt").open("wb") as output:
+        process = cluster.start(
+            [*script, *SETTINGS, "--run-dir", folder / "run"],
+            folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            HVDGAN_BRAKE=str(folder / "brake"),
+        )
+    said = (folder / "output.txt").read_text
+    wait_until(lambda: last_step(folder / "run") >= 3 or process.poll() is not None, 240, said)
+    assert process.poll() is None, said()
+    cluster.crash("node2")
+    try:
+        wait_until(lambda: process.poll() is not None, BOUND, said)
+        assert process.returncode not in (0, 75)
+        assert "rank 1 (host node2, pid " in said() and "has been silent for 5 s" in said()
+        left = lambda: cluster.run(["pgrep", "-af", "hvdgan.train"], host="node1").stdout  # noqa: E731
+        wait_until(lambda: not left(), BOUND, left)
+    finally:
+        cluster.boot("node2")
+        cluster.wait_idle()
+
+
+def log_of(run_dir) -> str:
+    """The run's own log."""
+    return (run_dir / "log.txt").read_text()
