@@ -15,8 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hvdgan import devices
 from hvdgan.errors import RunError, UserError
-from hvdgan.launchers import launched
+from hvdgan.launchers import launched, refuse_srun_without_pmi
 
 _DEFAULTS = {
     # Four ranks that start on two cores can be a minute apart; Gloo's own 30 s would end the run.
@@ -179,13 +180,15 @@ def start(expect_size: int | None = None) -> Ranks:
         expect_size: the number of ranks that must be there; None: the number that the launcher speaks of.
 
     Raises:
-        UserError: Horovod is missing or was built for another TensorFlow, or the number of ranks is not as expected.
+        UserError: Horovod is missing or was built for another TensorFlow, the ranks cannot meet or are not as many as
+            expected, or a rank has no GPU of its own where the others have.
     """
     launcher, started, _ = launched()
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
     ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu)
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
+    check_devices(ranks)
     return ranks
 
 
@@ -230,6 +233,7 @@ def _join(launcher: str, on_gpu: bool) -> Ranks:
     for name, value in {**_DEFAULTS, **({} if on_gpu else _CPU_DEFAULTS)}.items():
         os.environ.setdefault(name, value)
     hvd = _horovod()
+    refuse_srun_without_pmi(over_mpi=hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo")
     hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
 
@@ -273,46 +277,25 @@ def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
 
 def _claim_devices(ranks: Ranks) -> None:
     # Before any collective: the first one fixes TensorFlow's devices and threads.
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        index = visible_gpu(len(gpus), ranks.local_rank)
-        tf.config.set_visible_devices(gpus[index], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[index], True)
-        check_gpus(ranks.gather([os.uname().nodename, os.environ.get("CUDA_VISIBLE_DEVICES", "all"), index], "GPUs"))
-    elif ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+    devices.claim(ranks.local_rank)
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if not on_gpu and ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(cores_of_rank(ranks))
 
 
-def check_gpus(claims: Sequence[Sequence[Any]]) -> None:
-    """Refuse two ranks on one GPU.
-
-    Args:
-        claims: for each rank its host, its CUDA_VISIBLE_DEVICES, and the index of its GPU among those.
+def check_devices(ranks: Ranks) -> None:
+    """Refuse ranks that would compute in the wrong place; every rank calls it.
 
     Raises:
-        UserError: two claims are the same.
+        UserError: a rank has no GPU, or shares one, where the others have theirs.
     """
-    for rank, claim in enumerate(claims):
-        first = claims.index(claim)
-        if first != rank:
-            raise UserError(
-                f"ranks {first} and {rank} would share one GPU of {claim[0]}; start at most one rank for each GPU"
-            )
+    devices.check(everyones_devices(ranks))
 
 
-def visible_gpu(visible: int, local_rank: int) -> int:
-    """The index of a rank's GPU: the only one where the launcher hides the others, else the local rank's.
-
-    Raises:
-        UserError: more ranks on this host than it has GPUs.
-    """
-    if visible == 1:
-        return 0
-    if local_rank >= visible:
-        raise UserError(
-            f"local rank {local_rank} has no GPU: {visible} are visible on this host; start at most as many ranks on it"
-        )
-    return local_rank
+def everyones_devices(ranks: Ranks) -> list[devices.Device]:
+    """What each rank computes on, in the order of the ranks; every rank calls it."""
+    mine = devices.claimed(ranks.local_rank, cores_of_rank(ranks))
+    return [devices.Device(**each) for each in ranks.gather(devices.facts(mine), "devices")]
 
 
 def cores_of_rank(ranks: Ranks) -> int:

@@ -3,15 +3,13 @@
 import dataclasses
 import hashlib
 import math
-import os
 import time
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import __version__
+from hvdgan import startup
 from hvdgan.config import Resume
 from hvdgan.data import Batches, refuse_if_too_many
 from hvdgan.distributed import collective_failure, cores_of_rank
@@ -107,12 +105,8 @@ def _as_run_error(run: Run, error: Exception, heart: Heartbeat) -> Exception:
 
 def _announce(run: Run, record: Record, found: Found) -> None:
     start_step = found.step
-    hosts = run.ranks.gather(os.uname().nodename, "hosts")
-    device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    record.say(
-        f"hvdgan {__version__}: {run.ranks.size} rank(s) on {len(set(hosts))} host(s), launcher {run.ranks.launcher}, "
-        f"{device}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
-    )
+    for line in startup.lines(run.ranks):
+        record.say(line)
     record.say(describe(run))
     record.say(f"run folder {run.run_dir}")
     for remark in found.remarks:

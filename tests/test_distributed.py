@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan import distributed
-from hvdgan.distributed import Ranks, check_gpus, collective_failure, cores_of_rank, visible_gpu
+from hvdgan.distributed import Ranks, collective_failure, cores_of_rank
 from hvdgan.errors import RunError, UserError
 from hvdgan.launchers import launched
 
@@ -29,6 +29,30 @@ def bare(monkeypatch):
         ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, ("mpirun", 2, 1)),
         ({"PMI_SIZE": "2", "PMI_RANK": "0"}, ("mpiexec", 2, 0)),
         ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, ("srun", 8, 5)),
+        # srun --mpi=pmi2, and mpiexec's own proxies, started by srun.
+        (
+            {"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"},
+            ("srun", 4, 3),
+        ),
+        (
+            {"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"},
+            ("mpiexec", 4, 3),
+        ),
+        # horovodrun and mpirun in an allocation, from the batch script or from the one task of an interactive step.
+        (
+            {"HOROVOD_SIZE": "2", "HOROVOD_RANK": "1", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},
+            ("horovodrun", 2, 1),
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_SIZE": "8",
+                "OMPI_COMM_WORLD_RANK": "5",
+                "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_PROCID": "0",
+            },
+            ("mpirun", 8, 5),
+        ),
+        ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, ("srun", 1, 0)),
         # The batch script itself is no task: a single process may be started from it.
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, ("none", 1, 0)),
         ({"HOROVOD_SIZE": "many", "HOROVOD_RANK": "0"}, ("none", 1, 0)),
@@ -38,22 +62,6 @@ def test_the_launcher_is_known_by_what_it_tells_its_processes(bare, environment,
     for name, value in environment.items():
         bare.setenv(name, value)
     assert launched() == expected
-
-
-@pytest.mark.parametrize(("visible", "local_rank", "expected"), [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 3, 3)])
-def test_a_rank_takes_the_only_gpu_it_sees_or_the_one_of_its_local_rank(visible, local_rank, expected):
-    assert visible_gpu(visible, local_rank) == expected
-
-
-def test_more_ranks_than_gpus_are_refused():
-    with pytest.raises(UserError, match="local rank 2 has no GPU: 2 are visible"):
-        visible_gpu(2, 2)
-
-
-def test_two_ranks_on_one_gpu_are_refused_by_name():
-    check_gpus([["a", "all", 0], ["a", "all", 1], ["b", "all", 0], ["b", "0", 0], ["b", "1", 0]])
-    with pytest.raises(UserError, match="ranks 0 and 2 would share one GPU of a"):
-        check_gpus([["a", "all", 0], ["b", "all", 0], ["a", "all", 0]])
 
 
 def test_an_error_of_a_collective_keeps_its_reason():

@@ -13,7 +13,7 @@ LAYERS = [
     {"probe"},
     {"allreduce", "checks"},
     {"loop", "trained"},
-    {"resume", "plateau", "cli", "saver", "stopping", "contents"},
+    {"startup", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
     {"samples", "step", "evaluation"},
     {"apply", "retention"},
@@ -22,12 +22,12 @@ LAYERS = [
     {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
     | {"heartbeat"},
-    {"spectral", "peers"},
+    {"spectral", "peers", "devices"},
     {"config", "launchers", "hosts", "verdicts"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping"} | {
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping", "startup"} | {
     *("probe", "allreduce"),
 }
 
