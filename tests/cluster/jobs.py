@@ -13,7 +13,7 @@ from launching import ROOT, SECONDS, launcher, run
 STEPS = 200
 SETTINGS = [
     *"--recipe paced:Paced --norm batch --image-size 8 --global-batch-size 16".split(),
-    *f"--steps {STEPS} --log-every 1 --checkpoint-every 10 --sample-every 0 --peer-timeout 5".split(),
+    *f"--steps {STEPS} --log-every 1 --checkpoint-every 10 --sample-every 0".split(),
 ]
 TRAIN = ["python", "-m", "hvdgan.train", *SETTINGS]
 # What the job asks for on this cluster; #SBATCH lines have less to say than these.
