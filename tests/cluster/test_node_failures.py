@@ -11,11 +11,11 @@ from launching import ROOT
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 # 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.
 BOUND = 90
-LOST = "{} has been silent for 5 s: it is dead, frozen or cut off"
+SOON = ["--peer-timeout", "5"]
 
 
 def test_a_job_ends_by_name_goes_on_when_resubmitted_and_comes_back_by_itself(cluster, folder, one_host):
-    job = Job(cluster, folder, "--no-requeue", brake=True)
+    job = Job(cluster, folder, "--no-requeue", arguments=SOON, brake=True)
     job.wait_for_step(13)
     cluster.crash("node2")
     facts = job.ended("NODE_FAIL", BOUND)
@@ -26,7 +26,7 @@ def test_a_job_ends_by_name_goes_on_when_resubmitted_and_comes_back_by_itself(cl
 
     cluster.boot("node2")
     cluster.wait_idle()
-    job = Job(cluster, folder, brake=True)
+    job = Job(cluster, folder, arguments=SOON, brake=True)
     job.wait_for_step(23)
     assert "step 10" in job.said()
     # The node of rank 0 and of the job's own script: it is Slurm that puts the job back into the queue.
@@ -46,7 +46,7 @@ def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder, control
     script = [ROOT / "launch" / "multi_node.sh", "-H", "node1:1,node2:1", f"--{controller}"]
     with (folder / "output.txt").open("wb") as output:
         process = cluster.start(
-            [*script, *SETTINGS, "--run-dir", folder / "run"],
+            [*script, *SETTINGS, *SOON, "--run-dir", folder / "run"],
             folder,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -17,33 +17,28 @@ def test_a_job_on_two_nodes_trains_what_two_ranks_of_one_host_train(cluster, fol
 
 
 def test_a_job_that_is_sent_away_again_and_again_ends_with_the_bits_of_one_left_alone(cluster, folder, one_host):
-    job = Job(cluster, folder, "--signal=B:USR2@60", brake=True, MAX_REQUEUES="3")
+    job = Job(cluster, folder, "--signal=B:USR2@60", brake=True, MAX_REQUEUES="2")
 
     # The time limit. Slurm looks at its clock every 30 s, and may be a minute early with the signal.
     job.wait_for_step(3)
     cluster.slurm("scontrol", "update", f"JobId={job.number}", "TimeLimit=2")
-    job.wait_for("requeueing, 1 of at most 3")
+    job.wait_for("requeueing, 1 of at most 2")
     assert "USR2" in job.said()
-
-    # Preemption, as far as the ranks can tell: a signal to the steps.
-    stopped = job.step()
-    job.wait_for_step(stopped + 3)
-    assert job.facts()["Restarts"] == "1"
-    cluster.slurm("scancel", "--signal=USR1", job.number)
-    job.wait_for("requeueing, 2 of at most 3")
 
     # An administrator's hand.
     stopped = job.step()
     job.wait_for_step(stopped + 3)
+    assert job.facts()["Restarts"] == "1"
     cluster.slurm("scontrol", "requeue", job.number)
-    wait_until(lambda: job.facts()["Restarts"] == "3", 60, job.facts)
+    wait_until(lambda: job.facts()["Restarts"] == "2", 60, job.facts)
 
-    # Three times is enough: it ends with 75, and does not come back.
+    # Preemption, as far as the ranks can tell: a signal to the steps. Twice was enough: it does not come back.
     stopped = job.step()
     job.wait_for_step(stopped + 3)
-    cluster.slurm("scancel", "--signal=USR2", job.number)
+    cluster.slurm("scancel", "--signal=USR1", job.number)
     assert job.ended("FAILED")["ExitCode"] == "75:0"
-    assert "requeued 3 times already (MAX_REQUEUES=3), the same sbatch goes on" in job.said()
+    assert "SIGUSR1" in job.said()
+    assert "requeued 2 times already (MAX_REQUEUES=2), the same sbatch goes on" in job.said()
 
     # As it says.
     again = Job(cluster, folder)

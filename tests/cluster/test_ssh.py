@@ -9,7 +9,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 HOSTS = "node1:1,node2:1"
 LAUNCHES = {
     "horovodrun --gloo": ["horovodrun", "--gloo", "--disable-cache", "-np", "2", "-H", HOSTS, *TRAIN],
-    "multi_node.sh --gloo": [ROOT / "launch" / "multi_node.sh", "-H", HOSTS, "--gloo", *SETTINGS],
     "multi_node.sh --mpi": [ROOT / "launch" / "multi_node.sh", "-H", HOSTS, "--mpi", *SETTINGS],
     "mpirun.sh": [ROOT / "launch" / "mpirun.sh", "-H", HOSTS, *SETTINGS],
 }
