@@ -23,6 +23,8 @@ from launching import ROOT, SECONDS, Done, environment
 HEAD = "head"
 NODES = ("node1", "node2")
 ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12"}
+OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
+"""the states of a job that has ended"""
 PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests", ROOT / "tests" / "cluster"]))
 _PREFIX = "hvdgan-cluster-"
 _PACKAGES = {
@@ -209,15 +211,17 @@ class Cluster:
 
     def ended(self, number: str, seconds: float = SECONDS) -> dict[str, str]:
         """Wait for a job's end."""
-        over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
-        wait_until(lambda: self.job(number)["JobState"] in over, seconds, lambda: self.job(number), every=0.5)
+        wait_until(lambda: self.job(number)["JobState"] in OVER, seconds, lambda: self.job(number), every=0.5)
         return self.job(number)
 
     def crash(self, node: str) -> None:
         """End a node as a power cut does: first nobody hears it any more, then it is gone."""
         self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "down")
         self._first[node].kill()
-        (self.shared / node / "ready").unlink()
+        # The kernel would take it away with the node's network, some time.
+        self._in_network(HEAD, "ip", "link", "delete", f"to-{node}")
+        for name in (f"{node}/ready", f"{node}.sshd.log"):
+            (self.shared / name).unlink()
 
     def boot(self, node: str) -> None:
         """Start a node, and with it its slurmd and sshd."""
@@ -307,8 +311,10 @@ class Cluster:
         wire = ["link", "add", f"to-{node}", "type", "veth", "peer", "name", "eth0", "netns", pid]
         self._in_network(HEAD, "ip", *wire)
         self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "master", "eth0", "up")
+        # The same at every boot: the others would look for it under the one before.
+        card = f"02:00:00:00:00:{NODES.index(node):02x}"
         self._in_network(node, "ip", "addr", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
-        self._in_network(node, "ip", "link", "set", "eth0", "up")
+        self._in_network(node, "ip", "link", "set", "eth0", "address", card, "up")
 
     def _in_network(self, host: str, *command: str) -> None:
         # Of the network alone: ip is to read pids as this process does.

@@ -2,12 +2,13 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file
 
-from cluster import PYTHONPATH, Cluster, wait_until
+from cluster import OVER, PYTHONPATH, Cluster, wait_until
 from launching import ROOT, SECONDS, launcher, run
 
 STEPS = 200
@@ -63,19 +64,22 @@ class Job:
 
     def wait_for_step(self, step: int) -> None:
         """Until it has logged that step."""
-        wait_until(lambda: self.step() >= step, SECONDS, lambda: f"{self.facts()}\n{self.said()}", every=0.2)
+        self._wait_until(lambda: self.step() >= step)
 
-    def wait_for(self, words: str, times: int = 1) -> None:
-        """Until it has said that so often."""
-        wait_until(
-            lambda: self.said().count(words) >= times, SECONDS, lambda: f"{self.facts()}\n{self.said()}", every=0.2
-        )
+    def wait_for(self, words: str) -> None:
+        """Until it has said that."""
+        self._wait_until(lambda: words in self.said())
 
     def ended(self, state: str, seconds: float = SECONDS) -> dict[str, str]:
         """Wait for its end, which must be that state."""
         facts = self._cluster.ended(self.number, seconds)
         assert facts["JobState"] == state, f"{facts}\n{self.said()}"
         return facts
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        what = lambda: f"{self.facts()}\n{self.said()}"  # noqa: E731
+        wait_until(lambda: is_so() or self.facts()["JobState"] in OVER, SECONDS, what, every=0.5)
+        assert is_so(), what()
 
 
 def last_step(run_dir: Path) -> int:

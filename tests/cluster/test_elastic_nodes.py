@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 def test_it_goes_on_without_the_node_and_takes_it_in_again(cluster, folder):
     folder.mkdir()
     (folder / "brake").touch()
-    command = [ROOT / "launch" / "elastic.sh", "-H", "node1:1,node2:1", "--cooldown", "1,1", "--interface", "eth0"]
+    command = [ROOT / "launch" / "elastic.sh", "-H", "node1:1,node2:1", "--interface", "eth0"]
     with (folder / "output.txt").open("wb") as output:
         process = cluster.start(
             [*command, *SETTINGS, "--commit-every", "5", "--peer-timeout", "5", "--run-dir", folder / "run"],
