@@ -35,7 +35,8 @@ common_option() {
     case "$1" in
         -h | --help) show_help; exit 0 ;;
         --print) print=1 taken=1 ;;
-        -m) module="$(value "$@")" taken=2 ;;
+        # "|| exit": set -e does not hold in a function whose failing is asked for.
+        -m) module="$(value "$@")" || exit; taken=2 ;;
         --) taken=1; return 1 ;;
         --*) taken=0; return 1 ;;
         *) usage_error "$1: unknown option; those of the trainer begin with two dashes" ;;
@@ -95,11 +96,12 @@ hosts_of_file() {
 # read_hosts WHERE SLOTS WORD ...: sets hosts to HOST:SLOTS,HOST:SLOTS and ranks to the sum of the slots. A word without
 # :SLOTS gets SLOTS.
 read_hosts() {
-    local where="$1" slots="$2" word
+    local where="$1" slots="$2" word given
     hosts="" ranks=0
-    for word in "${@:3}"; do
+    for given in "${@:3}"; do
+        word="$given"
         if [[ "$word" != *:* ]]; then word+=":$slots"; fi
-        [[ "$word" =~ ^[A-Za-z0-9_.-]+:([1-9][0-9]{0,5})$ ]] || usage_error "$where: $word is no HOST or HOST:SLOTS"
+        [[ "$word" =~ ^[A-Za-z0-9_.-]+:([1-9][0-9]{0,5})$ ]] || usage_error "$where: $given is no HOST or HOST:SLOTS"
         hosts+="${hosts:+,}$word"
         ranks=$((ranks + BASH_REMATCH[1]))
     done
@@ -109,10 +111,10 @@ read_hosts() {
 # host_option WORD ...: take an option that says where to start, and set taken; fails if it is none of them.
 host_option() {
     case "$1" in
-        -H | --hosts) where="$1" list="$(value "$@")" ;;
-        --hostfile) where="$1" list="$(value "$@")" ;;
-        --slots) slots="$(whole "$@")" ;;
-        -np) np="$(whole "$@")" ;;
+        -H | --hosts) where="$1" list="$(value "$@")" || exit ;;
+        --hostfile) where="$1" list="$(value "$@")" || exit ;;
+        --slots) slots="$(whole "$@")" || exit ;;
+        -np) np="$(whole "$@")" || exit ;;
         *) return 1 ;;
     esac
     taken=2
@@ -207,17 +209,24 @@ own_session() {
 # on_signal NAME: what a launcher that runs is told; a job script has its own.
 on_signal() { if ((asked++)); then kill -TERM "$launcher" || true; else stop_ranks "$launcher"; fi; }
 
+# deaf COMMAND ...: run it without it hearing the signals that are for the launcher, also where they go to all of a group.
+deaf() {
+    trap '' TERM INT HUP USR1 USR2
+    exec "$@"
+}
+
 # run_launcher COMMAND ...: run it with on_signal for whatever signal comes, and set code to its exit code, and why_stopped
 # to what rank 0 says if it was asked to stop. When ranks have saved and stopped, horovodrun makes 1 of their 75, and srun
 # 137, since it kills the rank that is last to leave: what they say of the first one tells.
 run_launcher() {
-    local reader pipes name
+    local reader pipes name tenths
     asked=0 woken=1 why_stopped=""
     pipes="$(mktemp -d)"
     mkfifo "$pipes/all" "$pipes/lines"
-    grep -aE '(Exit code: *|Exited with exit code )75$|stopped after step .* and saved' <"$pipes/lines" >"$pipes/found" &
+    deaf grep -aE '(Exit code: *|Exited with exit code )75$|stopped after step .* and saved' <"$pipes/lines" \
+        >"$pipes/found" &
     reader=$!
-    tee "$pipes/lines" <"$pipes/all" >&2 &
+    deaf tee "$pipes/lines" <"$pipes/all" >&2 &
     "$@" 2>"$pipes/all" &
     launcher=$!
     for name in TERM INT HUP USR1 USR2; do
@@ -229,8 +238,12 @@ run_launcher() {
         woken=0 code=0
         wait "$launcher" || code=$?
     done
+    # Until all is read; a process that the launcher has left behind may keep the pipe open.
+    for ((tenths = 0; tenths < 100; tenths++)); do
+        kill -0 "$reader" 2>/dev/null || break
+        sleep 0.1
+    done
     if ((code)); then
-        wait "$reader" || true
         if grep -q '75$' "$pipes/found"; then code=75; fi
         why_stopped="$(grep 'and saved' "$pipes/found" || true)"
     fi

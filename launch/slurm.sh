@@ -5,31 +5,69 @@
 script="${SLURM_JOB_NAME:-job} ${SLURM_JOB_ID:-}"
 # shellcheck source=launch/common.sh
 source launch/common.sh
-use_python
+
+# What the job script adds to the trainer's arguments.
+added=() place=""
 
 job_error() { say "$*"; exit 2; }
 
-everywhere() { srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 "$@"; }
+# everywhere SECONDS COMMAND ...: run it once on each node of the job; 0 seconds: without a bound.
+everywhere() {
+    timeout "$1" srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 "${@:2}"
+}
 
-# shellcheck disable=SC2034  # staged is for the job script
-# stage PATH: copy a file or folder to each node's own disk, and set staged to the arguments that name it there. Nothing
-# where PATH is empty.
+# ours FLAG WHO WORD ...: refuse the trainer's arguments where they have a flag that WHO sets.
+ours() {
+    local word
+    for word in "${@:3}"; do
+        word="${word%%=*}"
+        [[ "${word//_/-}" != "$1" ]] || job_error "$1: $2 sets it; leave it out"
+    done
+}
+
+# stage PATH WORD ...: copy a file or folder to each node's own disk, and add the argument that names it there to those
+# of the trainer (WORD ...). Nothing where PATH is empty.
 stage() {
-    staged=() place=""
     if [[ -z "$1" ]]; then return; fi
+    ours --data STAGE_DATA "${@:2}"
     [[ -e "$1" ]] || job_error "STAGE_DATA=$1: no such file or folder"
     place="${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/hvdgan-$SLURM_JOB_ID"
     trap unstage EXIT
     say "copying $1 to $place on $SLURM_JOB_NUM_NODES node(s)"
     # shellcheck disable=SC2016  # for the shell over there
-    everywhere sh -c 'rm -rf -- "$2" && mkdir -p -- "$2" && cp -RL -- "$1" "$2"/' sh "$1" "$place" ||
+    everywhere 0 sh -c 'rm -rf -- "$2" && mkdir -p -- "$2" && cp -RL -- "$1" "$2"/' sh "$1" "$place" ||
         die "STAGE_DATA=$1: could not be copied to $place on every node"
-    staged=(--data "$place/$(basename -- "$1")")
+    added+=(--data "$place/$(basename -- "$1")")
 }
 
 unstage() {
-    if [[ -n "$place" ]]; then everywhere rm -rf -- "$place" || true; fi
+    # A node that is lost would be waited for.
+    if [[ -n "$place" ]]; then everywhere 60 rm -rf -- "$place" || true; fi
     place=""
+}
+
+# take_seed FOLDER WORD ...: the seed of this task of the array, and a run folder of its own.
+take_seed() {
+    ours --seed "the array" "${@:2}"
+    ours --run-dir RUNS "${@:2}"
+    [[ "${SLURM_ARRAY_TASK_ID:-}" =~ ^[0-9]+$ ]] || job_error "this job is no task of an array; sbatch --array=0-4 makes it one"
+    added+=(--seed "$SLURM_ARRAY_TASK_ID" --run-dir "$1/seed-$SLURM_ARRAY_TASK_ID")
+}
+
+# shellcheck disable=SC2034  # gpus and seen are for the job script
+# see FOLDER,FOLDER ...: set seen to the folders that a container should see, as RUNTIME takes them, and gpus to what
+# apptainer needs for the GPUs.
+see() {
+    local folder
+    local -a folders
+    seen="" gpus=()
+    IFS=, read -r -a folders <<<"$(IFS=,; printf '%s' "$*")"
+    for folder in "${folders[@]}"; do
+        if [[ -z "$folder" ]]; then continue; fi
+        if [[ "$RUNTIME" == pyxis ]]; then folder="$folder:$folder"; fi
+        seen+="${seen:+,}$folder"
+    done
+    if (($(count_gpus))); then gpus=(--nv); fi
 }
 
 # What a job does with a signal: the ranks are asked to save and stop. SIGTERM comes from scancel, from preemption and from

@@ -9,7 +9,7 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete", "export", "inspect", "doctor"},
+    {"train", "sample", "complete", "export", "inspect", "doctor", "slurm"},
     {"probe"},
     {"allreduce", "checks"},
     {"loop", "trained"},
@@ -20,7 +20,7 @@ LAYERS = [
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
     {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
     {"spectral", "peers", "devices"},
     {"config", "launchers", "hosts", "verdicts"},
