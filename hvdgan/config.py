@@ -160,6 +160,14 @@ class Resume:
     """which networks to take, with commas between; default: all that both have"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Elastic:
+    """What a run does that goes on when ranks are lost; not saved with its settings."""
+
+    commit_every: Count = 50
+    """steps between two copies of everything in memory, to which an elastic run goes back when a rank is lost"""
+
+
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
     """What a recipe needs to know of the data: image_size in pixels, channels (1 or 3), images and classes in all.

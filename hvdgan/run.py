@@ -44,7 +44,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return self.run_dir / "checkpoints"
+        return checkpoints_of(self.config)
 
     @property
     def config_path(self) -> Path:
@@ -63,6 +63,11 @@ class Run:
 def folder_of(config: Config) -> Path:
     """The run folder of a configuration."""
     return config.run_dir or Path("runs") / config.recipe.replace(":", ".")
+
+
+def checkpoints_of(config: Config) -> Path:
+    """Where a configuration's checkpoints are."""
+    return folder_of(config) / "checkpoints"
 
 
 def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:
@@ -86,7 +91,8 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     prepare_keras(config.precision)
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
-    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks):
+    weight = ranks.weights(config.global_batch_size)[ranks.rank]
+    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks, weight):
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     use_fused_kernels(state.networks.values(), state.optimizers.values())
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
@@ -156,8 +162,9 @@ def describe(run: Run) -> str:
             )
             often = "every step" if update.every == 1 else f"every {update.every} steps"
             lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; all-reduces {reduced:,} bytes")
-    first, last = run.ranks.slice_of(run.config.global_batch_size)
-    lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
+    batch_size = run.config.global_batch_size
+    counts = sorted({round(weight * batch_size / run.ranks.size) for weight in run.ranks.weights(batch_size)})
+    lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
     source = run.source
     held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
     what = "pairs of images" if source.paired else "images"

@@ -1,5 +1,6 @@
 """One rank, and what is decided before there are several; tests/parallel has the rest."""
 
+import itertools
 import os
 
 import numpy as np
@@ -85,6 +86,21 @@ def test_the_batch_is_split_evenly_or_refused():
         Ranks(0, 4).slice_of(10)
     with pytest.raises(UserError, match="over 4 ranks; take 4$"):
         Ranks(0, 4).slice_of(2)
+
+
+@pytest.mark.parametrize(("batch_size", "uneven_by", "counts"), [(64, 1, [21, 21, 22]), (64, 2, [20, 22, 22])])
+def test_uneven_slices_cover_the_batch_and_weigh_what_they_hold(batch_size, uneven_by, counts):
+    bounds = [Ranks(rank, 3, uneven_by=uneven_by).slice_of(batch_size) for rank in range(3)]
+    assert [last - first for first, last in bounds] == counts and bounds[0][0] == 0 and bounds[-1][1] == batch_size
+    assert all(last == first for (_, last), (first, _) in itertools.pairwise(bounds))
+    weights = Ranks(0, 3, uneven_by=uneven_by).weights(batch_size)
+    assert weights == pytest.approx([3 * count / batch_size for count in counts]) and sum(weights) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("batch_size", "uneven_by"), [(2, 1), (64, 3), (64, 32)])
+def test_a_batch_that_leaves_a_rank_without_samples_is_refused(batch_size, uneven_by):
+    with pytest.raises(UserError, match=f"--global-batch-size {batch_size}: .* take a multiple of {uneven_by} "):
+        Ranks(0, 3, uneven_by=uneven_by).slice_of(batch_size)
 
 
 def test_one_rank_needs_no_horovod_and_changes_nothing(bare):

@@ -28,7 +28,8 @@ class Batches:
         seed: the run's seed, >= 0.
         global_batch_size: images per step over all ranks.
         rank: gets the slice [rank * B, (rank + 1) * B) of the global batch, B = global_batch_size / size.
-        size: number of ranks; divides global_batch_size.
+        size: number of ranks; divides global_batch_size, unless places are given.
+        places: (first, past the last) of another slice than that; None: that one.
         start_step: the step of the first batch, >= 0.
         position: of that batch's first image in the order of all; None: that of a run whose batches were all of this
             size.
@@ -48,21 +49,25 @@ class Batches:
         global_batch_size: int,
         rank: int,
         size: int,
+        places: tuple[int, int] | None = None,
         start_step: int,
         position: int | None = None,
         threads: int,
         prefetch: int,
         max_bad_fraction: float,
     ) -> None:
-        if global_batch_size % size:
-            raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
-        local_batch_size = global_batch_size // size
+        if places is None:
+            if global_batch_size % size:
+                raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
+            places = rank * global_batch_size // size, (rank + 1) * global_batch_size // size
+        first_place, past_last = places
+        local_batch_size = past_last - first_place
         position = start_step * global_batch_size if position is None else position
 
         def indices_of(step: np.ndarray) -> np.ndarray:
             first = position + (int(step) - start_step) * global_batch_size
             indices = sample_indices(seed, first, global_batch_size, len(source))
-            return indices[rank * local_batch_size : (rank + 1) * local_batch_size]
+            return indices[first_place:past_last]
 
         # AutoGraph would write what it makes of a function to the temporary folder, and leave it there at a hard exit.
         @tf.autograph.experimental.do_not_convert
