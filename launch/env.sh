@@ -27,8 +27,3 @@ if [[ -n "${SLURM_CPUS_PER_TASK:-}" ]]; then default SRUN_CPUS_PER_TASK "$SLURM_
 
 # The InfiniBand transport of Open MPI before UCX: it warns on every rank where there are cards, and is of no use.
 default OMPI_MCA_btl ^openib
-
-# The ssh of mpirun (Open MPI 4, 5) ends half a minute after the other host has fallen silent; mpirun would wait for it
-# for ever.
-default OMPI_MCA_plm_rsh_args "-o ServerAliveInterval=10 -o ServerAliveCountMax=3"
-default PRTE_MCA_plm_ssh_args "-o ServerAliveInterval=10 -o ServerAliveCountMax=3"
