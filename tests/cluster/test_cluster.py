@@ -39,6 +39,6 @@ def processes_of(shared: Path) -> list[psutil.Process]:
         try:
             if process.environ().get("SLURM_CONF", "").startswith(str(shared)):
                 found.append(process)
-        except psutil.NoSuchProcess:
+        except psutil.Error:  # it has ended, or is the machine's own
             pass
     return found
