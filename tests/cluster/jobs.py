@@ -70,10 +70,10 @@ class Job:
         """Until it has said that."""
         self._wait_until(lambda: words in self.said())
 
-    def ended(self, state: str, seconds: float = SECONDS) -> dict[str, str]:
-        """Wait for its end, which must be that state."""
+    def ended(self, *states: str, seconds: float = SECONDS) -> dict[str, str]:
+        """Wait for its end, which must be one of those states."""
         facts = self._cluster.ended(self.number, seconds)
-        assert facts["JobState"] == state, f"{facts}\n{self.said()}"
+        assert facts["JobState"] in states, f"{facts}\n{self.said()}"
         return facts
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
