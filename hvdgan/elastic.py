@@ -63,10 +63,16 @@ def _train(command: Command, membership: Membership, commits: Commits, stopping:
     """Train with these ranks to the end; None where they are to be others."""
     ranks = membership.ranks
     run_dir = run.folder_of(command.config)
+    try:
+        watch = heartbeat.start(
+            ranks.rank, ranks.gather, command.config.peer_timeout, run_dir / "log.txt", elastic=True
+        )
+    except tf.errors.OpError as error:  # a rank was lost before anyone watched
+        if isinstance(collective_failure(error, lambda: None), LostPeer):
+            return None
+        raise
     # As long as this rank leaves without an error the others do not take it for one that failed.
-    with heartbeat.start(
-        ranks.rank, ranks.gather, command.config.peer_timeout, run_dir / "log.txt", elastic=True
-    ) as heart:
+    with watch as heart:
         try:
             check_devices(ranks)
             built = run.build(command.config, command.recipe, command.options, ranks)

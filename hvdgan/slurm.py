@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: list[str]) -> None:
     place = arguments.index("--") if "--" in arguments else len(arguments)
-    of_trainer = arguments[place + 1 :]
+    own, of_trainer = arguments[:place], arguments[place + 1 :]
 
     def command(*, submit: bool = False, job: Annotated[Job, Parameter(name="*")] = Job()) -> None:  # noqa: B008
         """Write or submit.
@@ -45,14 +45,14 @@ def _main(arguments: list[str]) -> None:
         submit:
             hand the script to sbatch instead of printing it
         """
-        words = [word for word in arguments if word != "--submit"] if submit else arguments
-        text = script(job, of_trainer, f"Written by: {shlex.join(['python', '-m', 'hvdgan.slurm', *words])}")
+        words = ["python", "-m", "hvdgan.slurm", *(word for word in own if word != "--submit"), *arguments[place:]]
+        text = script(job, of_trainer, f"Written by: {shlex.join(words)}")
         if submit:
             _submit(text)
         else:
             print(text, end="")
 
-    run_app(command, arguments[:place], name="slurm", help_text=_HELP)
+    run_app(command, own, name="slurm", help_text=_HELP)
 
 
 def _submit(text: str) -> None:

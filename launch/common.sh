@@ -100,6 +100,7 @@ read_hosts() {
     hosts="" ranks=0
     for given in "${@:3}"; do
         word="$given"
+        if [[ -z "$word" ]]; then continue; fi
         if [[ "$word" != *:* ]]; then word+=":$slots"; fi
         [[ "$word" =~ ^[A-Za-z0-9_.-]+:([1-9][0-9]{0,5})$ ]] || usage_error "$where: $given is no HOST or HOST:SLOTS"
         hosts+="${hosts:+,}$word"

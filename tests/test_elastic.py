@@ -19,7 +19,7 @@ from launching import ROOT, environment, run
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
-SECONDS = 200
+SECONDS = 400
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int, str]:
@@ -90,6 +90,7 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
     assert_alike(tmp_path / "run", alone, 410)
 
 
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [

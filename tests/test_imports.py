@@ -21,7 +21,7 @@ LAYERS = [
     {"apply", "retention"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
+    {"recipe", "nets", "layers", "fused", "gradients", "plain", "saved", "app"},
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},

@@ -293,6 +293,17 @@ def test_an_array_of_seeds(cluster):
     assert cluster.called() == []
 
 
+def test_an_elastic_job(cluster):
+    text = (cluster.checkout / "slurm/elastic.sbatch").read_text()
+    assert "\n#SBATCH --no-kill\n" in text
+    assert cluster.job("elastic", "--run-dir", "it is", MIN_NP="2").returncode == 0
+    (command,) = cluster.called()
+    assert command[:5] == ["horovodrun", "-np", "2", "--min-np", "2"] and command[-5:] == [*TRAIN, "--run-dir", "it is"]
+    assert str(cluster.checkout / "launch/discover_hosts.sh").replace(" ", "\\ ") in " ".join(command)
+    done = cluster.job("elastic", CODE="1", SAYS="echo 'Exit code: 75' >&2")
+    assert done.returncode == 75 and ["scontrol", "requeue", "5"] in cluster.called()
+
+
 def test_containers(cluster):
     train, here = ["python", "-m", "hvdgan.train", "--recipe", "dcgan"], str(cluster.checkout)
     more = {"IMAGE": "x y.sif", "MOUNTS": "/data,/more"}
