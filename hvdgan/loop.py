@@ -10,9 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import checkpoint, startup
+from hvdgan.bottleneck import InputCheck, verdict
 from hvdgan.commits import Commits
 from hvdgan.config import Resume
-from hvdgan.data import Batches, refuse_if_too_many
+from hvdgan.data import refuse_if_too_many
+from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
@@ -161,6 +163,8 @@ class _Loop:
         self.bad_steps: int = progress.get("bad_steps", 0)
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
+        self.input_check = InputCheck()
+        self.threads = config.pipeline.threads or cores_of_rank(run.ranks)
         self._saved_watch = mine.get("watch")
         self.watch: Watch | None = None
         self.best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
@@ -234,13 +238,17 @@ class _Loop:
         data = next(batches)
         arrived = time.perf_counter()
         metrics, may_go_on = stage_step(step, step_of_stage, data)
-        # Reading the verdict waits for the step to end, which makes step_seconds true.
-        bad = [update for update, verdict in may_go_on.items() if not verdict.numpy()]
+        # Reading whether it may go on waits for the step to end, which makes step_seconds true.
+        bad = [update for update, finite in may_go_on.items() if not finite.numpy()]
+        end = time.perf_counter()
+        if self.input_check.add(arrived - begin, end - begin):
+            everyones = self.run.ranks.gather(self.input_check.seconds, "seconds waited for images")
+            prepared = self.run.source.prepared
+            self.record.say(verdict(everyones, self.run.config, threads=self.threads, prepared=prepared))
         if bad:
             self._skip(stage_step, step, bad[0], data)
             return
         self.bad_steps = 0
-        end = time.perf_counter()
         self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
         if self.watch:
             self.watch.add(metrics)
@@ -412,7 +420,8 @@ class _Loop:
             places=ranks.slice_of(config.global_batch_size),
             start_step=self.found.step,
             position=self.found.position,
-            threads=config.pipeline.threads or cores_of_rank(ranks),
+            threads=self.threads,
             prefetch=config.pipeline.prefetch,
             max_bad_fraction=config.max_bad_fraction,
+            device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from hvdgan import checkpoint
 from hvdgan.config import Config, DataSpec, to_json
-from hvdgan.data import Source, hold_out, open_source
+from hvdgan.data import Source, cached, hold_out, open_source
 from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
 from hvdgan.fused import use_fused_kernels
@@ -86,7 +86,8 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
-    everything = open_source(config, paired=recipe_class.paired)
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks)
+    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
     source, held_out = _split(everything, config, recipe_class)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     prepare_keras(config.precision)

@@ -9,7 +9,7 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete", "export", "inspect", "doctor", "slurm"},
+    {"train", "sample", "complete", "export", "inspect", "doctor", "slurm", "prepare"},
     {"probe"},
     {"allreduce", "checks"},
     {"elastic"},
@@ -18,9 +18,9 @@ LAYERS = [
     {"startup", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
     {"samples", "step", "evaluation"},
-    {"apply", "retention"},
+    {"apply", "retention", "packing"},
     {"state"},
-    {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
+    {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
     {"recipe", "nets", "layers", "fused", "gradients", "plain", "saved", "app"},
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
@@ -66,9 +66,14 @@ def test_only_these_speak_to_other_ranks():
 
 
 def test_one_module_imports_horovod_and_mpi():
-    # And the one beside it that hears, in an elastic run, of hosts that come and go.
-    who = {module for module, imported in _imports() if imported.split(".")[0] in ("horovod", "mpi4py")}
-    assert who == {"distributed", "membership"}
+    """Training speaks through Horovod; hvdgan.prepare, which does without it, through MPI."""
+
+    def who(library: str) -> set[str]:
+        return {module for module, imported in _imports() if imported.split(".")[0] == library}
+
+    # membership: the one beside it that hears, in an elastic run, of hosts that come and go.
+    assert who("horovod") == {"distributed", "membership"}
+    assert who("mpi4py") == {"packing"}
 
 
 def test_nothing_reads_pickles_or_evaluates_text():
