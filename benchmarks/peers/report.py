@@ -103,7 +103,7 @@ def table(runs: Runs) -> str:
 
 
 def plot(runs: Runs, path: Path) -> None:
-    """Images per second as bars from 0, a panel for each work and number of processes, with the range of the repeats."""
+    """Images per second as bars from 0 with the range of the repeats; a panel for each work and number of processes."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import os
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import psutil
 from programs import KINDS, Program, environment
+from tensorboard.compat.proto import event_pb2
 from work import Work
 
 SECONDS_TO_LOOK = 0.5
@@ -153,12 +155,15 @@ def hvdgan_ends(work: Work) -> tuple[float, float, float]:
 
 
 def times_of_records(folder: Path) -> dict[int, float]:
-    """When each step's metrics were written, in seconds of the clock."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-
+    """When each step's metrics were written, in seconds of the clock; without TensorFlow, which would take cores."""
     times: dict[int, float] = {}
     for path in sorted(folder.glob("events.*")):
-        for event in EventFileLoader(str(path)).Load():
+        left = path.read_bytes()
+        while left:
+            # A record: the length of its content, a checksum, the content, a checksum.
+            (length,) = struct.unpack("<Q", left[:8])
+            event = event_pb2.Event.FromString(left[12 : 12 + length])
             if event.summary.value:
                 times.setdefault(event.step, event.wall_time)
+            left = left[16 + length :]
     return times

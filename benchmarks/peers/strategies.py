@@ -19,7 +19,8 @@ def train(work: common.Work, strategy: tf.distribute.Strategy, rank: int) -> Non
     replicas = strategy.num_replicas_in_sync
 
     def gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
-        return tape.gradient(loss / replicas, [variable.value for variable in variables])
+        values = [variable.value for variable in variables]
+        return tape.gradient(loss, values, output_gradients=tf.constant(1.0 / replicas))
 
     with strategy.scope():
         trainer = Trainer(work, gradients)
