@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import report
 from programs import DEFAULT, PROGRAMS, Program, missing
@@ -55,14 +55,23 @@ def main() -> int:
     return 1 if failures else 0
 
 
+class Parser(argparse.ArgumentParser):
+    """Says a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse's, without the usage."""
+        sys.stderr.write(f"error: {message}; see --help\n")
+        sys.exit(2)
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="programs by name or pattern, with commas; default: those the goals speak of")
     parser.add_argument("--list", action="store_true", help="name all programs, and why some cannot run here")
     parser.add_argument("--repeats", type=positive, default=2, help="rounds through all programs (default: 2)")
-    parser.add_argument("--warm-up", type=positive, default=6, help="steps before the time is taken (default: 6)")
-    parser.add_argument("--steps", type=positive, default=18, help="steps that are timed (default: 18)")
+    parser.add_argument("--warm-up", type=positive, default=5, help="steps before the time is taken (default: 5)")
+    parser.add_argument("--steps", type=positive, default=15, help="steps that are timed (default: 15)")
     parser.add_argument("--nf", type=positive, help="width of the networks (default: 64; digits: 16)")
     parser.add_argument("--batch-size", type=positive, help="images of a rank (default: 16; digits: 8)")
     parser.add_argument("--timeout", type=positive, default=300, metavar="SECONDS", help="of one run (default: 300)")

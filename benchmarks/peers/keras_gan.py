@@ -99,10 +99,19 @@ class Trainer:
         named = {"generator": self.generator, "discriminator": self.discriminator}
         return {name: sum(v.shape.num_elements() for v in net.trainable_variables) for name, net in named.items()}
 
+    @property
+    def trained(self) -> list[keras.Variable]:
+        """The weights of both networks."""
+        return [*self.generator.trainable_variables, *self.discriminator.trainable_variables]
+
     def weights(self) -> list[float]:
-        """A sum over each trained weight."""
-        trained = [*self.generator.trainable_variables, *self.discriminator.trainable_variables]
-        return [float(tf.reduce_sum(tf.cast(variable.value, tf.float64))) for variable in trained]
+        """A sum over each of them."""
+        return [total(variable.value) for variable in self.trained]
+
+
+def total(values: tf.Tensor) -> float:
+    """Their sum."""
+    return float(tf.reduce_sum(tf.cast(values, tf.float64)))
 
 
 def pool(work: Work, rank: int) -> list[tf.Tensor]:

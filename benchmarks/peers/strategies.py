@@ -1,11 +1,12 @@
 """A step under a strategy of tf.distribute; Keras' optimizers sum gradients over its replicas."""
 
+import sys
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 import work as common
-from keras_gan import Trainer, pool
+from keras_gan import Trainer, pool, total
 
 
 def train(work: common.Work, strategy: tf.distribute.Strategy, rank: int) -> None:
@@ -37,4 +38,11 @@ def train(work: common.Work, strategy: tf.distribute.Strategy, rank: int) -> Non
         losses = strategy.run(trainer.step, args=(pixels,))
         return [strategy.experimental_local_results(loss)[0] for loss in losses]
 
-    common.train(work, rank, trainer.parameters(), lambda number: step(batches[number % len(batches)]), trainer.weights)
+    def weights() -> list[float]:
+        held = [strategy.experimental_local_results(variable.value) for variable in trainer.trained]
+        sums = [[total(values) for values in replicas] for replicas in held]
+        if any(len(set(each)) > 1 for each in sums):
+            sys.exit(f"rank {rank}: the replicas do not hold the same weights in the end")
+        return [each[0] for each in sums]
+
+    common.train(work, rank, trainer.parameters(), lambda number: step(batches[number % len(batches)]), weights)
