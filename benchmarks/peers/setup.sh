@@ -8,7 +8,7 @@ cpu_wheels=https://download.pytorch.org/whl/cpu
 wanted="$(sed -n '/^peers =/,/^[a-z\[]* =/{s/^ \{4\}//p}' setup.cfg)"
 if [[ -f "$venv/.hvdgan" && "$(<"$venv/.hvdgan")" == "$wanted" ]]; then exit; fi
 if [[ -e "$venv" && ! -e "$venv/.hvdgan" ]]; then
-    echo "error: $venv was not made by this script, or only half: remove it" >&2
+    echo "error: $venv was not made by this script: move it away" >&2
     exit 1
 fi
 
@@ -20,6 +20,8 @@ if "$python" -c "import urllib.request; urllib.request.urlopen('$cpu_wheels/torc
     index=(--extra-index-url "$cpu_wheels")
 fi
 rm -rf "$venv"
+mkdir "$venv"
+touch "$venv/.hvdgan" # empty: begun; a call that was cut short begins again
 "$python" -m venv "$venv"
 # shellcheck disable=SC2086  # one word for each requirement
 "$venv/bin/python" -m pip install -q --disable-pip-version-check -c launch/constraints.txt "${index[@]}" $wanted
