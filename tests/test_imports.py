@@ -17,7 +17,7 @@ LAYERS = [
     {"apply", "retention"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
+    {"recipe", "nets", "layers", "fused", "gradients", "plain", "saved", "app"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
     | {"heartbeat"},
     {"spectral", "peers"},
