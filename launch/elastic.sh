@@ -26,6 +26,8 @@
 # horovodrun gives up a host as a whole: where one of its processes dies, all of it leave. On one host alone it ends with
 # the first. SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second one ends them at once.
 set -euo pipefail
+# The rank that remains waits so long in Gloo for a host that was cut off and has closed no connection.
+export HOROVOD_GLOO_TIMEOUT_SECONDS="${HOROVOD_GLOO_TIMEOUT_SECONDS-120}"
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
