@@ -13,8 +13,8 @@ setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 min
 demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes to the trainer
 	@bash launch/demo.sh $(ARGS)
 
-test: setup  ## run all tests; ARGS='-k checkpoint -x' goes to pytest
-	$(python) -m pytest $(ARGS)
+test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to pytest
+	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-faults: setup  ## run the long fault tests: many kills, ranks that die or freeze; ARGS as above
 	$(python) -m pytest -m long tests/faults $(ARGS)
