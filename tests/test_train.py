@@ -266,7 +266,7 @@ def test_a_dry_run_tells_everything_once_and_writes_nothing(tmp_path):
     assert (config["recipe"], config["norm"], config["pipeline"]) == (
         "tiny:Staged",
         "batch",
-        {"threads": 0, "prefetch": 2},
+        {"threads": 0, "prefetch": 2, "cache": "none"},
     )
     # dense 8x16 + 16, BatchNorm 2x16, dense 16x64 + 64 = 1,264 trainable; the statistics are 2x16
     assert "generator: 1,264 trainable parameters, 32 other" in shown

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from building import data_of, tiny_run
 from hvdgan.errors import RunError
+from hvdgan.guards import check_ranks
 from hvdgan.loop import _Loop
 from hvdgan.metrics import Record
 from hvdgan.resume import Found
@@ -20,26 +21,26 @@ def loop_of(ranks, tmp_path):
     def make(recipe=Tiny, **settings):
         run = tiny_run(recipe, ranks=ranks, **settings)
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
-        return _Loop(run, record, Found(), Stopping(ranks, tmp_path / "stop", None))
+        return _Loop(run, record, Found(), Stopping(ranks, tmp_path / "stop", None), None)
 
     return make
 
 
-def test_ranks_that_have_drifted_apart_are_told_the_variables(ranks, loop_of):
-    loop = loop_of()
-    loop._check_ranks(1)
-    kernel = loop.run.state.networks["generator"].trainable_variables[0]
+def test_ranks_that_have_drifted_apart_are_told_the_variables(ranks):
+    run = tiny_run(ranks=ranks)
+    check_ranks(run, 1)
+    kernel = run.state.networks["generator"].trainable_variables[0]
     if ranks.rank == 1:
         kernel.assign(kernel + 1e-6)
     with pytest.raises(RunError, match=r"step 1: .* 1 of \d+ tensors: networks/generator/generator/dense.*/kernel;"):
-        loop._check_ranks(1)
+        check_ranks(run, 1)
 
 
-def test_statistics_are_each_ranks_own_and_no_drift(ranks, loop_of):
-    loop = loop_of()
-    for variable in loop.run.state.statistics():
+def test_statistics_are_each_ranks_own_and_no_drift(ranks):
+    run = tiny_run(ranks=ranks)
+    for variable in run.state.statistics():
         variable.assign(variable + float(ranks.rank))
-    loop._check_ranks(1)
+    check_ranks(run, 1)
 
 
 def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
