@@ -1,5 +1,6 @@
 """A function as a command line, its parameters as the flags."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 
 from hvdgan.errors import UserError
+from hvdgan.exits import exit_code, refuse_more_processes
 
 
 def run_app(
@@ -47,3 +49,23 @@ def run_app(
         return app(list(arguments))
     except CycloptsError as error:
         raise UserError(" ".join(str(error).split())) from error
+
+
+def run_alone(command: Callable[..., Any], arguments: Sequence[str] | None, *, name: str, help_text: str) -> int:
+    """The whole of a command that is one process.
+
+    Args:
+        command: its parameters are the flags.
+        arguments: of the command line; None: the process's own.
+        name: of the module, such as "sample".
+        help_text: what --help says first.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+    """
+
+    def work() -> None:
+        refuse_more_processes()
+        run_app(command, sys.argv[1:] if arguments is None else arguments, name=name, help_text=help_text)
+
+    return exit_code(work)

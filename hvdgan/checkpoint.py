@@ -12,12 +12,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from hvdgan import __version__
 from hvdgan.errors import RunError
-from hvdgan.saved import FORMAT_VERSION
+from hvdgan.saved import FORMAT_VERSION, read_tensors
 from hvdgan.saved import LATEST as _LATEST
 from hvdgan.saved import MANIFEST as _MANIFEST
 from hvdgan.saved import STATE as _STATE
@@ -125,11 +125,7 @@ def restore(
     Raises:
         RunError: a tensor is missing, left over, of another shape or dtype, or not what was written.
     """
-    try:
-        with safe_open(checkpoint / _STATE, "numpy") as file:
-            values = {name: file.get_tensor(name) for name in file.keys() if name.startswith(only)}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise DamagedCheckpoint(f"{checkpoint / _STATE} cannot be read: {error}") from error
+    values = dict(read_tensors(checkpoint, only))
     recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}
     if damaged := sorted(name for name in recorded if name not in values or _describe(values[name]) != recorded[name]):
         raise DamagedCheckpoint(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")

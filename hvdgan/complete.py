@@ -17,13 +17,12 @@ from cyclopts import Parameter
 from PIL import Image
 
 from hvdgan import outputs
-from hvdgan.app import run_app
+from hvdgan.app import run_alone
 from hvdgan.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.config import Count
 from hvdgan.data import BadImage
 from hvdgan.data.images import SUFFIXES, read_whole
 from hvdgan.errors import UserError
-from hvdgan.exits import exit_code, refuse_more_processes
 from hvdgan.trained import Trained, load_trained
 
 _HELP = """Fill holes of photographs with what a run of the recipe completion has learnt.
@@ -73,15 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
-    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
-
-
-def _main(arguments: Sequence[str]) -> None:
-    run_app(_command, arguments, name="complete", help_text=_HELP)
+    return run_alone(_command, arguments, name="complete", help_text=_HELP)
 
 
 def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    refuse_more_processes()
     folder = request.image.is_dir()
     (outputs.check_folder if folder else outputs.check_file)(request.out, overwrite=request.overwrite)
     files = _match(request) if folder else [(request.image, request.mask, request.out)]

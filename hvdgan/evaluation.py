@@ -9,7 +9,6 @@ from hvdgan.config import Config
 from hvdgan.data import BadImage, Source
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
-from hvdgan.nets import Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.state import TrainState
 
@@ -72,5 +71,5 @@ class Evaluator:
         inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
         drawn = self._recipe.draw(random.scoped("draw"))
         batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)
-        nets = Nets(self._state.networks, training=False, values=self._state.sampling_values())
+        nets = self._state.sampling_nets
         return {f"eval/{name}": tf.cast(v, tf.float32) for name, v in self._recipe.evaluate(nets, batch).items()}

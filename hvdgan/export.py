@@ -16,9 +16,8 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan import outputs
-from hvdgan.app import run_app
+from hvdgan.app import run_alone
 from hvdgan.errors import RunError, UserError
-from hvdgan.exits import exit_code, refuse_more_processes
 from hvdgan.plain import foreign, plain
 from hvdgan.trained import Trained, load_trained
 
@@ -55,15 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
-    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
-
-
-def _main(arguments: Sequence[str]) -> None:
-    run_app(_command, arguments, name="export", help_text=_HELP)
+    return run_alone(_command, arguments, name="export", help_text=_HELP)
 
 
 def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    refuse_more_processes()
     form = _format(request)
     trained = load_trained(run)
     network = _network(trained, request)

@@ -9,10 +9,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hvdgan.app import run_app
+from hvdgan.app import run_alone
 from hvdgan.contents import Facts, contents, difference, verified
 from hvdgan.errors import RunError
-from hvdgan.exits import exit_code, refuse_more_processes
 from hvdgan.saved import find, list_some, newest_first
 
 _HELP = """Tell what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
@@ -39,15 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 damaged, 2 a mistake of the user's, 130 interrupted.
     """
-    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
-
-
-def _main(arguments: Sequence[str]) -> None:
-    run_app(_command, arguments, name="inspect", help_text=_HELP)
+    return run_alone(_command, arguments, name="inspect", help_text=_HELP)
 
 
 def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
-    refuse_more_processes()
     found = find(run)
     if request.diff is not None:
         facts = difference(found, find(request.diff))

@@ -86,7 +86,7 @@ def _restore(run: Run, resume: Resume) -> Found:
 
     restored = ranks.from_root(work, "restore")
     found.step, found.position, found.progress = (restored[name] for name in ("step", "position", "progress"))
-    run.schedule.ended.update({int(index): steps for index, steps in found.progress.get("ended", {}).items()})
+    run.schedule.restore(found.progress)
     ranks.broadcast(list(state.tensors().values()))
     if restored["saved_by"] == ranks.size > 1:
         # With as many ranks as before each goes on with its own; with more or fewer all go on with the means.
@@ -190,7 +190,7 @@ class _Loop:
                 if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks):
                     self._end_early(at)
                 stop = self.stopping.is_time() and step < run.last_step
-                self._between(batches, step, stop)
+                self._between(batches, step, at, stop)
         return step, stop
 
     def _begin(self, at: Position, step: int) -> None:
@@ -242,27 +242,26 @@ class _Loop:
             "the last checkpoint is intact"
         )
 
-    def _between(self, batches: Batches, done: int, stop: bool) -> None:
+    def _between(self, batches: Batches, done: int, at: Position, stop: bool) -> None:
         """Log, evaluate, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
         run, config = self.run, self.run.config
         if self.saver:
             self.saver.report()
         if config.check_ranks_every and done % config.check_ranks_every == 0:
             self._check_ranks(done)
-        at = run.schedule.at(done - 1)
         ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
         sample = self._is_time(done, config.sample_every)
         write = stop or ends or self._is_time(done, config.checkpoint_every)
         evaluate = self.evaluator is not None and self._is_time(done, config.eval_every)
         if self._is_time(done, config.log_every):
-            self._log(batches, done)
+            self._log(batches, done, at)
         if not (sample or evaluate or write):
             return
         # BatchNorm's statistics are each rank's own; whoever looks at the networks sees their means.
         statistics = run.ranks.stack(run.state.read_statistics())
         with run.state.with_statistics(statistics):
             if evaluate:
-                self._evaluate(done)
+                self._evaluate(done, at)
             if sample and self.sampler:
                 with self.record.tolerant("samples"):
                     save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
@@ -294,9 +293,8 @@ class _Loop:
             "rank, or for hardware that computes wrongly"
         )
 
-    def _evaluate(self, done: int) -> None:
+    def _evaluate(self, done: int, at: Position) -> None:
         assert self.evaluator is not None
-        at = self.run.schedule.at(done - 1)
         values = self.evaluator()
         self.measured.update(values)
         self.record.write_evaluation(done, at.stage.name, at.stage_step + 1, values)
@@ -306,7 +304,7 @@ class _Loop:
         mine = {"window": self.window.state(), "watch": self.watch and self.watch.state()}
         everyones = self.run.ranks.gather(mine, "progress")
         return {
-            "ended": self.run.schedule.ended,
+            **self.run.schedule.progress(),
             "bad_files": self.bad_files,
             "bad_steps": self.bad_steps,
             "best": self.best and dataclasses.asdict(self.best),
@@ -327,7 +325,7 @@ class _Loop:
     def _is_time(self, done: int, every: int) -> bool:
         return done == self.run.last_step or (every > 0 and done % every == 0)
 
-    def _log(self, batches: Batches, done: int) -> None:
+    def _log(self, batches: Batches, done: int, at: Position) -> None:
         run = self.run
         own = self.window.means()
         if done % run.config.log_every == 0:  # a last record in between leaves the window to whoever resumes
@@ -339,10 +337,9 @@ class _Loop:
             return  # every step since the last record was skipped
         values = {name: sum(each[name] for each in everyones) / run.ranks.size for name in own}
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
-            raise RunError(f"step {done}, stage {run.schedule.at(done - 1).stage.name}: {bad[0]} is not finite")
+            raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = run.config.global_batch_size / values["step_seconds"]
         self._report_bad_files(batches)
-        at = run.schedule.at(done - 1)
         extra = {"images_per_sec": images_per_sec, "bad_files": len(self.bad_files)}
         self.measured.update(values)
         self.record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})

@@ -14,6 +14,7 @@ from hvdgan.config import Resume, read_json
 from hvdgan.errors import RunError, UserError
 from hvdgan.lock import lock
 from hvdgan.run import Run
+from hvdgan.saved import find
 
 # What may differ between a run and its resumption without changing what is computed, but for the last bits.
 # The data may be spelt otherwise or have moved: its fingerprint is compared.
@@ -175,17 +176,16 @@ def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
     found.position = manifest["data"].get("position", found.step * run.config.global_batch_size)
     found.run_id = manifest.get("run_id", found.run_id)
     found.progress = manifest.get("progress", {})
-    run.schedule.ended.update({int(index): steps for index, steps in found.progress.get("ended", {}).items()})
+    run.schedule.restore(found.progress)
 
 
 def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
     """Give networks, and their averages, the values that another run's have; returns a line about it."""
     where = f"--init-from {source}"
-    if not (source / "manifest.json").is_file():
-        newest = checkpoint.newest(source / "checkpoints")
-        if newest is None:
-            raise UserError(f"{where}: neither a checkpoint nor a run folder that holds one")
-        source = newest
+    try:
+        source = find(source)
+    except UserError as error:
+        raise UserError(f"--init-from {error}") from error
     manifest = checkpoint.read_manifest(source)
     theirs = {name.split("/")[1] for name in manifest["tensors"] if name.startswith("networks/")}
     chosen = set(names) or theirs & run.state.networks.keys()

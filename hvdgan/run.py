@@ -17,7 +17,7 @@ from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
 from hvdgan.scaling import LossScale
 from hvdgan.stages import Schedule
-from hvdgan.state import TrainState, build_state
+from hvdgan.state import TrainState, build_state, prepare_keras
 from hvdgan.step import StageStep
 
 _HOLDOUT = 0.05  # where the recipe evaluates and the user has not said
@@ -77,16 +77,13 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         UserError: the data, the batch size or the recipe cannot be used.
         RunError: the ranks would not build the same.
     """
-    keras.config.set_floatx("float32")  # a user's ~/.keras/keras.json may say otherwise, and on one host only
-    keras.config.set_image_data_format("channels_last")
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
     everything = open_source(config, paired=recipe_class.paired)
     source, held_out = _split(everything, config, recipe_class)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
-    keras.utils.clear_session()  # layers are numbered from 1 again: names must not depend on what was built before
+    prepare_keras(config.precision)
     keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
     state = build_state(recipe, config.ema_decay)
     if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks):
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")

@@ -17,13 +17,12 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan import outputs
-from hvdgan.app import run_app
+from hvdgan.app import run_alone
 from hvdgan.config import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.draws import SampleRandom
 from hvdgan.errors import RunError, UserError
-from hvdgan.exits import exit_code, refuse_more_processes
 from hvdgan.nets import Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.samples import save_grid, to_uint8
@@ -71,15 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
-    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
-
-
-def _main(arguments: Sequence[str]) -> None:
-    run_app(_command, arguments, name="sample", help_text=_HELP)
+    return run_alone(_command, arguments, name="sample", help_text=_HELP)
 
 
 def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    refuse_more_processes()
     (outputs.check_folder if request.separate else outputs.check_file)(request.out, overwrite=request.overwrite)
     trained = load_trained(run_dir)
     batches = _batches(request, _Drawing(trained.recipe, trained.nets, request), _shown(trained, request))

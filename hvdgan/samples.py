@@ -10,7 +10,6 @@ from PIL import Image
 from hvdgan.data import BadImage, Source
 from hvdgan.draws import Random
 from hvdgan.errors import RunError
-from hvdgan.nets import Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.state import TrainState
 
@@ -49,7 +48,7 @@ class Sampler:
         labels = None if self._labels is None else tf.constant(self._labels)
         drawn = self._recipe.draw(random.scoped("draw"))
         batch = Batch(images, labels, random.scoped("sample"), drawn, inputs=inputs)
-        nets = Nets(self._state.networks, training=False, values=self._state.sampling_values())
+        nets = self._state.sampling_nets
         return self._recipe.sample(nets, batch)
 
 

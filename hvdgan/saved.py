@@ -84,6 +84,9 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
     if missing := {"step", "config", "data", "tensors"} - manifest.keys():
         raise DamagedCheckpoint(f"{path} is damaged: it lacks {list_some(sorted(missing))}")
+    for name in ("step", "stage_step", "samples_seen", "seed", "ranks"):
+        if type(manifest.get(name, 0)) is not int:
+            raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected a whole number")
     return manifest
 
 
@@ -98,8 +101,12 @@ def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:
     return sorted([*wrong, *recorded])
 
 
-def read_tensors(checkpoint: Path) -> Iterator[tuple[str, np.ndarray]]:
+def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tuple[str, np.ndarray]]:
     """The tensors of a checkpoint by name, one at a time, unverified.
+
+    Args:
+        checkpoint: its folder.
+        only: the beginnings of the names to read.
 
     Raises:
         RunError: the file that holds them cannot be read.
@@ -108,7 +115,8 @@ def read_tensors(checkpoint: Path) -> Iterator[tuple[str, np.ndarray]]:
     try:
         with safe_open(path, "numpy") as file:
             for name in file.keys():  # noqa: SIM118
-                yield name, file.get_tensor(name)
+                if name.startswith(only):
+                    yield name, file.get_tensor(name)
     except (OSError, SafetensorError) as error:
         raise DamagedCheckpoint(f"{path} cannot be read: {error}") from error
 

@@ -137,6 +137,14 @@ class Schedule:
         self.ended: dict[int, int] = {}
         """steps after which a stage, by its index, has ended early"""
 
+    def progress(self) -> dict[str, Any]:
+        """What a resumed run must know of the stages, as JSON can express it."""
+        return {"ended": self.ended}
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Take over what progress() returned, back from JSON."""
+        self.ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
+
     @property
     def total_steps(self) -> int:
         """Steps of all stages."""

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from hvdgan.errors import UserError
+from hvdgan.nets import Nets
 from hvdgan.recipe import Recipe
 from hvdgan.scaling import LossScale
 
@@ -108,6 +109,23 @@ class TrainState:
             name: list(zip(averaged_variables(self.networks[name]), averages, strict=True))
             for name, averages in self.ema.items()
         }
+
+    @property
+    def sampling_nets(self) -> Nets:
+        """The networks in inference mode; where the run averages them the averages stand in."""
+        return Nets(self.networks, training=False, values=self.sampling_values())
+
+
+def prepare_keras(precision: str) -> None:
+    """Bring Keras's global state to where networks come out alike on every host, whatever was built or set before.
+
+    Args:
+        precision: the dtype policy of layers that name none.
+    """
+    keras.config.set_floatx("float32")  # a user's ~/.keras/keras.json may say otherwise, and on one host only
+    keras.config.set_image_data_format("channels_last")
+    keras.utils.clear_session()  # layers without a name are numbered from 1 again
+    keras.config.set_dtype_policy(precision)
 
 
 def build_state(recipe: Recipe, ema_decay: float) -> TrainState:

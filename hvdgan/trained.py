@@ -4,8 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from hvdgan import checkpoint
 from hvdgan.cli import parse_saved
 from hvdgan.config import Config, DataSpec
@@ -13,7 +11,7 @@ from hvdgan.errors import RunError
 from hvdgan.nets import Nets
 from hvdgan.recipe import Recipe
 from hvdgan.saved import find
-from hvdgan.state import TrainState, build_state
+from hvdgan.state import TrainState, build_state, prepare_keras
 
 _USED = ("networks/", "ema/")
 
@@ -36,7 +34,7 @@ class Trained:
     @property
     def nets(self) -> Nets:
         """The networks in inference mode; where the run averages them the averages stand in."""
-        return Nets(self.state.networks, training=False, values=self.state.sampling_values())
+        return self.state.sampling_nets
 
 
 def load_trained(path: Path) -> Trained:
@@ -54,10 +52,7 @@ def load_trained(path: Path) -> Trained:
     if not isinstance(manifest["config"], dict):
         raise RunError(f"{found} is damaged: config in its manifest.json is no JSON object")
     command = parse_saved(manifest["config"], str(found))
-    keras.config.set_floatx("float32")
-    keras.config.set_image_data_format("channels_last")
-    keras.config.set_dtype_policy("float32")
-    keras.utils.clear_session()  # as in training: layers without a name are numbered from 1
+    prepare_keras("float32")
     recipe = command.recipe(command.options, _spec(found, manifest))
     state = build_state(recipe, command.config.ema_decay)
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(_USED)}

@@ -19,8 +19,8 @@ LAYERS = [
     {"apply", "retention"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers", "plain", "saved"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "app"}
+    {"recipe", "nets", "layers", "plain", "saved", "app"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
     | {"heartbeat"},
     {"spectral", "peers"},
     {"config", "launchers", "hosts", "verdicts"},

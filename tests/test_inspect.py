@@ -143,6 +143,8 @@ def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_r
         (1, f"run/{SECOND}", "manifest.json cannot be read"),
         (1, f"run --diff run/{FIRST}", "is not a whole checkpoint"),
         (1, "odd", "odd is damaged: its manifest.json is not as it was written"),
+        (1, "uncounted", "its samples_seen is 'many'; expected a whole number"),
+        (1, "unnumbered", "its step is '2'; expected a whole number"),
         (1, "list", "list is not a checkpoint: manifest.json cannot be read"),
         (2, "photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
         (2, "run --diff photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
@@ -156,6 +158,10 @@ def test_what_is_no_checkpoint_is_one_line(run, capsys, code, arguments, complai
     (run.parent / "photos").mkdir()
     shutil.copytree(run / SECOND, "odd")
     change(run.parent / "odd", tensors=[], config=[])
+    shutil.copytree(run / SECOND, "uncounted")
+    change(run.parent / "uncounted", samples_seen="many")
+    shutil.copytree(run / SECOND, "unnumbered")
+    change(run.parent / "unnumbered", step="2")
     shutil.copytree(run / SECOND, "list")
     (run.parent / "list" / "manifest.json").write_text("[]")
     (run / FIRST / "manifest.json").unlink()

@@ -116,8 +116,8 @@ def test_no_decay_keeps_no_average():
     assert not [name for name in values_of(tiny_run(ema_decay=0.0)) if name.startswith("ema/")]
 
 
-def _with_update(**changes):
-    """A recipe whose only stage trains the discriminator, with another update."""
+def _with_update(settings=None, **changes):
+    """A recipe whose first stage trains the discriminator, with another update."""
 
     class Changed(Staged):
         def stages(self):
@@ -125,7 +125,7 @@ def _with_update(**changes):
             (judge,) = discriminator.updates
             return [dataclasses.replace(discriminator, updates=[dataclasses.replace(judge, **changes)]), generator]
 
-    return tiny_run(Changed)
+    return tiny_run(Changed, **(settings or {}))
 
 
 def _moved_by_one_step(run):
@@ -236,8 +236,7 @@ def test_the_seed_decides_weights_and_latents():
 def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
     """A batch of 16 where the rates are meant for 64; an update's own rate and an optimizer's alike."""
     for rate, expected in ((None, 0.001), (0.02, 0.02)):
-        run = _with_update(learning_rate=rate)
-        run = dataclasses.replace(run, config=dataclasses.replace(run.config, lr_scaling=scaling))
+        run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
         stage_step(run)(0, 0, data_of(run))
         assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)
 

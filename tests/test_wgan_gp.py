@@ -101,15 +101,7 @@ def test_both_updates_see_what_the_augmentation_returns():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
-    class Mixed(WGANGP):
-        def networks(self):
-            keras.config.set_dtype_policy(policy)
-            try:
-                return super().networks()
-            finally:
-                keras.config.set_dtype_policy("float32")
-
-    run = tiny_run(Mixed, SMALL, image_size=32)
+    run = tiny_run(WGANGP, SMALL, image_size=32, precision=policy)
     metrics, finite = stage_step(run)(4, 4, data_of(run))
     assert all(np.isfinite(value) for value in metrics.values())
     assert all(finite.values())

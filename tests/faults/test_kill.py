@@ -188,6 +188,35 @@ def test_a_full_disk_is_said_training_goes_on_and_the_old_checkpoints_stay(tmp_p
     assert run([*COMMAND, "--run-dir", "run", "--max-steps", "8"], tmp_path).returncode == 0
 
 
+def read_only(folder: Path) -> list[str]:
+    """The words before a command that make a folder read-only for it, for root, too."""
+    script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    return ["unshare", "--mount", *(["--map-root-user"] * (os.geteuid() != 0)), "bash", "-c", script, str(folder)]
+
+
+def test_a_checkpoint_folder_that_became_read_only_is_said_and_training_goes_on(tmp_path):
+    first = [*COMMAND, "--run-dir", "run", "--max-steps", "4"]
+    assert run(first, tmp_path).returncode == 0
+    checkpoints = tmp_path / "run" / "checkpoints"
+    before = {path: path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()}
+    more = [*COMMAND, "--run-dir", "run", "--max-steps", "8"]
+    done = run([*read_only(checkpoints), *more], tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.count("training goes on") >= 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("hvdgan: checkpoint run/checkpoints/step-00000008 cannot be written") and "Read-only" in last
+    assert {path: path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()} == before
+    assert run(more, tmp_path).returncode == 0
+
+
+def test_a_run_folder_that_is_read_only_is_refused_in_a_line(tmp_path):
+    (tmp_path / "run").mkdir()
+    done = run([*read_only(tmp_path / "run"), *COMMAND, "--run-dir", "run"], tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("hvdgan: --run-dir run") and "Read-only" in done.stderr
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 @pytest.mark.parametrize("content", ["no settings", "[]", '{"recipe": "other"}'])
 def test_a_foreign_folder_is_refused_and_left_as_it_is(tmp_path, content):
     foreign = tmp_path / "run"
