@@ -189,6 +189,13 @@ def start(expect_size: int | None = None) -> Ranks:
     return ranks
 
 
+def alone(local_rank: int = 0) -> Ranks:
+    """One rank of one, whatever a launcher says, on the GPU that the local rank of several would have."""
+    ranks = Ranks(local_rank=local_rank)
+    _claim_devices(ranks)
+    return ranks
+
+
 def horovod_build() -> dict[str, Any]:
     """What Horovod here was built with, which its library tells without joining any other rank.
 
