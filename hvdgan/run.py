@@ -13,6 +13,7 @@ from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.data import Source, hold_out, open_source
 from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
+from hvdgan.fused import use_fused_kernels
 from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
 from hvdgan.scaling import LossScale
@@ -87,6 +88,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     state = build_state(recipe, config.ema_decay)
     if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks):
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
+    use_fused_kernels(state.networks.values(), state.optimizers.values())
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

@@ -270,7 +270,10 @@ class StageStep:
         for name in sorted(owned & self.state.ema.keys()):
             variables = averaged_variables(self.state.networks[name])
             for average, variable in zip(self.state.ema[name], variables, strict=True):
-                average.value.assign_sub((1.0 - decay) * (average.value - variable.value))
+                # average -= (1 - decay) (average - variable), the product and the difference in one pass
+                tf.raw_ops.ResourceApplyGradientDescent(
+                    var=average.value.handle, alpha=1.0 - decay, delta=average.value - variable.value
+                )
 
 
 class _InTurn:

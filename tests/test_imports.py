@@ -19,7 +19,7 @@ LAYERS = [
     {"apply", "retention"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers", "plain", "saved", "app"},
+    {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
     | {"heartbeat"},
     {"spectral", "peers"},

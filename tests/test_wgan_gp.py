@@ -49,7 +49,7 @@ def test_each_update_changes_only_what_it_owns():
 def test_the_critic_has_no_batch_norm_and_the_generator_has():
     networks = wgan_run().state.networks
     assert not networks["critic"].non_trainable_variables
-    norms = [layer for layer in networks["generator"].layers if type(layer) is keras.layers.BatchNormalization]
+    norms = [layer for layer in networks["generator"].layers if isinstance(layer, keras.layers.BatchNormalization)]
     assert len(norms) == 3
 
 
