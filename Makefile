@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test test-faults lint clean
+.PHONY: help setup demo test test-faults test-cluster bench lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -19,12 +19,19 @@ test: setup  ## run all tests; ARGS='-k checkpoint -x' goes to pytest
 test-faults: setup  ## run the long fault tests: many kills, ranks that die or freeze; ARGS as above
 	$(python) -m pytest -m long tests/faults $(ARGS)
 
+test-cluster: setup  ## run the tests on a Slurm of two nodes that is made for them: root on Debian; ARGS as above
+	$(python) -m pytest -m cluster tests/cluster $(ARGS)
+
+bench: setup  ## hvdgan beside Horovod, tf.distribute, Keras and PyTorch (about 15 minutes); ARGS='--only "hvdgan*" --json FILE'
+	@bash benchmarks/peers/setup.sh
+	$(python) benchmarks/peers/bench.py $(ARGS)
+
 lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
-	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch) .ci/run
+	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/cluster/*.sh benchmarks/peers/*.sh) .ci/run
 
 clean:  ## remove what was built, .venv included; runs stay
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-openmpi5 .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -43,6 +43,7 @@ def run_app(
         result_action="return_value",
         print_error=False,
         exit_on_error=False,
+        suppress_keyboard_interrupt=False,  # hvdgan.exits says what Ctrl-C means
     )
     app.default(command)
     try:

@@ -61,6 +61,17 @@ def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, A
     return Snapshot(step, values, facts)
 
 
+def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:
+    """Give the variables the values that take() has copied.
+
+    Returns:
+        The statistics of each rank, (size, n) float32; (1, 0) where it was one rank, or there are none.
+    """
+    for name, variable in tensors.items():
+        variable.assign(snapshot.values[name])
+    return snapshot.values.get(_RANKS, np.zeros((1, 0), np.float32))
+
+
 def write(folder: Path, snapshot: Snapshot) -> Path:
     """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from hvdgan.app import run_app
-from hvdgan.config import Config, Count, Positive, Resume, read_json
+from hvdgan.config import Config, Count, Elastic, Positive, Resume, read_json
 from hvdgan.errors import UserError
 from hvdgan.recipe import Recipe, load_recipe
 
@@ -29,6 +29,7 @@ class Command:
     dry_run: bool
     expect_size: int | None
     time_budget: float | None
+    elastic: Elastic
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
@@ -81,6 +82,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
         dry_run: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
         time_budget: Annotated[Positive | None, _COMMAND] = None,
+        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=7))] = Elastic(),  # noqa: B008
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
         options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))] = default,
     ) -> Command:
@@ -97,7 +99,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
         time_budget:
             minutes after which to save and end with exit code 75, as after SIGTERM or where RUN_DIR/stop is found
         """
-        return Command(config, recipe, options, resume, dry_run, expect_size, time_budget)
+        return Command(config, recipe, options, resume, dry_run, expect_size, time_budget, elastic)
 
     return run_app(command, arguments, name="train", help_text=_HELP, saved=saved, source=source)
 
@@ -105,7 +107,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
 def _check_names(name: str, recipe: type[Recipe]) -> None:
     if not dataclasses.is_dataclass(recipe.Options):
         raise UserError(f"--recipe {name}: Options must be a frozen dataclass with a default for every field")
-    taken = {field.name for kind in (Config, Resume) for field in dataclasses.fields(kind)}
+    taken = {field.name for kind in (Config, Resume, Elastic) for field in dataclasses.fields(kind)}
     taken |= {"config", "dry_run", "expect_size", "time_budget"}
     if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
         raise UserError(

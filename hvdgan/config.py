@@ -63,6 +63,8 @@ class PipelineConfig:
     """threads per rank that read and decode; 0: one per core the rank owns"""
     prefetch: Count = 2
     """batches prepared ahead of the step"""
+    cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
+    """decode each image once: keep it in each rank's memory, or on each host in a file of the run folder"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,13 +81,21 @@ class Config:
     """seconds without a sign of life from a rank (dead, frozen, cut off) after which all ranks end; 0: wait for ever"""
 
     data: Annotated[str, _DATA] = "digits"
-    """digits (8x8 scans, 1,797 images, resized), synthetic, a folder of images, or an .npy/.npz array (N, H, W, C)"""
+    """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""
     image_size: Annotated[Count, _DATA] = 32
     """height and width in pixels; images are centre-cropped and resized to it"""
     channels: Annotated[Literal[1, 3] | None, _DATA] = None
     """1 (grey) or 3 (RGB); default: 1 for digits, what an array has, 3 for everything else"""
     max_bad_fraction: Annotated[Fraction, _DATA] = 0.01
     """stop when more than this fraction of the files cannot be read"""
+    tfrecord_image: Annotated[str | None, _DATA] = None
+    """feature of a TFRecord that holds the encoded image; default: image"""
+    tfrecord_label: Annotated[str | None, _DATA] = None
+    """feature of a TFRecord that holds the class, an integer; default: no classes"""
+    tfrecord_input: Annotated[str | None, _DATA] = None
+    """feature of a TFRecord that holds the input of a pair; default: the left half of the image"""
+    tfrecord_shape: Annotated[str | None, _DATA] = None
+    """height,width,channels (or channels first) of images that are raw bytes; default: they are encoded"""
 
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step over all ranks together; the number of ranks must divide it"""
@@ -158,6 +168,14 @@ class Resume:
     """run folder or checkpoint from which a new run takes networks; a run that goes on does not look at it"""
     init_networks: Words = ()
     """which networks to take, with commas between; default: all that both have"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Elastic:
+    """What a run does that goes on when ranks are lost; not saved with its settings."""
+
+    commit_every: Count = 50
+    """steps between two copies of everything in memory, to which an elastic run goes back when a rank is lost"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ make: none may stand under `if is_root`.
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -15,8 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.errors import RunError, UserError
-from hvdgan.launchers import launched
+from hvdgan import devices
+from hvdgan.errors import LostPeer, RunError, UserError
+from hvdgan.launchers import launched, refuse_srun_without_pmi
 
 _DEFAULTS = {
     # Four ranks that start on two cores can be a minute apart; Gloo's own 30 s would end the run.
@@ -33,13 +35,17 @@ _CPU_DEFAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among its peers: rank 0 <= rank < size, local_rank on its host, and the launcher's name."""
+    """This process among its peers: rank 0 <= rank < size, local_rank on its host, and the launcher's name.
+
+    uneven_by: 0 where all ranks' slices of the global batch must be equal; else they may differ, by so many samples.
+    """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
     launcher: str = "none"
+    uneven_by: int = 0
 
     @property
     def is_root(self) -> bool:
@@ -49,8 +55,11 @@ class Ranks:
         """The (first, past the last) place of this rank's samples in the global batch.
 
         Raises:
-            UserError: size does not divide global_batch_size.
+            UserError: size does not divide global_batch_size and slices must be equal, or a rank would get nothing.
         """
+        if self.uneven_by:
+            bounds = self._bounds(global_batch_size)
+            return bounds[self.rank], bounds[self.rank + 1]
         if global_batch_size % self.size:
             below = global_batch_size // self.size * self.size
             possible = f"{below} or {below + self.size}" if below else f"{self.size}"
@@ -60,6 +69,26 @@ class Ranks:
             )
         local = global_batch_size // self.size
         return self.rank * local, (self.rank + 1) * local
+
+    def weights(self, global_batch_size: int) -> list[float]:
+        """What a rank's mean over its slice is multiplied with, so that the mean over ranks is that over all samples.
+
+        1.0 for each where the slices are equal.
+        """
+        if not self.uneven_by:
+            return [1.0] * self.size
+        bounds = self._bounds(global_batch_size)
+        return [(last - first) * self.size / global_batch_size for first, last in itertools.pairwise(bounds)]
+
+    def _bounds(self, global_batch_size: int) -> tuple[int, ...]:
+        """Where the slices begin, in the order of the ranks, and where the last one ends."""
+        units, rest = divmod(global_batch_size, self.uneven_by)
+        if units < self.size or rest:
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: cannot be cut into micro-batches for {self.size} ranks; "
+                f"take a multiple of {self.uneven_by} (--accumulate), at least {self.size * self.uneven_by}"
+            )
+        return tuple(rank * units // self.size * self.uneven_by for rank in range(self.size + 1))
 
     def reduced_gradients(
         self, tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]
@@ -98,16 +127,16 @@ class Ranks:
             return np.stack([values] * self.size)
         return _horovod().allgather(tf.constant(values[None], tf.float32)).numpy()
 
-    def broadcast(self, variables: Sequence[keras.Variable]) -> None:
-        """Give every rank the values that rank 0 has."""
+    def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
+        """Give every rank the values that the root has."""
         if self.size > 1 and variables:
-            _horovod().broadcast_variables([variable.value for variable in variables], root_rank=0, inplace=False)
+            _horovod().broadcast_variables([variable.value for variable in variables], root_rank=root, inplace=False)
 
-    def broadcast_array(self, values: np.ndarray) -> np.ndarray:
-        """Rank 0's array; the others give one of the same shape, float32."""
+    def broadcast_array(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        """The root's array; the others give one of the same shape, float32."""
         if self.size == 1 or not values.size:
             return values
-        return _horovod().broadcast(tf.constant(values, tf.float32), root_rank=0).numpy()
+        return _horovod().broadcast(tf.constant(values, tf.float32), root_rank=root).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, in the order of the ranks. The value must be expressible in JSON.
@@ -179,13 +208,15 @@ def start(expect_size: int | None = None) -> Ranks:
         expect_size: the number of ranks that must be there; None: the number that the launcher speaks of.
 
     Raises:
-        UserError: Horovod is missing or was built for another TensorFlow, or the number of ranks is not as expected.
+        UserError: Horovod is missing or was built for another TensorFlow, the ranks cannot meet or are not as many as
+            expected, or a rank has no GPU of its own where the others have.
     """
     launcher, started, _ = launched()
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
     ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu)
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
+    check_devices(ranks)
     return ranks
 
 
@@ -194,6 +225,38 @@ def alone(local_rank: int = 0) -> Ranks:
     ranks = Ranks(local_rank=local_rank)
     _claim_devices(ranks)
     return ranks
+
+
+def is_elastic() -> bool:
+    """Whether the launcher lets ranks come and go: horovodrun with a host-discovery script."""
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
+def join_elastic(*, again: bool, uneven_by: int) -> Ranks:
+    """Join the ranks of an elastic run, and claim this rank's devices; nothing is said to the others yet.
+
+    Args:
+        again: whether this process has been a rank before. It waits then until the launcher knows who remains, and
+            those that are new have started.
+        uneven_by: of the ranks.
+
+    Raises:
+        RunError: this process is no longer one of them.
+    """
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if again:
+        _horovod().shutdown()
+    try:
+        ranks = _join("horovodrun", on_gpu)
+    except ValueError as error:  # what went wrong, Horovod has written to stderr
+        raise RunError(
+            "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
+        ) from error
+    # Horovod tells C's environment alone.
+    os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
+    if not again:
+        _claim_devices(ranks)
+    return dataclasses.replace(ranks, uneven_by=uneven_by)
 
 
 def horovod_build() -> dict[str, Any]:
@@ -230,13 +293,16 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
         return None
     spoken = [line for line in said if " " in line and "node" not in line] or said
     hint = who() or "if one of them has left, what it said tells why"
-    return RunError(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
+    # Tensors that do not match, and the like, are errors of other kinds.
+    kind = LostPeer if isinstance(error, tf.errors.UnknownError) else RunError
+    return kind(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
 
 
 def _join(launcher: str, on_gpu: bool) -> Ranks:
     for name, value in {**_DEFAULTS, **({} if on_gpu else _CPU_DEFAULTS)}.items():
         os.environ.setdefault(name, value)
     hvd = _horovod()
+    refuse_srun_without_pmi(over_mpi=hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo")
     hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
 
@@ -280,46 +346,25 @@ def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
 
 def _claim_devices(ranks: Ranks) -> None:
     # Before any collective: the first one fixes TensorFlow's devices and threads.
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        index = visible_gpu(len(gpus), ranks.local_rank)
-        tf.config.set_visible_devices(gpus[index], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[index], True)
-        check_gpus(ranks.gather([os.uname().nodename, os.environ.get("CUDA_VISIBLE_DEVICES", "all"), index], "GPUs"))
-    elif ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+    devices.claim(ranks.local_rank)
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if not on_gpu and ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(cores_of_rank(ranks))
 
 
-def check_gpus(claims: Sequence[Sequence[Any]]) -> None:
-    """Refuse two ranks on one GPU.
-
-    Args:
-        claims: for each rank its host, its CUDA_VISIBLE_DEVICES, and the index of its GPU among those.
+def check_devices(ranks: Ranks) -> None:
+    """Refuse ranks that would compute in the wrong place; every rank calls it.
 
     Raises:
-        UserError: two claims are the same.
+        UserError: a rank has no GPU, or shares one, where the others have theirs.
     """
-    for rank, claim in enumerate(claims):
-        first = claims.index(claim)
-        if first != rank:
-            raise UserError(
-                f"ranks {first} and {rank} would share one GPU of {claim[0]}; start at most one rank for each GPU"
-            )
+    devices.check(everyones_devices(ranks))
 
 
-def visible_gpu(visible: int, local_rank: int) -> int:
-    """The index of a rank's GPU: the only one where the launcher hides the others, else the local rank's.
-
-    Raises:
-        UserError: more ranks on this host than it has GPUs.
-    """
-    if visible == 1:
-        return 0
-    if local_rank >= visible:
-        raise UserError(
-            f"local rank {local_rank} has no GPU: {visible} are visible on this host; start at most as many ranks on it"
-        )
-    return local_rank
+def everyones_devices(ranks: Ranks) -> list[devices.Device]:
+    """What each rank computes on, in the order of the ranks; every rank calls it."""
+    mine = devices.claimed(ranks.local_rank, cores_of_rank(ranks))
+    return [devices.Device(**each) for each in ranks.gather(devices.facts(mine), "devices")]
 
 
 def cores_of_rank(ranks: Ranks) -> int:

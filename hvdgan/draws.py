@@ -17,16 +17,16 @@ class Random:
     Args:
         seed: of the run.
         step: scalar int64 tensor, the global step.
-        part: which of the parts, 0 <= part < parts; an int or a scalar tensor.
-        parts: equal parts that the global batch is cut into; divides global_batch_size.
+        first: the place of the part's first sample in the global batch; an int or a scalar tensor.
+        count: samples of the part, B; first + count <= global_batch_size.
         global_batch_size: samples over all ranks.
         scope: keeps the draws of one update apart from another's.
     """
 
     seed: int
     step: tf.Tensor
-    part: "int | tf.Tensor"
-    parts: int
+    first: "int | tf.Tensor"
+    count: int
     global_batch_size: int
     scope: str = ""
 
@@ -36,14 +36,15 @@ class Random:
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Standard normal numbers, (B, *shape) float32; one key names the same numbers within a step and scope."""
-        return tf.random.stateless_normal(self._shape(shape), self._seed(key), alg="philox")[self.part]
+        return self._cut(tf.random.stateless_normal, key, shape)
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Numbers in [0, 1), (B, *shape) float32; one key names the same numbers within a step and scope."""
-        return tf.random.stateless_uniform(self._shape(shape), self._seed(key), alg="philox")[self.part]
+        return self._cut(tf.random.stateless_uniform, key, shape)
 
-    def _shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return (self.parts, self.global_batch_size // self.parts, *shape)
+    def _cut(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
+        everyones = draw((self.global_batch_size, *shape), self._seed(key), alg="philox")
+        return tf.slice(everyones, [self.first, *[0] * len(shape)], [self.count, *shape])
 
     def _seed(self, key: str) -> tf.Tensor:
         return tf.stack([self._digest(key), self.step])
@@ -62,7 +63,7 @@ class SampleRandom(Random):
     """
 
     def __init__(self, seed: int, numbers: tf.Tensor, scope: str = "") -> None:
-        super().__init__(seed, numbers, 0, 1, numbers.shape[0], scope)
+        super().__init__(seed, numbers, 0, numbers.shape[0], numbers.shape[0], scope)
 
     def scoped(self, scope: str) -> "SampleRandom":
         return SampleRandom(self.seed, self.step, f"{self.scope}/{scope}")

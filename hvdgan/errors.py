@@ -7,6 +7,10 @@ class RunError(Exception):
     exit_code = 1
 
 
+class LostPeer(RunError):
+    """A collective has failed, as it does where another rank has gone."""
+
+
 class UserError(RunError):
     """What was asked for cannot be done: a wrong flag, a folder without images."""
 

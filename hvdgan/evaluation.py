@@ -67,7 +67,8 @@ class Evaluator:
 
     def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, ranks = self._config, self._ranks
-        random = Random(config.seed, step, ranks.rank, ranks.size, config.global_batch_size)
+        first, last = ranks.slice_of(config.global_batch_size)
+        random = Random(config.seed, step, first, last - first, config.global_batch_size)
         inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
         drawn = self._recipe.draw(random.scoped("draw"))
         batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from hvdgan.hosts import addresses, kill, listen, network_id, process_id
-from hvdgan.peers import SILENT, Hub, Meeting, Member, Spoke
+from hvdgan.peers import FAILED, SILENT, Hub, Meeting, Member, Spoke
 
 _OPINION_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 5.0
@@ -32,6 +32,10 @@ class Heartbeat:
         """Who is gone, for an error that a rank that is gone may have caused; it waits a few seconds for news."""
         return self._watch.opinion(_OPINION_SECONDS) if self._watch else None
 
+    def has_failed(self) -> bool:
+        """Whether a rank has said that it stops with an error of its own."""
+        return self._watch is not None and self._watch.has_failed()
+
     def __enter__(self) -> "Heartbeat":
         return self
 
@@ -40,7 +44,14 @@ class Heartbeat:
             self._watch.stop(failed=kind is not None)
 
 
-def start(rank: int, gather: Callable[[Any, str], list[Any]], seconds: float, log: Path | None) -> Heartbeat:
+def start(
+    rank: int,
+    gather: Callable[[Any, str], list[Any]],
+    seconds: float,
+    log: Path | None,
+    *,
+    elastic: bool = False,
+) -> Heartbeat:
     """Begin to watch; every rank calls it.
 
     Args:
@@ -48,6 +59,7 @@ def start(rank: int, gather: Callable[[Any, str], list[Any]], seconds: float, lo
         gather: Ranks.gather.
         seconds: of silence after which a rank counts as dead; 0: watch nothing. What rank 0 gives holds for all.
         log: file to which rank 0 appends its last words, where the folder exists.
+        elastic: whether the others go on without a rank that is dead.
     """
     mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
     members = [
@@ -66,7 +78,7 @@ def start(rank: int, gather: Callable[[Any, str], list[Any]], seconds: float, lo
     if place is None:
         return Heartbeat()
     meeting = Meeting(members, place[0], place[1], bytes.fromhex(place[2]), place[3])
-    words = _LastWords(rank, meeting, log)
+    words = _LastWords(rank, meeting, log, elastic=elastic)
     watch: Hub | Spoke = Hub(listener, meeting, words) if listener else Spoke(rank, meeting, words)
     watch.start()
     return Heartbeat(watch)
@@ -75,10 +87,11 @@ def start(rank: int, gather: Callable[[Any, str], list[Any]], seconds: float, lo
 class _LastWords:
     """What the thread says, and how it ends this process on behalf of a rank that no longer can."""
 
-    def __init__(self, rank: int, meeting: Meeting, log: Path | None) -> None:
+    def __init__(self, rank: int, meeting: Meeting, log: Path | None, *, elastic: bool) -> None:
         self._rank = rank
         self._meeting = meeting
         self._log = log
+        self._elastic = elastic
 
     def say(self, text: str) -> None:
         """A line to stderr, and on rank 0 to the log."""
@@ -90,10 +103,15 @@ class _LastWords:
     def end(self, kind: bytes, rank: int) -> None:
         """End this process, since that rank is dead: the main thread may wait for it for ever."""
         found = self._meeting.describe(rank, kind)
-        self.say(f"{found}; this run ends here, and goes on from the last checkpoint with --resume auto")
+        goes_on = self._elastic and kind != FAILED
+        if not goes_on:
+            self.say(f"{found}; this run ends here, and goes on from the last checkpoint with --resume auto")
+        elif kind == SILENT:
+            self.say(f"{found}; this run goes on without it")
         if kind == SILENT:
             kill(self._meeting.members[rank].process)  # a launcher does not reach a frozen process of another host
-        os._exit(1)
+        if not goes_on:
+            os._exit(1)
 
     def _write(self, text: str) -> None:
         print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)

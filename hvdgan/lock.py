@@ -1,4 +1,4 @@
-"""A run folder belongs to one training at a time; the lock of a process that has died is open again."""
+"""A folder belongs to one process that writes into it at a time; the lock of a process that has died is open again."""
 
 import fcntl
 import os
@@ -8,14 +8,16 @@ from typing import TextIO
 from hvdgan.errors import UserError
 
 
-def lock(run_dir: Path) -> TextIO:
-    """Lock a run folder until the file that is returned is closed, or the process ends in whatever way.
+def lock(run_dir: Path, *, named: str = "", by: str = "training") -> TextIO:
+    """Lock a folder until the file that is returned is closed, or the process ends in whatever way.
 
     Args:
         run_dir: it is made where it is not there.
+        named: what to call it in errors; default: --run-dir and its path.
+        by: what kind of work the other process does.
 
     Raises:
-        UserError: another process trains into it.
+        UserError: another process writes into it.
         OSError: the folder cannot be written.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -27,7 +29,8 @@ def lock(run_dir: Path) -> TextIO:
         holder = file.read().strip() or "which has not said who it is"
         file.close()
         raise UserError(
-            f"--run-dir {run_dir}: another training writes into it ({holder}); wait for its end, or name another folder"
+            f"{named or f'--run-dir {run_dir}'}: another {by} writes into it ({holder}); "
+            "wait for its end, or name another folder"
         ) from None
     file.truncate(0)
     file.write(f"host {os.uname().nodename}, pid {os.getpid()}\n")

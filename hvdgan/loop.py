@@ -1,22 +1,23 @@
 """From a built run to its end: restore, broadcast once, then the schedule step by step."""
 
 import dataclasses
-import hashlib
 import math
-import os
 import time
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import __version__
+from hvdgan import checkpoint, startup
+from hvdgan.bottleneck import InputCheck, verdict
+from hvdgan.commits import Commits
 from hvdgan.config import Resume
-from hvdgan.data import Batches, refuse_if_too_many
+from hvdgan.data import refuse_if_too_many
+from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
+from hvdgan.guards import check_ranks, not_finite
 from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
@@ -47,22 +48,38 @@ def train(run: Run, resume: Resume, heart: Heartbeat, time_budget: float | None 
         RunError: a checkpoint cannot be read or written, the data fails, or the training diverged.
     """
     with Stopping(run.ranks, run.run_dir / "stop", time_budget) as stopping:
-        found = _restore(run, resume)
-        try:
-            return _train(run, found, heart, stopping)
-        finally:
-            if found.lock:
-                found.lock.close()
+        return go_on(run, restore(run, resume), heart, stopping)
 
 
-def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping) -> bool:
+def go_on(run: Run, found: Found, heart: Heartbeat, stopping: Stopping, commits: Commits | None = None) -> bool:
+    """Train from where restore() has brought the run; as train().
+
+    Args:
+        run: built and restored.
+        found: where it goes on; its lock is closed at the end.
+        heart: knows which rank is gone.
+        stopping: tells when to end before the last step.
+        commits: where an elastic run keeps what it goes back to.
+
+    Raises:
+        HostsChanged: in an elastic run, after a commit.
+        LostPeer: a collective has failed.
+    """
+    try:
+        return _train(run, found, heart, stopping, commits)
+    finally:
+        if found.lock:
+            found.lock.close()
+
+
+def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping, commits: Commits | None) -> bool:
     try:
         record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=found.step, total_steps=run.last_step)
     except OSError as error:
         raise _as_run_error(run, error, heart) from error
     try:
         _announce(run, record, found)
-        return found.step >= run.last_step or _Loop(run, record, found, stopping).steps()
+        return found.step >= run.last_step or _Loop(run, record, found, stopping, commits).steps()
     except (RunError, OSError, tf.errors.OpError) as error:
         failure = _as_run_error(run, error, heart)
         record.say(f"stopped: {failure}")
@@ -73,8 +90,8 @@ def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping) -> bool
         record.close()
 
 
-def _restore(run: Run, resume: Resume) -> Found:
-    """Restore on rank 0, and give all ranks what it has found."""
+def restore(run: Run, resume: Resume) -> Found:
+    """Restore on rank 0, and give all ranks what it has found; raises what train() does."""
     ranks, state = run.ranks, run.state
     found = Found()
 
@@ -107,12 +124,11 @@ def _as_run_error(run: Run, error: Exception, heart: Heartbeat) -> Exception:
 
 def _announce(run: Run, record: Record, found: Found) -> None:
     start_step = found.step
-    hosts = run.ranks.gather(os.uname().nodename, "hosts")
-    device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    record.say(
-        f"hvdgan {__version__}: {run.ranks.size} rank(s) on {len(set(hosts))} host(s), launcher {run.ranks.launcher}, "
-        f"{device}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
-    )
+    if found.recovered:
+        record.say(f"{run.ranks.size} rank(s) go on at step {start_step} of {run.last_step}, from the last commit")
+        return
+    for line in startup.lines(run.ranks):
+        record.say(line)
     record.say(describe(run))
     record.say(f"run folder {run.run_dir}")
     for remark in found.remarks:
@@ -132,22 +148,27 @@ class _Loop:
         record: of what happens.
         found: where the run goes on.
         stopping: tells when to end before the last step.
+        commits: where an elastic run keeps what it goes back to.
     """
 
-    def __init__(self, run: Run, record: Record, found: Found, stopping: Stopping) -> None:
+    def __init__(self, run: Run, record: Record, found: Found, stopping: Stopping, commits: Commits | None) -> None:
         self.run = run
         self.record = record
         self.found = found
         self.stopping = stopping
+        self.commits = commits
+        self.weights = run.ranks.weights(run.config.global_batch_size)
         progress, config = found.progress, run.config
         self.bad_files: dict[str, str] = dict(progress.get("bad_files", {}))
         self.bad_steps: int = progress.get("bad_steps", 0)
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
+        self.input_check = InputCheck()
+        self.threads = config.pipeline.threads or cores_of_rank(run.ranks)
         self._saved_watch = mine.get("watch")
         self.watch: Watch | None = None
         self.best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
-        self.measured: dict[str, float] = {}
+        self.measured: dict[str, float] = dict(progress.get("measured", {}))
         """the metrics written since the last checkpoint"""
         self.sampler = Sampler(run.recipe, run.state, run.source, config.seed) if run.ranks.is_root else None
         self.saver = Saver(run.checkpoints, Retention(config.keep), record.say) if run.ranks.is_root else None
@@ -162,6 +183,7 @@ class _Loop:
             with self.record.tolerant("samples"):
                 save_grid(run.run_dir / "samples" / "real.png", self.sampler.real)
         try:
+            self._commit_first(step)
             step, stop = self._run_steps(step)
         finally:
             # Whatever happened: what is being written must be there afterwards.
@@ -187,7 +209,7 @@ class _Loop:
                 self._step(run.steps[index], batches, step, at.stage_step)
                 self.record.advance(at.stage.name)
                 step += 1
-                if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks):
+                if self.watch and self.watch.is_over(at.stage_step + 1, run.ranks, self.weights):
                     self._end_early(at)
                 stop = self.stopping.is_time() and step < run.last_step
                 self._between(batches, step, at, stop)
@@ -216,13 +238,17 @@ class _Loop:
         data = next(batches)
         arrived = time.perf_counter()
         metrics, may_go_on = stage_step(step, step_of_stage, data)
-        # Reading the verdict waits for the step to end, which makes step_seconds true.
-        bad = [update for update, verdict in may_go_on.items() if not verdict.numpy()]
+        # Reading whether it may go on waits for the step to end, which makes step_seconds true.
+        bad = [update for update, finite in may_go_on.items() if not finite.numpy()]
+        end = time.perf_counter()
+        if self.input_check.add(arrived - begin, end - begin):
+            everyones = self.run.ranks.gather(self.input_check.seconds, "seconds waited for images")
+            prepared = self.run.source.prepared
+            self.record.say(verdict(everyones, self.run.config, threads=self.threads, prepared=prepared))
         if bad:
             self._skip(stage_step, step, bad[0], data)
             return
         self.bad_steps = 0
-        end = time.perf_counter()
         self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
         if self.watch:
             self.watch.add(metrics)
@@ -234,13 +260,7 @@ class _Loop:
         if self.bad_steps < self.run.config.max_bad_steps:
             self.record.say(f"warning: {where}: not finite, and skipped by every rank ({self.bad_steps} in a row)")
             return
-        found = self.run.ranks.gather(stage_step.diagnose(update, step, data), "what is not finite")
-        named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
-        raise RunError(
-            f"{where}: the gradients are not finite ({'; '.join(named) or 'where, cannot be seen any more'}), "
-            f"{self.bad_steps} step(s) in a row; no rank has applied them; lower the rate, or look at the data; "
-            "the last checkpoint is intact"
-        )
+        raise not_finite(self.run, where, stage_step.diagnose(update, step, data), self.bad_steps)
 
     def _between(self, batches: Batches, done: int, at: Position, stop: bool) -> None:
         """Log, evaluate, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
@@ -248,14 +268,17 @@ class _Loop:
         if self.saver:
             self.saver.report()
         if config.check_ranks_every and done % config.check_ranks_every == 0:
-            self._check_ranks(done)
+            check_ranks(run, done)
         ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
         sample = self._is_time(done, config.sample_every)
         write = stop or ends or self._is_time(done, config.checkpoint_every)
+        # Whoever is lost after the last step is lost to what is left to write: then it is done again.
+        goes_on = not stop and done < run.last_step
+        commit = self.commits is not None and goes_on and (write or self._is_time(done, self.commits.every))
         evaluate = self.evaluator is not None and self._is_time(done, config.eval_every)
         if self._is_time(done, config.log_every):
             self._log(batches, done, at)
-        if not (sample or evaluate or write):
+        if not (sample or evaluate or write or commit):
             return
         # BatchNorm's statistics are each rank's own; whoever looks at the networks sees their means.
         statistics = run.ranks.stack(run.state.read_statistics())
@@ -267,6 +290,24 @@ class _Loop:
                     save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
             self._save(done, statistics)
+        if commit and self.commits:
+            self._commit(self.commits, done, statistics)
+            self.commits.leave_if_hosts_changed()
+
+    def _commit_first(self, step: int) -> None:
+        """In an elastic run there is always something to go back to."""
+        if not self.commits:
+            return
+        statistics = self.run.ranks.stack(self.run.state.read_statistics())
+        self._commit(self.commits, step, statistics)
+
+    def _commit(self, commits: Commits, done: int, statistics: np.ndarray) -> None:
+        progress = {**self._progress(), "measured": self.measured}
+        commits.take(self._snapshot(done, statistics, progress))
+
+    def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
+        position = self.found.position + (done - self.found.step) * self.run.config.global_batch_size
+        return snapshot(self.run, done, position, self.found.run_id, statistics, progress)
 
     def _save(self, done: int, statistics: np.ndarray) -> None:
         """Copy to memory, and write from there while the training goes on."""
@@ -275,23 +316,7 @@ class _Loop:
         self.measured = {}
         progress = self._progress()
         if self.saver:
-            position = self.found.position + (done - self.found.step) * self.run.config.global_batch_size
-            self.saver.save(snapshot(self.run, done, position, self.found.run_id, statistics, progress))
-
-    def _check_ranks(self, done: int) -> None:
-        """Stop where the ranks' weights or slots have drifted apart."""
-        mine = self.run.state.digests()
-        whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
-        if len(set(self.run.ranks.gather(whole, "digest of the weights"))) == 1:
-            return
-        everyones = self.run.ranks.gather(mine, "digests of the weights")
-        apart = [name for name in mine if len({each[name] for each in everyones}) > 1]
-        named = ", ".join(apart[:5])
-        raise RunError(
-            f"step {done}: the ranks have drifted apart in {len(apart)} of {len(mine)} tensors: {named}; "
-            "they no longer train one model; go on from the last checkpoint, and look for a recipe that depends on the "
-            "rank, or for hardware that computes wrongly"
-        )
+            self.saver.save(self._snapshot(done, statistics, progress))
 
     def _evaluate(self, done: int, at: Position) -> None:
         assert self.evaluator is not None
@@ -301,7 +326,8 @@ class _Loop:
 
     def _progress(self) -> dict[str, Any]:
         """What a resumed loop needs beside the tensors; every rank calls it."""
-        mine = {"window": self.window.state(), "watch": self.watch and self.watch.state()}
+        weight = self.weights[self.run.ranks.rank]
+        mine = {"window": self.window.state(), "watch": self.watch and self.watch.state(), "weight": weight}
         everyones = self.run.ranks.gather(mine, "progress")
         return {
             **self.run.schedule.progress(),
@@ -317,10 +343,11 @@ class _Loop:
             return {}
         if len(everyones) == self.run.ranks.size:
             return everyones[self.run.ranks.rank]
+        weights = [each.get("weight", 1.0) for each in everyones]
         watch = everyones[0]["watch"]
         if watch:
-            watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones])}
-        return {"window": merge_states([each["window"] for each in everyones]), "watch": watch}
+            watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones], weights)}
+        return {"window": merge_states([each["window"] for each in everyones], weights), "watch": watch}
 
     def _is_time(self, done: int, every: int) -> bool:
         return done == self.run.last_step or (every > 0 and done % every == 0)
@@ -335,7 +362,8 @@ class _Loop:
             raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")
         if not own:
             return  # every step since the last record was skipped
-        values = {name: sum(each[name] for each in everyones) / run.ranks.size for name in own}
+        weighted = list(zip(self.weights, everyones, strict=True))
+        values = {name: sum(weight * each[name] for weight, each in weighted) / run.ranks.size for name in own}
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
             raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = run.config.global_batch_size / values["step_seconds"]
@@ -368,9 +396,11 @@ class _Loop:
             global_batch_size=config.global_batch_size,
             rank=ranks.rank,
             size=ranks.size,
+            places=ranks.slice_of(config.global_batch_size),
             start_step=self.found.step,
             position=self.found.position,
-            threads=config.pipeline.threads or cores_of_rank(ranks),
+            threads=self.threads,
             prefetch=config.pipeline.prefetch,
             max_bad_fraction=config.max_bad_fraction,
+            device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
         )

@@ -156,13 +156,19 @@ class Window:
         return self._sums
 
 
-def merge_states(states: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """One window's state for any rank, from those of other ranks: the means over them."""
+def merge_states(states: Sequence[dict[str, list[float]]], weights: Sequence[float]) -> dict[str, list[float]]:
+    """One window's state for any rank, from those of other ranks: the means over them.
+
+    Args:
+        states: of each rank.
+        weights: of each rank, from Ranks.weights.
+    """
     names = {name for state in states for name in state}
-    return {
-        name: [sum(state[name][place] for state in states if name in state) / len(states) for place in (0, 1)]
-        for name in sorted(names)
-    }
+
+    def mean(name: str, place: int) -> float:
+        return sum(w * state[name][place] for w, state in zip(weights, states, strict=True) if name in state)
+
+    return {name: [mean(name, place) / len(states) for place in (0, 1)] for name in sorted(names)}
 
 
 def _drop_after(path: Path, step: int) -> None:

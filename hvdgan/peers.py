@@ -143,6 +143,11 @@ class _Watch:
             self._news.wait_for(lambda: self._missing, timeout=seconds)
             return next((self._meeting.describe(rank, kind) for rank, kind in self._missing.items()), None)
 
+    def has_failed(self) -> bool:
+        """Whether a rank has stopped with an error of its own."""
+        with self._news:
+            return FAILED in self._missing.values()
+
     def _miss(self, rank: int, kind: bytes, *, aloud: bool = False) -> None:
         with self._news:
             if self._missing.get(rank) != FAILED:
@@ -157,7 +162,7 @@ class _Watch:
 
     def _end(self, kind: bytes, rank: int) -> None:
         self._words.end(kind, rank)
-        self._goodbye = FAILED
+        self._goodbye = _GOODBYE  # where it comes back at all, this rank goes on
 
     def _run(self) -> None:
         before, next_beat = time.monotonic(), 0.0

@@ -1,6 +1,7 @@
 """Whether a stage's metric still gets better: decided from means over all ranks, so that all decide alike."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from hvdgan.distributed import Ranks
@@ -32,16 +33,18 @@ class Watch:
         if self._rule.metric in metrics:
             self._window.add({self._rule.metric: metrics[self._rule.metric]})
 
-    def is_over(self, stage_step: int, ranks: Ranks) -> bool:
+    def is_over(self, stage_step: int, ranks: Ranks, weights: Sequence[float]) -> bool:
         """Whether the stage ends here; every rank calls it after each step.
 
         Args:
             stage_step: steps of the stage done so far.
             ranks: over which the means are taken.
+            weights: of the ranks, from Ranks.weights.
         """
         if stage_step % self._rule.window:
             return False
-        means = [each[self._rule.metric] for each in ranks.gather(self._window.means(), "plateau") if each]
+        everyones = ranks.gather(self._window.means(), "plateau")
+        means = [w * each[self._rule.metric] for w, each in zip(weights, everyones, strict=True) if each]
         self._window = Window()
         if not means:
             return False

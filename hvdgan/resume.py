@@ -36,6 +36,7 @@ class Found:
     progress: what else a loop was in the middle of, as it was given to facts().
     remarks: lines for people, about what was found on the way.
     lock: keeps others out of the run folder until it is closed.
+    recovered: whether it is from a commit of an elastic run, and no checkpoint.
     """
 
     step: int = 0
@@ -45,6 +46,7 @@ class Found:
     progress: dict[str, Any] = dataclasses.field(default_factory=dict)
     remarks: list[str] = dataclasses.field(default_factory=list)
     lock: TextIO | None = None
+    recovered: bool = False
 
 
 def claim(run: Run, resume: Resume) -> Found:
@@ -91,17 +93,17 @@ def claim(run: Run, resume: Resume) -> Found:
 def snapshot(
     run: Run, step: int, position: int, run_id: str, statistics: np.ndarray, progress: dict[str, Any]
 ) -> checkpoint.Snapshot:
-    """What a checkpoint after `step` steps holds; rank 0 alone calls it.
+    """What a checkpoint after `step` steps holds.
 
     Args:
         run: its variables are copied.
-        step: steps done so far, >= 1.
+        step: steps done so far, >= 1; 0 for a commit, which no file shows.
         position: samples seen so far.
         run_id: of the run that the folder belongs to.
         statistics: (size, n) float32, those of each rank.
         progress: what the loop needs to go on, expressible in JSON.
     """
-    at = run.schedule.at(step - 1)
+    at = run.schedule.at(max(step - 1, 0))
     facts = {
         "run_id": run_id,
         "stage": at.stage.name,

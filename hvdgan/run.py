@@ -10,10 +10,11 @@ import numpy as np
 
 from hvdgan import checkpoint
 from hvdgan.config import Config, DataSpec, to_json
-from hvdgan.data import Source, hold_out, open_source
+from hvdgan.data import Source, cached, hold_out, open_source
 from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
 from hvdgan.fused import use_fused_kernels
+from hvdgan.gradients import use_fast_gradients
 from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
 from hvdgan.scaling import LossScale
@@ -44,7 +45,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return self.run_dir / "checkpoints"
+        return checkpoints_of(self.config)
 
     @property
     def config_path(self) -> Path:
@@ -65,6 +66,11 @@ def folder_of(config: Config) -> Path:
     return config.run_dir or Path("runs") / config.recipe.replace(":", ".")
 
 
+def checkpoints_of(config: Config) -> Path:
+    """Where a configuration's checkpoints are."""
+    return folder_of(config) / "checkpoints"
+
+
 def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:
     """Build everything a run is made of; nothing is written.
 
@@ -80,15 +86,18 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
-    everything = open_source(config, paired=recipe_class.paired)
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks)
+    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
     source, held_out = _split(everything, config, recipe_class)
     recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
     prepare_keras(config.precision)
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
-    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks):
+    weight = ranks.weights(config.global_batch_size)[ranks.rank]
+    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks, weight):
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     use_fused_kernels(state.networks.values(), state.optimizers.values())
+    use_fast_gradients(state.networks.values())
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
@@ -156,8 +165,9 @@ def describe(run: Run) -> str:
             )
             often = "every step" if update.every == 1 else f"every {update.every} steps"
             lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; all-reduces {reduced:,} bytes")
-    first, last = run.ranks.slice_of(run.config.global_batch_size)
-    lines.append(f"ranks: {run.ranks.size}, {last - first} images each per step")
+    batch_size = run.config.global_batch_size
+    counts = sorted({round(weight * batch_size / run.ranks.size) for weight in run.ranks.weights(batch_size)})
+    lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
     source = run.source
     held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
     what = "pairs of images" if source.paired else "images"

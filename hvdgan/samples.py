@@ -43,7 +43,7 @@ class Sampler:
 
     def _draw(self) -> tf.Tensor:
         count = len(self._pixels)
-        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, 1, count)
+        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count, count)
         inputs, images = split_pairs(tf.constant(self._pixels), paired=self._recipe.paired)
         labels = None if self._labels is None else tf.constant(self._labels)
         drawn = self._recipe.draw(random.scoped("draw"))

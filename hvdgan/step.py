@@ -62,6 +62,9 @@ class StageStep:
         """whether some loss that was traced augments what the discriminator sees"""
         self.metrics: set[str] = set()
         """the names of the metrics, once trace() has been called"""
+        first, last = ranks.slice_of(config.global_batch_size)
+        self._first, self._count = first, last - first
+        self._weight = ranks.weights(config.global_batch_size)[ranks.rank]
         self._functions: dict[tuple[str, ...], tf.types.experimental.PolymorphicFunction] = {}
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
@@ -96,11 +99,10 @@ class StageStep:
             UserError: a loss is no scalar, or does not touch a variable that its update owns, or no update has the
                 metric whose plateau ends the stage.
         """
-        first, last = self.ranks.slice_of(self.config.global_batch_size)
         channels *= 2 if self.recipe.paired else 1
-        data = {"images": tf.TensorSpec((last - first, image_size, image_size, channels), tf.uint8)}
+        data = {"images": tf.TensorSpec((self._count, image_size, image_size, channels), tf.uint8)}
         if labelled:
-            data["labels"] = tf.TensorSpec((last - first,), tf.int32)
+            data["labels"] = tf.TensorSpec((self._count,), tf.int32)
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
@@ -140,14 +142,8 @@ class StageStep:
 
     def random(self, step: tf.Tensor, part: "int | tf.Tensor" = 0) -> Random:
         """The draws of a micro-batch of this rank's slice."""
-        parts = self.config.accumulate
-        return Random(
-            self.config.seed,
-            step,
-            self.ranks.rank * parts + part,
-            self.ranks.size * parts,
-            self.config.global_batch_size,
-        )
+        count = self._count // self.config.accumulate
+        return Random(self.config.seed, step, self._first + part * count, count, self.config.global_batch_size)
 
     def prepare(self, data: Data, random: Random) -> tuple[Data, Metrics]:
         """What all updates of a step share: the images as they see them, and the recipe's draws."""
@@ -187,7 +183,8 @@ class StageStep:
             raise UserError(f"{self.where(update)}: a metric is named loss, as the loss itself is; rename it")
         metrics = {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}
         # Gradients may be finite where the loss is not: they must not be.
-        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), 1.0, math.nan))
+        # The mean over ranks that follows is that over the samples, also where their slices are not equal.
+        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._weight, math.nan))
         scale = self.state.loss_scales.get(update.name)
         return loss if scale is None else loss * scale.value.value, metrics
 
@@ -260,7 +257,7 @@ class StageStep:
         if update.only_if is None:
             return tf.constant(True)
         with self.scope(update):
-            means = tf.unstack(self.ranks.mean(tf.stack(list(measured.values()))))
+            means = tf.unstack(self.ranks.mean(self._weight * tf.stack(list(measured.values()))))
         return update.only_if(dict(zip(measured, means, strict=True)))
 
     def _average(self, owned: set[str], step: tf.Tensor) -> None:

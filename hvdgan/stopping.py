@@ -41,6 +41,11 @@ class Stopping:
         self.reason = ""
         """why all stop, once is_time() has said so"""
 
+    def regroup(self, ranks: Ranks) -> None:
+        """Go on with other ranks; what this one was asked stays."""
+        self._ranks = ranks
+        self._looked, self._steps, self._next = time.monotonic(), 0, 1
+
     def __enter__(self) -> "Stopping":
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._note)

@@ -35,6 +35,10 @@ def _run(command: Command | None) -> int:
         return 0  # it was asked for the help, which is printed
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
+    if distributed.is_elastic() and not command.dry_run:
+        from hvdgan import elastic  # which needs Horovod
+
+        return 0 if elastic.train(command) else STOPPED
     ranks = distributed.start(command.expect_size)
     log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
     reached = True

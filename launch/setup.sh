@@ -77,12 +77,13 @@ make_venv() {
 
 install_packages() {
     local -a wanted
-    # The lists of setup.cfg, less the two that are chosen and built here.
+    # The lists of setup.cfg, less the two that are chosen and built here, and the peers', which have their own .venv-peers.
     mapfile -t wanted < <("$venv/bin/python" - "$root/setup.cfg" <<'PYTHON'
 import configparser, sys
 cfg = configparser.ConfigParser()
 cfg.read(sys.argv[1])
-lists = [cfg["options"]["install_requires"], *cfg["options.extras_require"].values()]
+extras = cfg["options.extras_require"]
+lists = [cfg["options"]["install_requires"], *(extras[name] for name in extras if name != "peers")]
 lines = [line for text in lists for line in text.splitlines()]
 print(*[line for line in lines if line and not line.startswith(("tensorflow>", "horovod="))], sep="\n")
 PYTHON

@@ -6,8 +6,9 @@ from PIL import Image
 
 from building import stage_step, tiny_run
 from hvdgan.config import Config
-from hvdgan.data import BadImage, Batches, open_source
+from hvdgan.data import BadImage, open_source
 from hvdgan.data.pairs import outline
+from hvdgan.data.pipeline import Batches
 from hvdgan.errors import UserError
 from hvdgan.samples import Sampler
 from tiny import Tiny

@@ -8,11 +8,13 @@ import threading
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from hvdgan.config import Config
-from hvdgan.data import BadImage, Batches, Source, open_source
+from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
+from hvdgan.data.pipeline import Batches
 from hvdgan.errors import RunError, UserError
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
@@ -206,12 +208,12 @@ def test_no_image_left():
 
 
 def test_batches_before_a_failure_arrive():
-    order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(5)])
+    order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(6)])
     past_the_failure = threading.Event()
 
     class Noted(Numbered):
         def fetch(self, index):
-            if index == order[4 * G + 1]:
+            if index == order[5 * G]:
                 past_the_failure.set()
             return super().fetch(index)
 
@@ -223,6 +225,41 @@ def test_batches_before_a_failure_arrive():
             next(batches)
         with pytest.raises(RunError, match="1 of 1000 images"):
             next(batches)
+
+
+class Records(Numbered):
+    """Numbered images as records that TensorFlow decodes, one of which is too short to be decoded."""
+
+    short = None
+
+    def decode(self, records):
+        return tf.reshape(tf.io.decode_raw(records, tf.uint8), (-1, 2, 2, 1))
+
+    def fetch(self, index):
+        if index == self.short:
+            raise RunError(f"record {index} cannot be decoded")
+        return super().fetch(index)
+
+    def fetch_records(self, indices):
+        if self.short == -1:
+            raise RunError("the file is gone")
+        return [bytes([index] * (3 if index == self.short else 4)) for index in indices]
+
+
+@pytest.mark.parametrize("batch", [1, 12, 67, 130])
+def test_records_are_decoded_in_their_order(batch):
+    options = {"global_batch_size": batch, "start_step": 3}
+    assert_equal(first(4, Records(50), **options), first(4, Numbered(50), **options))
+
+
+@pytest.mark.parametrize(("short", "complaint"), [(7, "record 7 cannot be decoded"), (-1, "the file is gone")])
+def test_a_record_that_cannot_be_read_or_decoded_is_named(short, complaint, capfd):
+    source = Records(50)
+    source.short = short
+    with batches_of(source) as batches, pytest.raises(RunError, match=complaint):
+        for _ in range(10):
+            next(batches)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_any_other_exception_arrives_as_it_is(capfd):
@@ -266,7 +303,8 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         atexit.register(report)  # before the others, so that it runs after them
 
         import numpy as np
-        from hvdgan.data import Batches, Source
+        from hvdgan.data import Source
+        from hvdgan.data.pipeline import Batches
 
         class Busy(Source):
             def __len__(self):

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from hvdgan.config import Config
 from hvdgan.data import BadImage, open_source
+from hvdgan.data.sources import EXPECTED
 from hvdgan.errors import UserError
 
 
@@ -313,12 +314,12 @@ def test_arrays_that_cannot_be_used(tmp_path, name, content, message):
 
 def test_words_and_paths_that_name_nothing(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"")
-    expected = "expected digits, synthetic, a folder of images, or an .npy/.npz array"
+    expected = f"expected {EXPECTED}"
     for data, problem in [
         (tmp_path / "nowhere", "no such file or folder"),
         (tmp_path / "gone.npy", "no such file or folder"),
         ("Digits", "no such file or folder"),
-        (tmp_path / "picture.png", "neither a folder nor an .npy/.npz file"),
+        (tmp_path / "picture.png", "of no known kind"),
         ("x" * 5000, "File name too long"),
     ]:
         with pytest.raises(UserError) as caught:

@@ -1,5 +1,6 @@
 """One rank, and what is decided before there are several; tests/parallel has the rest."""
 
+import itertools
 import os
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan import distributed
-from hvdgan.distributed import Ranks, check_gpus, collective_failure, cores_of_rank, visible_gpu
+from hvdgan.distributed import Ranks, collective_failure, cores_of_rank
 from hvdgan.errors import RunError, UserError
 from hvdgan.launchers import launched
 
@@ -29,6 +30,30 @@ def bare(monkeypatch):
         ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, ("mpirun", 2, 1)),
         ({"PMI_SIZE": "2", "PMI_RANK": "0"}, ("mpiexec", 2, 0)),
         ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, ("srun", 8, 5)),
+        # srun --mpi=pmi2, and mpiexec's own proxies, started by srun.
+        (
+            {"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"},
+            ("srun", 4, 3),
+        ),
+        (
+            {"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"},
+            ("mpiexec", 4, 3),
+        ),
+        # horovodrun and mpirun in an allocation, from the batch script or from the one task of an interactive step.
+        (
+            {"HOROVOD_SIZE": "2", "HOROVOD_RANK": "1", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},
+            ("horovodrun", 2, 1),
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_SIZE": "8",
+                "OMPI_COMM_WORLD_RANK": "5",
+                "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_PROCID": "0",
+            },
+            ("mpirun", 8, 5),
+        ),
+        ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, ("srun", 1, 0)),
         # The batch script itself is no task: a single process may be started from it.
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, ("none", 1, 0)),
         ({"HOROVOD_SIZE": "many", "HOROVOD_RANK": "0"}, ("none", 1, 0)),
@@ -38,22 +63,6 @@ def test_the_launcher_is_known_by_what_it_tells_its_processes(bare, environment,
     for name, value in environment.items():
         bare.setenv(name, value)
     assert launched() == expected
-
-
-@pytest.mark.parametrize(("visible", "local_rank", "expected"), [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 3, 3)])
-def test_a_rank_takes_the_only_gpu_it_sees_or_the_one_of_its_local_rank(visible, local_rank, expected):
-    assert visible_gpu(visible, local_rank) == expected
-
-
-def test_more_ranks_than_gpus_are_refused():
-    with pytest.raises(UserError, match="local rank 2 has no GPU: 2 are visible"):
-        visible_gpu(2, 2)
-
-
-def test_two_ranks_on_one_gpu_are_refused_by_name():
-    check_gpus([["a", "all", 0], ["a", "all", 1], ["b", "all", 0], ["b", "0", 0], ["b", "1", 0]])
-    with pytest.raises(UserError, match="ranks 0 and 2 would share one GPU of a"):
-        check_gpus([["a", "all", 0], ["b", "all", 0], ["a", "all", 0]])
 
 
 def test_an_error_of_a_collective_keeps_its_reason():
@@ -77,6 +86,21 @@ def test_the_batch_is_split_evenly_or_refused():
         Ranks(0, 4).slice_of(10)
     with pytest.raises(UserError, match="over 4 ranks; take 4$"):
         Ranks(0, 4).slice_of(2)
+
+
+@pytest.mark.parametrize(("batch_size", "uneven_by", "counts"), [(64, 1, [21, 21, 22]), (64, 2, [20, 22, 22])])
+def test_uneven_slices_cover_the_batch_and_weigh_what_they_hold(batch_size, uneven_by, counts):
+    bounds = [Ranks(rank, 3, uneven_by=uneven_by).slice_of(batch_size) for rank in range(3)]
+    assert [last - first for first, last in bounds] == counts and bounds[0][0] == 0 and bounds[-1][1] == batch_size
+    assert all(last == first for (_, last), (first, _) in itertools.pairwise(bounds))
+    weights = Ranks(0, 3, uneven_by=uneven_by).weights(batch_size)
+    assert weights == pytest.approx([3 * count / batch_size for count in counts]) and sum(weights) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("batch_size", "uneven_by"), [(2, 1), (64, 3), (64, 32)])
+def test_a_batch_that_leaves_a_rank_without_samples_is_refused(batch_size, uneven_by):
+    with pytest.raises(UserError, match=f"--global-batch-size {batch_size}: .* take a multiple of {uneven_by} "):
+        Ranks(0, 3, uneven_by=uneven_by).slice_of(batch_size)
 
 
 def test_one_rank_needs_no_horovod_and_changes_nothing(bare):

@@ -9,26 +9,29 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
-    {"train", "sample", "complete", "export", "inspect", "doctor"},
+    {"train", "sample", "complete", "export", "inspect", "doctor", "slurm", "prepare"},
     {"probe"},
     {"allreduce", "checks"},
+    {"elastic"},
     {"loop", "trained"},
-    {"resume", "plateau", "cli", "saver", "stopping", "contents"},
+    {"commits"},
+    {"startup", "guards", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
     {"samples", "step", "evaluation"},
-    {"apply", "retention"},
+    {"apply", "retention", "packing"},
     {"state"},
-    {"augment", "scaling", "checkpoint", "metrics", "data", "recipes"},
-    {"recipe", "nets", "layers", "fused", "plain", "saved", "app"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock"}
+    {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
+    {"recipe", "nets", "layers", "fused", "gradients", "plain", "saved", "app"},
+    {"membership"},
+    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
-    {"spectral", "peers"},
+    {"spectral", "peers", "devices"},
     {"config", "launchers", "hosts", "verdicts"},
     {"errors"},
 ]
 # Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping"} | {
-    *("probe", "allreduce"),
+MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping", "startup"} | {
+    *("probe", "allreduce", "elastic", "membership"),
 }
 
 
@@ -63,9 +66,14 @@ def test_only_these_speak_to_other_ranks():
 
 
 def test_one_module_imports_horovod_and_mpi():
-    assert {module for module, imported in _imports() if imported.split(".")[0] in ("horovod", "mpi4py")} == {
-        "distributed"
-    }
+    """Training speaks through Horovod; hvdgan.prepare, which does without it, through MPI."""
+
+    def who(library: str) -> set[str]:
+        return {module for module, imported in _imports() if imported.split(".")[0] == library}
+
+    # membership: the one beside it that hears, in an elastic run, of hosts that come and go.
+    assert who("horovod") == {"distributed", "membership"}
+    assert who("mpi4py") == {"packing"}
 
 
 def test_nothing_reads_pickles_or_evaluates_text():

@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
         ("--data data/flat.npy", "--data data/flat.npy"),
         ("--data data/objects.npy", "--data data/objects.npy"),
         ("--data data/two.npz", "--data data/two.npz"),
-        ("--data data/notes.txt", "--data data/notes.txt: neither a folder nor an .npy/.npz file"),
+        ("--data data/notes.txt", "--data data/notes.txt: of no known kind; expected digits, synthetic, a folder"),
         ("--run-dir data/notes.txt", "--run-dir data/notes.txt"),
         ("--run-dir data/notes.txt/run", "--run-dir data/notes.txt/run"),
         ("--resume sometimes", "--resume sometimes: expected auto, never, or the folder of a checkpoint"),

@@ -21,7 +21,7 @@ def ends_at(values, rule=RULE, interrupt_at=None):
         if step == interrupt_at:
             watch = Watch(rule, json.loads(json.dumps(watch.state())))
         watch.add({rule.metric: value, "other": 0.0})
-        if watch.is_over(step, Ranks()):
+        if watch.is_over(step, Ranks(), [1.0]):
             return step
     return None
 

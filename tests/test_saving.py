@@ -284,8 +284,9 @@ def test_another_batch_size_goes_on_with_the_very_next_images(tmp_path, capsys):
 
 def test_the_batches_begin_at_a_position_of_the_order():
     from hvdgan.config import Config
-    from hvdgan.data import Batches, open_source
+    from hvdgan.data import open_source
     from hvdgan.data.order import sample_indices
+    from hvdgan.data.pipeline import Batches
 
     common = {"seed": 0, "rank": 0, "size": 1, "threads": 1, "prefetch": 1, "max_bad_fraction": 0.0}
     source = open_source(Config(image_size=8))

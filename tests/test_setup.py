@@ -212,6 +212,7 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert " tensorflow-cpu " in packages
     assert "tensorflow>" not in packages
     assert "horovod=" not in packages
+    assert "torch" not in packages  # the peers of the benchmark have their own .venv-peers
     assert {"cyclopts>=4.25,<6", "cmake<4", "setuptools<81", "mpi4py>=4.0", "pytest"} <= set(packages.split())
     assert f"-c {machine.checkout}/launch/constraints.txt" in packages
     assert {"--no-build-isolation", "--no-cache-dir", "--no-deps", "horovod==0.28.1"} <= set(build.split())

@@ -322,20 +322,27 @@ def test_a_horovod_built_for_another_tensorflow_is_refused(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_launcher_that_horovod_does_not_understand_is_refused(tmp_path):
-    """Every task would silently be rank 0 of 1, as under a plain srun."""
-    done = run(
-        [*PYTHON, *TINY],
-        tmp_path,
-        SLURM_STEP_NUM_TASKS="2",
-        SLURM_PROCID="1",
-        HOROVOD_CONTROLLER="gloo",
-        HOROVOD_CPU_OPERATIONS="gloo",
-    )
+GLOO = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+NO_PMI = {"SLURM_MPI_TYPE": "pmi2", "PMI_RANK": "1", "PMI_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("env", "complaint"),
+    [
+        (GLOO, "srun started 2 processes, and Horovod here works without MPI: every process would train alone"),
+        pytest.param(
+            NO_PMI,
+            "srun started 2 processes that Open MPI cannot bring together (--mpi=pmi2); start with srun --mpi=pmix",
+            marks=pytest.mark.skipif(not HAS_MPI, reason="no MPI here, or Horovod was built without it"),
+        ),
+    ],
+)
+def test_tasks_of_srun_that_cannot_find_each_other_are_refused(tmp_path, env, complaint):
+    """Every task would silently be rank 0 of 1, or end in a message of Open MPI's."""
+    done = run([*PYTHON, *TINY], tmp_path, SLURM_STEP_NUM_TASKS="2", SLURM_PROCID="1", **env)
     assert done.returncode == 2
-    assert (
-        "hvdgan: rank 1: srun started 2 processes, and Horovod sees 1: every process would train alone" in done.stderr
-    )
+    assert f"hvdgan: rank 1: {complaint}" in done.stderr and done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_terminal_shows_a_progress_bar(tmp_path):

@@ -1,8 +1,11 @@
-"""Images by index, their global order, and the batches of a rank."""
+"""Images by index, their global order, and, in `hvdgan.data.pipeline`, the batches of a rank.
+
+The pipeline alone loads TensorFlow, and is not imported here: hvdgan.prepare reads images in processes without it.
+"""
 
 from hvdgan.data.base import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.data.cache import cached
 from hvdgan.data.holdout import hold_out
-from hvdgan.data.pipeline import Batches
 from hvdgan.data.sources import open_source
 
-__all__ = ["BadFile", "BadImage", "Batches", "Source", "hold_out", "open_source", "refuse_if_too_many"]
+__all__ = ["BadFile", "BadImage", "Source", "cached", "hold_out", "open_source", "refuse_if_too_many"]

@@ -45,7 +45,7 @@ class ArraySource(Source):
         UserError: the file cannot be read, or is not such an array.
     """
 
-    batched = True
+    batched = prepared = True
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 import abc
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,13 @@ class Source(abc.ABC):
 
     batched = False
     """whether one `fetch_batch` costs far less than as many calls of `fetch`"""
+    in_memory = False
+    """whether the images are held in memory as `fetch` returns them, so that there is nothing to cache"""
+    prepared = False
+    """whether `hvdgan.prepare` would not make reading them faster"""
+    decode: Callable[[Any], Any] | None = None
+    """operations from a tensor of some of `fetch_records` (B,) to `fetch_batch` of them (B, *shape); None: there are no
+    records, and images are fetched"""
 
     def __init__(
         self,
@@ -100,7 +107,8 @@ class Source(abc.ABC):
             uint8, of `shape`; of a pair, the channels of the input come first.
 
         Raises:
-            BadImage: this image cannot be read.
+            BadImage: this image is broken, and is left out.
+            RunError: the data is not what it was when it was opened.
         """
 
     @abc.abstractmethod
@@ -117,9 +125,21 @@ class Source(abc.ABC):
             uint8 (B, *shape).
 
         Raises:
-            BadImage: one of them cannot be read.
+            BadImage: one of them is broken.
+            RunError: the data is not what it was when it was opened.
         """
         return np.stack([self.fetch(int(index)) for index in indices])
+
+    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
+        """Read several images for `decode`, which makes pixels of them without holding the interpreter's lock.
+
+        Args:
+            indices: int64 (B,).
+
+        Raises:
+            RunError: the data is not what it was when it was opened.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no records")
 
 
 def printable(name: str) -> str:
@@ -143,7 +163,13 @@ def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
 
 
 def refuse_if_too_many(
-    error: type[RunError], *, name: str, bad_files: Sequence[tuple[str, str]], total: int, max_bad_fraction: float
+    error: type[RunError],
+    *,
+    name: str,
+    bad_files: Sequence[tuple[str, str]],
+    total: int,
+    max_bad_fraction: float,
+    flag: str = "--data ",
 ) -> None:
     """Stop when more of the data is broken than was allowed.
 
@@ -153,6 +179,7 @@ def refuse_if_too_many(
         bad_files: name and reason of the distinct broken ones so far.
         total: the number of all files, broken ones included; > 0.
         max_bad_fraction: what `--max-bad-fraction` says, in [0, 1].
+        flag: what the name is of.
 
     Raises:
         error: it names the data, both counts, the first few broken files and the flag.
@@ -163,6 +190,6 @@ def refuse_if_too_many(
     if len(bad_files) > _NAMED_IN_ERRORS:
         first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
     raise error(
-        f"--data {name}: {len(bad_files)} of {total} images cannot be read: {', '.join(first)}; "
+        f"{flag}{name}: {len(bad_files)} of {total} images cannot be read: {', '.join(first)}; "
         f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
     )

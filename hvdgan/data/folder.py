@@ -1,16 +1,17 @@
 """A folder of image files, searched recursively."""
 
+import io
 import itertools
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
 from hvdgan.data.base import BadFile, BadImage, Source, fingerprint, printable, refuse_if_too_many
 from hvdgan.data.images import SUFFIXES, check_header, read_halves, read_image, read_partners
-from hvdgan.errors import UserError
+from hvdgan.data.sharing import ALONE, Peers, share_out
+from hvdgan.errors import RunError, UserError
 
 # Reading headers waits for the disk or the network file system, not for a core.
 _SCAN_THREADS = 16
@@ -23,8 +24,9 @@ class FolderSource(Source):
     """The images of a folder and of all folders below it, in the order of their relative paths.
 
     Names that begin with a dot are skipped, and files without one of the suffixes of `hvdgan.data.images` do not count.
-    Symbolic links to folders are followed, each folder counts once. Every file's header is read on opening; the files
-    that fail are left out and listed in `bad_files`.
+    Symbolic links to folders are followed, each folder counts once. Every file's header is read on opening, by one of
+    the ranks; the files that fail are left out and listed in `bad_files`. A file that is gone later, or has another
+    size, ends the run: the images would no longer be those that the run began with.
 
     Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
     order of their names.
@@ -39,18 +41,27 @@ class FolderSource(Source):
         channels: 1 or 3.
         max_bad_fraction: the part of the files, or of the pairs, that may fail, in [0, 1].
         paired: whether each image comes with an input.
+        peers: the ranks that open it together.
 
     Raises:
         UserError: no images are found, or too many are broken.
+        RunError: the ranks do not see the same files.
     """
 
     def __init__(
-        self, name: str, *, image_size: int, channels: int, max_bad_fraction: float, paired: bool = False
+        self,
+        name: str,
+        *,
+        image_size: int,
+        channels: int,
+        max_bad_fraction: float,
+        paired: bool = False,
+        peers: Peers = ALONE,
     ) -> None:
-        files, bad_files = _find(name)
+        files, bad_files = find_images(name)
         found: list[tuple[str, ...]] = [(file,) for file in files]
-        if paired and _in_two_folders(name, files):
-            found, alone = _match(files)
+        if paired and in_two_folders(name, files):
+            found, alone = match_partners(files)
             bad_files += alone
         total = len(found) + len(bad_files)
         if not total:
@@ -58,7 +69,7 @@ class FolderSource(Source):
                 f"--data {name}: found no images in this folder or below it; "
                 f"expected files named {', '.join('*' + suffix for suffix in SUFFIXES)} (hidden ones are skipped)"
             )
-        checked = dict(zip(files, _check_headers(name, files), strict=True))
+        checked = dict(zip(files, _check_headers(name, files, peers), strict=True))
         self._images: list[tuple[str, ...]] = []
         """the file, or the files of input and image"""
         for together in found:
@@ -66,11 +77,12 @@ class FolderSource(Source):
                 bad_files.append(broken[0])
             else:
                 self._images.append(together)
+        self._bytes = {file: size for file, size in checked.items() if isinstance(size, int)}
         refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
         parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
-        labels, class_names = _classes(self._images)
+        labels, class_names = classes_of(self._images)
         super().__init__(
             name=name,
             image_size=image_size,
@@ -86,49 +98,87 @@ class FolderSource(Source):
         return len(self._images)
 
     def fetch(self, index: int) -> np.ndarray:
-        paths = [os.path.join(self.name, file) for file in self._images[index]]
+        files = [io.BytesIO(self._content(file)) for file in self._images[index]]
         names = [printable(file) for file in self._images[index]]
-        if len(paths) == 2:
-            return read_partners(paths, names, self.image_size, self.channels)
+        if len(files) == 2:
+            return read_partners(files, names, self.image_size, self.channels)
         read = read_halves if self.paired else read_image
-        return read(paths[0], names[0], self.image_size, self.channels)
+        return read(files[0], names[0], self.image_size, self.channels)
+
+    def _content(self, file: str) -> bytes:
+        """What a file holds, in one read: on a network file system each costs a round trip."""
+        expected = self._bytes[file]
+        try:
+            with open(os.path.join(self.name, file), "rb", buffering=0) as opened:
+                content = opened.read(expected + 1)
+                while 0 < len(content) < expected and (more := opened.read(expected + 1 - len(content))):
+                    content += more
+                found = f"{len(content):,} bytes" if len(content) <= expected else "more"
+        except OSError as error:
+            found = error.strerror or str(error)
+        else:
+            if len(content) == expected:
+                return content
+        raise RunError(
+            f"--data {self.name}: {printable(file)}: {found}, and {expected:,} bytes when the run began; the data must "
+            "not change while it is in use: bring it back, then resume"
+        )
 
     def key(self, index: int) -> bytes:
         return os.fsencode(self._images[index][-1])
 
 
-def _find(folder: str) -> tuple[list[str], list[BadFile]]:
+def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
     """The image files' paths relative to the folder, sorted, and the folders that cannot be listed."""
     files: list[str] = []
     unlisted: list[BadFile] = []
-
-    def note(error: OSError) -> None:
-        unlisted.append(BadFile(printable(os.path.relpath(error.filename, folder)), f"folder: {error.strerror}"))
-
-    seen = {os.path.realpath(folder)}
-    for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
-        prefix = Path(parent).relative_to(folder).as_posix()
-        for name in names:
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                files.append(name if prefix == "." else f"{prefix}/{name}")
-        # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
-        candidates = sorted(name for name in folders if not name.startswith("."))
-        folders.clear()
-        for name in candidates:
-            target = os.path.realpath(os.path.join(parent, name))
-            if target not in seen:
-                seen.add(target)
-                folders.append(name)
+    seen = {_identity(folder)}
+    waiting = [""]  # a list, since recursion would end a thousand folders deep
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            with os.scandir(os.path.join(folder, prefix)) as listing:
+                # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
+                entries = sorted((entry for entry in listing if entry.name[0] != "."), key=lambda entry: entry.name)
+        except OSError as error:
+            unlisted.append(BadFile(printable(prefix) or ".", f"folder: {error.strerror}"))
+            continue
+        inner = []
+        for entry in entries:
+            path = prefix + entry.name
+            if not _is_folder(entry):
+                if entry.name.lower().endswith(SUFFIXES):
+                    files.append(path)
+            elif (identity := _identity(os.path.join(folder, path))) is None or identity not in seen:
+                seen.add(identity)
+                inner.append(f"{path}/")
+        waiting += reversed(inner)
     return sorted(files), unlisted
 
 
-def _in_two_folders(folder: str, files: Iterable[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a link that leads to itself
+        return False
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    """What tells a folder from all others of this machine, by whatever path it is reached."""
+    try:
+        status = os.stat(folder)
+    except OSError:  # listing it will say why
+        return None
+    return status.st_dev, status.st_ino
+
+
+def in_two_folders(folder: str, files: Iterable[str]) -> bool:
     """Whether there are subfolders A and B, and no images elsewhere."""
     both = all(os.path.isdir(os.path.join(folder, side)) for side in _SIDES)
     return both and all(file.startswith(("A/", "B/")) for file in files)
 
 
-def _match(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
+def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
     """Inputs with the images of the same path, and the files that are left over."""
     sides: dict[str, dict[str, str]] = {side: {} for side in _SIDES}
     alone = []
@@ -145,7 +195,7 @@ def _match(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
     return [(inputs[stem], images[stem]) for stem in inputs if stem in images], alone
 
 
-def _classes(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
+def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
     """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
     # Of two partners, what counts is the path within A.
     paths = [files[0].partition("/")[2] if len(files) == 2 else files[0] for files in images]
@@ -156,17 +206,18 @@ def _classes(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list
     return np.array([numbers[name] for name in own], np.int32), [printable(name) for name in numbers]
 
 
-def _check_headers(folder: str, files: Sequence[str]) -> list[int | BadFile]:
+def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:
     """The size in bytes of each file, or what is wrong with it, in the order of the files."""
 
-    def check(first: int) -> list[int | BadFile]:
-        results: list[int | BadFile] = []
-        for file in files[first : first + _SCAN_CHUNK]:
-            try:
-                results.append(check_header(os.path.join(folder, file), printable(file)))
-            except BadImage as bad:
-                results.append(bad.bad_file)
-        return results
+    def check(file: str) -> int | BadFile:
+        try:
+            return check_header(os.path.join(folder, file), printable(file))
+        except BadImage as bad:
+            return bad.bad_file
 
-    with ThreadPoolExecutor(_SCAN_THREADS) as pool:
-        return list(itertools.chain.from_iterable(pool.map(check, range(0, len(files), _SCAN_CHUNK))))
+    def check_all(some: Sequence[str]) -> list[int | BadFile]:
+        with ThreadPoolExecutor(_SCAN_THREADS) as pool:
+            return list(pool.map(check, some, chunksize=_SCAN_CHUNK))
+
+    results = share_out(files, check_all, peers, f"--data {folder}")
+    return [result if isinstance(result, int) else BadFile(*result) for result in results]

@@ -54,7 +54,8 @@ class Subset(Source):
             paired=source.paired,
             bad_files=source.bad_files,
         )
-        self.batched = source.batched
+        self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
+        self.decode = source.decode
         self._source = source
         self._indices = indices
 
@@ -74,6 +75,9 @@ class Subset(Source):
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return self._source.fetch_batch(self._indices[indices])
+
+    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
+        return self._source.fetch_records(self._indices[indices])
 
     def key(self, index: int) -> bytes:
         return self._source.key(int(self._indices[index]))

@@ -4,7 +4,8 @@ import contextlib
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -19,6 +20,9 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 MAX_PIXELS = 2**27
 """Larger images are refused by their header: 134 megapixels hold a 108-megapixel photograph, take up to 400 MB in each
 thread that decodes one, and lie below the 179 at which Pillow itself refuses."""
+
+MAX_BYTES = 2**30
+"""Larger files are refused unread: a file is read whole before it is decoded."""
 
 # Pillow would warn, file by file, of damaged metadata and of images from 89 megapixels on, which are welcome here.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
@@ -45,16 +49,18 @@ def check_header(path: str, name: str) -> int:
             raise BadImage(name, "not a regular file")
         if status.st_size == 0:
             raise BadImage(name, "empty file")
+        if status.st_size > MAX_BYTES:
+            raise BadImage(name, f"{status.st_size:,} bytes, more than the {MAX_BYTES:,} accepted")
         with Image.open(path, formats=_FORMATS) as image:
             _check_pixels(image, name)
     return status.st_size
 
 
-def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarray:
+def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
     """Decode a file and convert it as `to_pixels` does; of an animation, the first frame.
 
     Args:
-        path: the file.
+        file: its path, or the open file.
         name: what to call it in errors.
         image_size: height and width of the result, in pixels.
         channels: of the result, 1 or 3.
@@ -65,7 +71,7 @@ def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarr
     Raises:
         BadImage: it cannot be decoded.
     """
-    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+    with _reasons(name), Image.open(file, formats=_FORMATS) as image:
         _check_pixels(image, name)
         # JPEG decodes at 1/2, 1/4 or 1/8 for a fraction of the time; twice the size leaves the resampling its work.
         image.draft(None, (2 * image_size, 2 * image_size))
@@ -73,11 +79,22 @@ def read_image(path: str, name: str, image_size: int, channels: int) -> np.ndarr
         return to_pixels(_upright(image), image_size, channels)
 
 
-def read_halves(path: str, name: str, image_size: int, channels: int) -> np.ndarray:
+def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
+    """Width and height of a file's image in pixels, before it is turned, from its header.
+
+    Raises:
+        BadImage: it is no image of an accepted format, or too large.
+    """
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        _check_pixels(image, name)
+        return image.size
+
+
+def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
     """Decode a file that holds an input and its image side by side, and convert each half as `to_pixels` does.
 
     Args:
-        path: the file.
+        file: its path, or the open file.
         name: what to call it in errors.
         image_size: height and width of the result, in pixels.
         channels: of one half, 1 or 3.
@@ -88,7 +105,7 @@ def read_halves(path: str, name: str, image_size: int, channels: int) -> np.ndar
     Raises:
         BadImage: it cannot be decoded, or its width is odd.
     """
-    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+    with _reasons(name), Image.open(file, formats=_FORMATS) as image:
         _check_pixels(image, name)
         upright = _loaded(image)
         width, height = upright.size
@@ -98,11 +115,11 @@ def read_halves(path: str, name: str, image_size: int, channels: int) -> np.ndar
         return np.concatenate([to_pixels(half, image_size, channels) for half in halves], axis=-1)
 
 
-def read_partners(paths: list[str], names: list[str], image_size: int, channels: int) -> np.ndarray:
+def read_partners(files: Sequence[str | BinaryIO], names: Sequence[str], image_size: int, channels: int) -> np.ndarray:
     """Decode the files of an input and of its image, and convert each as `to_pixels` does.
 
     Args:
-        paths: of the input and of the image.
+        files: of the input and of the image, paths or open.
         names: what to call them in errors.
         image_size: height and width of the result, in pixels.
         channels: of one image, 1 or 3.
@@ -114,8 +131,8 @@ def read_partners(paths: list[str], names: list[str], image_size: int, channels:
         BadImage: one of them cannot be decoded, or they differ in size, so that they would not be cropped alike.
     """
     sizes, pixels = [], []
-    for path, name in zip(paths, names, strict=True):
-        with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+    for file, name in zip(files, names, strict=True):
+        with _reasons(name), Image.open(file, formats=_FORMATS) as image:
             _check_pixels(image, name)
             upright = _loaded(image)
             sizes.append(upright.size)

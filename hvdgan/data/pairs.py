@@ -21,7 +21,7 @@ class ArrayPairs(Source):
         UserError: the file cannot be read, or holds no pairs.
     """
 
-    batched = True
+    batched = prepared = True
 
     def __init__(self, name: str, *, image_size: int, channels: int | None) -> None:
         members = array_names(name)
@@ -38,6 +38,7 @@ class ArrayPairs(Source):
                 "pairs are two arrays, inputs and images, of one number, height and width in an .npz, or one array "
                 "whose width is twice its height, with an input in the left half and its image in the right"
             )
+        self.array_shape = shape
         super().__init__(
             name=name,
             image_size=image_size,
@@ -71,7 +72,7 @@ class OutlinePairs(Source):
 
     def __init__(self, images: Source) -> None:
         self._images = images
-        self.batched = images.batched
+        self.batched, self.in_memory, self.prepared = images.batched, images.in_memory, images.prepared
         super().__init__(
             name=images.name,
             image_size=images.image_size,

@@ -1,9 +1,10 @@
 """A rank's slices of the global batches, read ahead by tf.data."""
 
+import collections
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,13 @@ from hvdgan.errors import RunError, UserError
 
 _FAILED = -1
 """stands for an image's index where reading it raised an exception"""
+_TOGETHER = 8
+"""images at most that one thread reads at a time: a call from TensorFlow into Python costs as much as a small image"""
+
+_DECODED_TOGETHER = 64
+"""records at most that are decoded in one call: each is an operation of the graph"""
+_REMEMBERED = 256
+"""batches whose indices are kept for an error's sake: more than are ever between reading and the step"""
 
 
 class Batches:
@@ -28,13 +36,15 @@ class Batches:
         seed: the run's seed, >= 0.
         global_batch_size: images per step over all ranks.
         rank: gets the slice [rank * B, (rank + 1) * B) of the global batch, B = global_batch_size / size.
-        size: number of ranks; divides global_batch_size.
+        size: number of ranks; divides global_batch_size, unless places are given.
+        places: (first, past the last) of another slice than that; None: that one.
         start_step: the step of the first batch, >= 0.
         position: of that batch's first image in the order of all; None: that of a run whose batches were all of this
             size.
         threads: that read and decode; 0: one per core this process may use.
         prefetch: batches prepared ahead, >= 1.
         max_bad_fraction: the part of the data that may be broken, in [0, 1].
+        device: that batches are copied to ahead of their step, such as "gpu:0"; None: they stay in the host's memory.
 
     Raises:
         UserError: size does not divide global_batch_size.
@@ -48,21 +58,26 @@ class Batches:
         global_batch_size: int,
         rank: int,
         size: int,
+        places: tuple[int, int] | None = None,
         start_step: int,
         position: int | None = None,
         threads: int,
         prefetch: int,
         max_bad_fraction: float,
+        device: str | None = None,
     ) -> None:
-        if global_batch_size % size:
-            raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
-        local_batch_size = global_batch_size // size
+        if places is None:
+            if global_batch_size % size:
+                raise UserError(f"--global-batch-size {global_batch_size}: expected a multiple of the {size} ranks")
+            places = rank * global_batch_size // size, (rank + 1) * global_batch_size // size
+        first_place, past_last = places
+        local_batch_size = past_last - first_place
         position = start_step * global_batch_size if position is None else position
 
         def indices_of(step: np.ndarray) -> np.ndarray:
             first = position + (int(step) - start_step) * global_batch_size
             indices = sample_indices(seed, first, global_batch_size, len(source))
-            return indices[rank * local_batch_size : (rank + 1) * local_batch_size]
+            return indices[first_place:past_last]
 
         # AutoGraph would write what it makes of a function to the temporary folder, and leave it there at a hard exit.
         @tf.autograph.experimental.do_not_convert
@@ -73,8 +88,11 @@ class Batches:
         with tf.device("cpu:0"):
             steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
             batches = _load(self._loader, steps.map(slice_of), local_batch_size, threads or _own_cores())
+            batches = batches.prefetch(prefetch)
+            if device:
+                batches = batches.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
             # A list, so that close can drop the iterator, the only thing that keeps the threads, without touching self.
-            self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches.prefetch(prefetch))]
+            self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches)]
         # Also runs at exit, since Python kills a thread that comes back to it later, inside TensorFlow's code.
         self._finalizer = weakref.finalize(self, _end, self._loader, self._iterators)
 
@@ -93,7 +111,11 @@ class Batches:
         """
         if not self._iterators:
             raise ValueError("these batches are closed")
-        batch = next(self._iterators[0])
+        try:
+            batch = next(self._iterators[0])
+        except tf.errors.OpError:
+            self._loader.explain()
+            raise
         if self._loader.failure is not None and (batch["index"].numpy() == _FAILED).any():
             raise self._loader.failure
         return batch
@@ -124,6 +146,7 @@ class _Loader:
         self._max_bad_fraction = max_bad_fraction
         self._lock = threading.Lock()
         self._bad: dict[int, BadFile] = {}
+        self._latest: collections.deque[np.ndarray] = collections.deque(maxlen=_REMEMBERED)
 
     def __call__(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         """Images (B, *source.shape), their indices (B,) after substitution, and labels (B,) where the source has them.
@@ -138,6 +161,23 @@ class _Loader:
                 self.failure = self.failure or error
         nothing = np.zeros((len(indices), *self.source.shape), np.uint8)
         return self._with_labels(nothing, np.full_like(indices, _FAILED))
+
+    def records(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        """As a call, with records (B,) for images, which have yet to be decoded."""
+        if not self.stopped:
+            try:
+                records = np.array(self.source.fetch_records(indices), object)
+                self._latest.append(indices)
+                return self._with_labels(records, indices)
+            except Exception as error:
+                self.failure = self.failure or error
+        return self._with_labels(np.full(len(indices), b"", object), np.full_like(indices, _FAILED))
+
+    def explain(self) -> None:
+        """A record could be read and not be decoded: TensorFlow does not know which, so look for it."""
+        for indices in list(self._latest):
+            for index in indices.tolist():
+                self.source.fetch(index)  # raises an error that names it
 
     def bad_files(self) -> list[BadFile]:
         with self._lock:
@@ -184,27 +224,83 @@ class _Loader:
 def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, threads: int) -> tf.data.Dataset:
     """From indices (B,) to batches, in their order."""
     source = loader.source
-    types: dict[str, tf.DType] = {"images": tf.uint8, "index": tf.int64}
-    if source.labels is not None:
-        types["labels"] = tf.int32
-
-    @tf.autograph.experimental.do_not_convert
-    def load(some: tf.Tensor) -> dict[str, tf.Tensor]:
-        loaded = dict(zip(types, tf.numpy_function(loader, [some], list(types.values())), strict=True))
-        count = some.shape[0]
-        shapes = {"images": (count, *source.shape)}
-        return {name: tf.ensure_shape(loaded[name], shapes.get(name, (count,))) for name in types}
-
-    # Files are decoded one by one in parallel; whatever has a batch at hand hands out a batch.
-    together = local_batch_size if source.batched else 1
-    dataset = indices.unbatch().batch(together, drop_remainder=True)
-    dataset = dataset.map(load, num_parallel_calls=threads, deterministic=True)
-    dataset = dataset.unbatch().batch(local_batch_size, drop_remainder=True)
+    if source.decode is not None:
+        dataset = _decoded(loader, indices, local_batch_size, threads)
+    else:
+        # Files are decoded in parallel, a few by each call; whatever has a batch at hand hands out a batch.
+        together = local_batch_size if source.batched else _group(local_batch_size, _TOGETHER)
+        dataset = _called(loader, source, indices.unbatch().batch(together, drop_remainder=True), tf.uint8, threads)
+        dataset = _joined(dataset, local_batch_size, together)
     options = tf.data.Options()
     options.autotune.enabled = False
     # Waiting for files must not occupy the threads that TensorFlow computes with.
     options.threading.private_threadpool_size = threads
     return dataset.with_options(options)
+
+
+def _decoded(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, threads: int) -> tf.data.Dataset:
+    """Python only finds and reads the records, a batch in one call; TensorFlow decodes them on all threads."""
+    decode = loader.source.decode
+    assert decode is not None
+    together = _group(local_batch_size, _DECODED_TOGETHER)
+    shape = (together, *loader.source.shape)
+
+    @tf.autograph.experimental.do_not_convert
+    def grouped(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {name: tf.reshape(values, (-1, together)) for name, values in batch.items()}
+
+    @tf.autograph.experimental.do_not_convert
+    def decoded(group: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def nothing() -> tf.Tensor:
+            return tf.zeros(shape, tf.uint8)
+
+        # Where reading failed there is nothing to decode, and the error is to be told by name.
+        images = tf.cond(group["index"][0] == _FAILED, nothing, lambda: decode(group["images"]))
+        return {**group, "images": tf.ensure_shape(images, shape)}
+
+    dataset = _called(loader.records, loader.source, indices, tf.string, threads)
+    if together < local_batch_size:
+        dataset = dataset.map(grouped).unbatch()
+    return _joined(dataset.map(decoded, num_parallel_calls=threads, deterministic=True), local_batch_size, together)
+
+
+def _called(
+    function: Callable[[np.ndarray], tuple[np.ndarray, ...]],
+    source: Source,
+    indices: tf.data.Dataset,
+    kind: tf.DType,
+    threads: int,
+) -> tf.data.Dataset:
+    """What a function of the loader gives for each of some indices (B,), by name."""
+    types: dict[str, tf.DType] = {"images": kind, "index": tf.int64}
+    if source.labels is not None:
+        types["labels"] = tf.int32
+
+    @tf.autograph.experimental.do_not_convert
+    def call(some: tf.Tensor) -> dict[str, tf.Tensor]:
+        loaded = dict(zip(types, tf.numpy_function(function, [some], list(types.values())), strict=True))
+        count = some.shape[0]
+        shapes = {"images": (count, *source.shape)} if kind == tf.uint8 else {}
+        return {name: tf.ensure_shape(loaded[name], shapes.get(name, (count,))) for name in types}
+
+    return indices.map(call, num_parallel_calls=threads, deterministic=True)
+
+
+def _joined(dataset: tf.data.Dataset, local_batch_size: int, together: int) -> tf.data.Dataset:
+    """Batches of groups of so many images."""
+    if together == local_batch_size:
+        return dataset
+
+    @tf.autograph.experimental.do_not_convert
+    def join(groups: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {name: tf.reshape(values, (local_batch_size, *values.shape[2:])) for name, values in groups.items()}
+
+    return dataset.batch(local_batch_size // together, drop_remainder=True).map(join)
+
+
+def _group(local_batch_size: int, most: int) -> int:
+    """How many images make a group: a divisor of the batch."""
+    return max(group for group in range(1, most + 1) if local_batch_size % group == 0)
 
 
 def _end(loader: _Loader, iterators: list[Any]) -> None:

@@ -1,5 +1,7 @@
-"""The sources that need no files, and the choice of a source by `--data`."""
+"""The choice of a source by `--data`, and the sources that need no files."""
 
+import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,49 +12,85 @@ from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.folder import FolderSource
 from hvdgan.data.images import to_pixels
+from hvdgan.data.manifest import is_prepared
+from hvdgan.data.named import KerasSource, open_tfds
 from hvdgan.data.pairs import ArrayPairs, OutlinePairs
+from hvdgan.data.shards import ShardSource
+from hvdgan.data.sharing import ALONE, Peers
+from hvdgan.data.tfrecords import Features, RecordSource, files_named, shape_of
 from hvdgan.errors import UserError
 
+EXPECTED = (
+    "digits, synthetic, a folder of images or of packed shards, an .npy/.npz array, TFRecord files (a path, or a "
+    "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
+)
 
-def open_source(config: Config, *, paired: bool = False) -> Source:
+
+def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE) -> Source:
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
 
     Args:
-        config: data, image_size, channels and max_bad_fraction are used.
+        config: data, image_size, channels, max_bad_fraction and what is said of TFRecords are used.
         paired: whether each image must come with an input: of a folder, see FolderSource; of an array, see ArrayPairs;
-            that of a digit or synthetic image is its outline.
+            of TFRecords, see Features; that of a digit, a synthetic image or one of Keras is its outline.
+        peers: the ranks that open it, each of which calls this: they share what there is to look at.
 
     Raises:
         UserError: there is nothing of that name, it holds no images, or too many are broken.
+        RunError: the ranks do not see the same files.
     """
-    if config.data in ("digits", "synthetic"):
+    size, channels = config.image_size, config.channels
+    kind = config.data.partition(":")[0]
+    if config.data in ("digits", "synthetic") or kind == "keras":
         made: Source
         if config.data == "digits":
-            made = DigitsSource(image_size=config.image_size, channels=config.channels or 1)
+            made = DigitsSource(image_size=size, channels=channels or 1)
+        elif config.data == "synthetic":
+            made = SyntheticSource(image_size=size, channels=channels or 3)
         else:
-            made = SyntheticSource(image_size=config.image_size, channels=config.channels or 3)
+            made = KerasSource(config.data, image_size=size, channels=channels, peers=peers)
         return OutlinePairs(made) if paired else made
-    path = Path(config.data)
+    if kind == "tfds":
+        return open_tfds(config.data, image_size=size, channels=channels or 3, paired=paired, peers=peers)
     try:
-        if config.data and path.is_dir():
-            return FolderSource(
-                config.data,
-                image_size=config.image_size,
-                channels=config.channels or 3,
-                max_bad_fraction=config.max_bad_fraction,
-                paired=paired,
-            )
-        if path.suffix.lower() in (".npy", ".npz") and path.exists():
-            array = ArrayPairs if paired else ArraySource
-            return array(config.data, image_size=config.image_size, channels=config.channels)
-        problem = "neither a folder nor an .npy/.npz file" if path.exists() else "no such file or folder"
+        opened = _open_files(config, paired, peers)
+        problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
     except OSError as error:
-        problem = str(error.strerror)
-    raise UserError(
-        f"--data {config.data}: {problem}; expected digits, synthetic, a folder of images, or an .npy/.npz array"
-    )
+        opened, problem = None, str(error.strerror)
+    if opened is None:
+        raise UserError(f"--data {config.data}: {problem}; expected {EXPECTED}")
+    return opened
+
+
+def _open_files(config: Config, paired: bool, peers: Peers) -> Source | None:
+    """What lies at a path; None if nothing does, or nothing known."""
+    data, size, channels = config.data, config.image_size, config.channels
+    path = Path(data)
+    if data and path.is_dir() and is_prepared(path):
+        return ShardSource(data, image_size=size, channels=channels, paired=paired)
+    if data and path.is_dir():
+        return FolderSource(
+            data,
+            image_size=size,
+            channels=channels or 3,
+            max_bad_fraction=config.max_bad_fraction,
+            paired=paired,
+            peers=peers,
+        )
+    if path.suffix.lower() in (".npy", ".npz") and path.exists():
+        array = ArrayPairs if paired else ArraySource
+        return array(data, image_size=size, channels=channels)
+    if not (files := files_named(data)):
+        return None
+    shape = shape_of(config.tfrecord_shape, paired=paired)
+    features = Features(config.tfrecord_image or "image", config.tfrecord_label, config.tfrecord_input, shape)
+    if shape and features.input:
+        raise UserError(f"--tfrecord-input {features.input}: goes with encoded images, not with --tfrecord-shape")
+    if features.input and not paired:
+        features = dataclasses.replace(features, input=None)
+    return RecordSource(data, files, features, image_size=size, channels=channels or 3, paired=paired, peers=peers)
 
 
 class DigitsSource(Source):
@@ -68,7 +106,7 @@ class DigitsSource(Source):
         UserError: image_size is below 8.
     """
 
-    batched = True
+    batched = in_memory = prepared = True
 
     def __init__(self, *, image_size: int, channels: int) -> None:
         if image_size < 8:
@@ -109,7 +147,7 @@ class SyntheticSource(Source):
         channels: 1 or 3.
     """
 
-    batched = True
+    batched = in_memory = prepared = True
     _PATTERNS = 64
     _SHIFTS = 16
 

@@ -18,7 +18,7 @@ from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 def whole_batch_gradients(run):
     """The judge's gradients by a plain tape over the whole global batch, on each rank alone; no code of the step."""
     images = tf.cast(run.source.fetch_batch(np.arange(16)), tf.float32) / 127.5 - 1
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 1, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
     fake = run.state.networks["generator"](run.recipe.draw(random.scoped("draw"))["latents"])
     network = run.state.networks["discriminator"]
     with tf.GradientTape() as tape:
@@ -71,6 +71,18 @@ def test_ranks_stay_equal_and_differ_from_one_trained_alone_on_its_half(ranks):
 def test_two_ranks_compute_what_one_computes(ranks):
     together = _weights(_train(tiny_run(options=TinyOptions(steps=20), ranks=ranks)))
     single = _weights(_train(tiny_run(options=TinyOptions(steps=20), ranks=Ranks())))
+    for name, value in single.items():
+        assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2), (3, 1, 1)])
+def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first):
+    """As an elastic run has them; a plain mean over the ranks would weigh the smaller slice's samples too much."""
+    options, uneven = TinyOptions(steps=20), dataclasses.replace(ranks, uneven_by=accumulate)
+    assert uneven.slice_of(batch_size) == ((0, first) if ranks.rank == 0 else (first, batch_size))
+    run = tiny_run(options=options, ranks=uneven, global_batch_size=batch_size, accumulate=accumulate)
+    together = _weights(_train(run))
+    single = _weights(_train(tiny_run(options=options, ranks=Ranks(), global_batch_size=batch_size)))
     for name, value in single.items():
         assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
 
@@ -184,9 +196,12 @@ def test_whether_an_update_is_applied_is_decided_alike_from_the_mean_of_the_rank
             loss, _ = super().judge(nets, batch)
             return loss, {"rank": float(ranks.rank)}
 
-    for bound, applied in ((0.4, 1.0), (0.6, 0.0)):  # the mean is 0.5
+    uneven = dataclasses.replace(ranks, uneven_by=1)  # the mean over the samples of 3 is 2/3
+    for bound, applied, peers, batch_size in (
+        (0.4, 1.0, ranks, 16), (0.6, 0.0, ranks, 16), (0.6, 1.0, uneven, 3), (0.7, 0.0, uneven, 3)
+    ):  # fmt: skip
         Waiting.bound = bound
-        run = tiny_run(Waiting, ranks=ranks)
+        run = tiny_run(Waiting, ranks=peers, global_batch_size=batch_size)
         assert float(stage_step(run)(0, 0, data_of(run))[0]["judge/applied"]) == applied
 
 
@@ -196,7 +211,7 @@ def test_a_plateau_is_decided_from_the_mean_of_the_ranks(ranks):
     ends = []
     for step in range(1, 9):
         watch.add({"fool/loss": step * (1.0 if ranks.rank else -1.0)})
-        ends.append(watch.is_over(step, ranks))
+        ends.append(watch.is_over(step, ranks, [1.0] * ranks.size))
     assert ends.index(True) == 5
 
 
@@ -206,8 +221,9 @@ def test_two_ranks_evaluate_what_one_does(ranks):
             made = nets.generator(batch.latents)
             return {"error": tf.reduce_mean(tf.abs(made - batch.images), axis=(1, 2, 3)), "label": batch.labels}
 
-    values = []
-    for peers in (ranks, Ranks()):
-        run = tiny_run(Measured, ranks=peers)
-        values.append(Evaluator(run.recipe, run.state, run.held_out, peers, run.config)())
-    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    for batch_size, peers in ((16, ranks), (15, dataclasses.replace(ranks, uneven_by=1))):
+        values = []
+        for each in (peers, Ranks()):
+            run = tiny_run(Measured, ranks=each, global_batch_size=batch_size)
+            values.append(Evaluator(run.recipe, run.state, run.held_out, each, run.config)())
+        assert values[0] == pytest.approx(values[1], rel=1e-6)

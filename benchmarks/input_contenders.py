@@ -1,0 +1,184 @@
+"""One way of reading images, timed alone in its process: called by input.py, which says on which cores.
+
+Prints the images per second as one JSON number. Nothing of TensorFlow is loaded before the process has its cores.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+BATCH = 64
+SIZE = 64
+
+
+def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
+    """As the trainer reads, one rank."""
+    from hvdgan.config import Config
+    from hvdgan.data import cached, open_source
+    from hvdgan.data.pipeline import Batches
+
+    source = cached(open_source(Config(data=str(data), image_size=SIZE)), cache, data.parent / "cache")
+    if cache == "memory":
+        for begin in range(0, len(source), BATCH):
+            source.fetch_batch(_range(begin, min(begin + BATCH, len(source))))
+    options = {"seed": 0, "global_batch_size": BATCH, "rank": 0, "size": 1, "start_step": 0}
+    return Batches(source, **options, threads=cores, prefetch=2, max_bad_fraction=0.0)
+
+
+def plain(data: Path, cores: int) -> Iterator[object]:
+    """tf.data as most people write it."""
+    import tensorflow as tf
+
+    def read(path: tf.Tensor) -> tf.Tensor:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        return tf.cast(tf.image.resize(image, (SIZE, SIZE)), tf.uint8)
+
+    files = tf.data.Dataset.list_files(str(data / "*" / "*.jpg")).repeat()
+    return iter(files.map(read, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH).prefetch(tf.data.AUTOTUNE))
+
+
+def keras_folder(data: Path, cores: int) -> Iterator[object]:
+    """keras.utils.image_dataset_from_directory."""
+    import keras
+
+    made = keras.utils.image_dataset_from_directory(
+        str(data), labels=None, image_size=(SIZE, SIZE), batch_size=BATCH, verbose=False
+    )
+    return iter(made.repeat())
+
+
+def torch_loader(data: Path, cores: int) -> Iterator[object]:
+    """PyTorch's DataLoader with Pillow, a worker per core."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    files = sorted(data.glob("*/*.jpg"))
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(files)
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            with Image.open(files[index]) as image:
+                pixels = np.array(image.convert("RGB").resize((SIZE, SIZE)))
+            return torch.from_numpy(pixels).permute(2, 0, 1)
+
+    loader = torch.utils.data.DataLoader(
+        Images(), BATCH, shuffle=True, num_workers=cores, drop_last=True, persistent_workers=True
+    )
+    return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
+def files_in_memory(data: Path) -> list[bytes]:
+    """The originals."""
+    return [path.read_bytes() for path in sorted(data.glob("*/*.jpg"))]
+
+
+def records_in_memory(data: Path) -> list[bytes]:
+    """The small images that the shards hold."""
+    import tensorflow as tf
+
+    wanted = {"image/encoded": tf.io.FixedLenFeature((), tf.string)}
+    found = tf.data.TFRecordDataset([str(path) for path in sorted(data.glob("*.tfrecord"))])
+    return [tf.io.parse_single_example(record, wanted)["image/encoded"].numpy() for record in found]
+
+
+def decode_alone(encoded: list[bytes], cores: int, seconds: float) -> float:
+    """Images per second of nothing but decoding: a thread per core, in each 64 operations of a graph at a time."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((BATCH,), tf.string)])
+    def decode(some: tf.Tensor) -> tf.Tensor:
+        return tf.stack(
+            [tf.io.decode_jpeg(one, channels=3, dct_method="INTEGER_ACCURATE") for one in tf.unstack(some, BATCH)]
+        )
+
+    batches = [tf.constant(encoded[begin : begin + BATCH]) for begin in range(0, len(encoded) - BATCH + 1, BATCH)]
+    decode(batches[0])
+    done = [0] * cores
+    end = time.perf_counter() + seconds
+
+    def work(thread: int) -> None:
+        for batch in itertools.cycle(batches):
+            if time.perf_counter() > end:
+                return
+            decode(batch)
+            done[thread] += BATCH
+
+    begin = time.perf_counter()
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(cores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done) / (time.perf_counter() - begin)
+
+
+def rate(batches: Iterator[object], seconds: float) -> float:
+    """Images per second, after a start that does not count."""
+    for end in (time.perf_counter() + min(1.0, seconds), None):  # filling queues, and what tunes itself
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() < (end or begin + seconds):
+            next(batches)
+            count += BATCH
+    return count / (time.perf_counter() - begin)
+
+
+def memory(data: Path, cores: int) -> dict[str, float]:
+    """Megabytes resident after 500 batches."""
+    from hvdgan.config import Config
+    from hvdgan.data import open_source
+    from hvdgan.data.pipeline import Batches
+
+    source = open_source(Config(data=str(data), image_size=16))
+    options = {"seed": 0, "global_batch_size": BATCH, "rank": 0, "size": 1, "start_step": 0}
+    with Batches(source, **options, threads=cores, prefetch=2, max_bad_fraction=0.0) as batches:
+        for _ in range(500):
+            next(batches)
+        lines = Path("/proc/self/status").read_text().splitlines()
+    return {line[2:5]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+
+
+def _range(begin: int, end: int) -> object:
+    import numpy as np
+
+    return np.arange(begin, end)
+
+
+def main() -> None:
+    """Take the cores, then time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("contender")
+    parser.add_argument("folder", type=Path, help="with the folders images and shards")
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    given = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
+    images, shards = given.folder / "images", given.folder / "shards"
+    timed: dict[str, Callable[[], Iterator[object]]] = {
+        "folder": lambda: ours(images, given.cores),
+        "shards": lambda: ours(shards, given.cores),
+        "memory": lambda: ours(images, given.cores, "memory"),
+        "tf.data": lambda: plain(images, given.cores),
+        "keras": lambda: keras_folder(images, given.cores),
+        "torch": lambda: torch_loader(images, given.cores),
+    }
+    if given.contender == "resident":
+        print(json.dumps(memory(given.folder, given.cores)))
+    elif given.contender in timed:
+        print(json.dumps(rate(timed[given.contender](), given.seconds)))
+    else:
+        read = {"decode-files": lambda: files_in_memory(images), "decode-shards": lambda: records_in_memory(shards)}
+        print(json.dumps(decode_alone(read[given.contender](), given.cores, given.seconds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""PyTorch's DistributedDataParallel over Gloo, started by torchrun."""
+
+import os
+
+import torch
+import work as common
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch_gan import Trainer
+
+
+def main() -> None:
+    """Train on one of the ranks."""
+    work = common.parse()
+    common.pin(int(os.environ["LOCAL_RANK"]))
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    # The discriminator runs twice before its backward pass; broadcasting BatchNorm's statistics in between would change
+    # what the first pass has saved, and they are not reduced in the other programs either.
+    trainer = Trainer(work, rank, DistributedDataParallel, broadcast_buffers=False, gradient_as_bucket_view=True)
+    common.train(work, rank, trainer.parameters(), trainer.step, trainer.weights)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What every peer does alike: settings, its core, the timing of its steps, its report. The standard library alone."""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+POOL = 16  # batches of random pixels that a peer goes through; reading images is not what is compared here
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """One DCGAN and how long to train it: pixels, images of one rank, steps, and where the report goes."""
+
+    image_size: int
+    channels: int
+    nf: int
+    batch_size: int
+    precision: str
+    warm_up: int
+    steps: int
+    out: Path
+    latent_size: int = 100
+    learning_rate: float = 2e-4
+    beta_1: float = 0.5
+
+    @property
+    def widths(self) -> list[int]:
+        """Channels from the layer next to the image to the one at 4x4 pixels."""
+        return [self.nf * 2**depth for depth in range(self.image_size.bit_length() - 3)]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Trainable parameters of each network: 4x4 kernels, biases where no BatchNorm follows, scales and offsets."""
+        top, first = self.widths[-1], self.widths[0]
+        steps = list(itertools.pairwise(self.widths))
+        up = sum(16 * wide * narrow + 2 * narrow for narrow, wide in steps)
+        down = sum(16 * narrow * wide + 2 * wide for narrow, wide in steps)
+        return {
+            "generator": 16 * self.latent_size * top + 2 * top + up + 16 * first * self.channels + self.channels,
+            "discriminator": 16 * self.channels * first + first + down + 16 * top + 1,
+        }
+
+    def arguments(self) -> list[str]:
+        """As parse reads them."""
+        words = {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", value)]
+
+
+def parse() -> Work:
+    """The settings on the command line of a peer; those without a default must be there."""
+    parser = argparse.ArgumentParser(description="One peer of benchmarks/peers/bench.py, which starts it.")
+    for field in dataclasses.fields(Work):
+        default = None if field.default is dataclasses.MISSING else field.default
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=field.type, default=default, required=not default)
+    return Work(**vars(parser.parse_args()))
+
+
+def pin(local_rank: int) -> None:
+    """Give this process one core of those it may use; before anything makes threads, which inherit it."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
+
+
+def train(
+    work: Work,
+    rank: int,
+    parameters: dict[str, int],
+    step: Callable[[int], Sequence[float]],
+    weights: Callable[[], list[float]],
+) -> None:
+    """Run the steps and write the report, `rank-<rank>.json`.
+
+    Args:
+        work: from parse.
+        rank: of this process.
+        parameters: of its networks; those of the work are required.
+        step: does one step, from 0, and returns the losses once it has ended.
+        weights: sums over the trained weights, which must be the same on all ranks in the end.
+    """
+    if parameters != work.parameters:
+        sys.exit(f"rank {rank}: the networks have {parameters} parameters; expected {work.parameters}")
+    ends, losses = [], [0.0]
+    for number in range(work.warm_up + work.steps):
+        losses = [float(loss) for loss in step(number)]
+        ends.append(time.time())
+        if not all(math.isfinite(loss) for loss in losses):
+            sys.exit(f"rank {rank}, step {number}: the losses are {losses}")
+    report = {"rank": rank, "parameters": parameters, "ends": ends, "losses": losses, "weights": weights()}
+    (work.out / f"rank-{rank}.json").write_text(json.dumps(report) + "\n", encoding="utf-8")

@@ -1,0 +1,96 @@
+"""tf.train.Example as bytes: one feature of a record, found without reading the rest of it.
+
+A label stands beside an image a thousand times its size: reading a data set's labels must not read its images.
+
+Reference: https://protobuf.dev/programming-guides/encoding; tensorflow/core/example/example.proto.
+"""
+
+from collections.abc import Callable, Iterator
+
+Read = Callable[[int, int], bytes]
+"""(offset, count) to the bytes there"""
+
+_VARINT_BYTES = 10
+_FIXED_BYTES = {1: 8, 5: 4}
+_DELIMITED, _VARINT = 2, 0
+
+
+def features_of(read: Read, end: int) -> Iterator[tuple[str, int, int]]:
+    """The features of a serialized tf.train.Example: name, and where its tf.train.Feature begins and ends.
+
+    Args:
+        read: gives its bytes.
+        end: how many there are.
+
+    Raises:
+        ValueError: it is none.
+    """
+    for first, past in _delimited(read, 0, end, 1):  # Example.features
+        for entry, entry_end in _delimited(read, first, past, 1):  # Features.feature, a map
+            names = list(_delimited(read, entry, entry_end, 1))
+            values = list(_delimited(read, entry, entry_end, 2))
+            if names and values:
+                start, stop = names[-1]
+                yield read(start, stop - start).decode(errors="replace"), *values[-1]
+
+
+def single_bytes(read: Read, first: int, past: int) -> tuple[int, int] | None:
+    """Where the one value of a Feature of bytes begins and ends; None if it is of another kind or has not one."""
+    values = [value for some in _delimited(read, first, past, 1) for value in _delimited(read, *some, 1)]
+    return values[0] if len(values) == 1 else None
+
+
+def single_integer(read: Read, first: int, past: int) -> int | None:
+    """The one value of a Feature of integers; None if it is of another kind or has not one."""
+    found = []
+    for start, stop in _delimited(read, first, past, 3):  # Feature.int64_list
+        for number, kind, value, end in _fields(read, start, stop):
+            if number == 1 and kind == _VARINT:
+                found.append(value)
+            elif number == 1 and kind == _DELIMITED:  # packed
+                place = value
+                while place < end:
+                    integer, place = _varint(read, place, end)
+                    found.append(integer)
+    if len(found) != 1:
+        return None
+    return found[0] - 2**64 if found[0] >= 2**63 else found[0]
+
+
+def _delimited(read: Read, first: int, past: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Where the fields of this number and of variable length begin and end."""
+    for number, kind, start, stop in _fields(read, first, past):
+        if number == wanted and kind == _DELIMITED:
+            yield start, stop
+
+
+def _fields(read: Read, first: int, past: int) -> Iterator[tuple[int, int, int, int]]:
+    """(number, kind, start, end) of each field of a message; for a varint the start is its value."""
+    place = first
+    while place < past:
+        tag, place = _varint(read, place, past)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, place = _varint(read, place, past)
+            yield number, kind, value, place
+            continue
+        if kind == _DELIMITED:
+            length, place = _varint(read, place, past)
+        elif kind in _FIXED_BYTES:
+            length = _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"a field of kind {kind} at byte {place}")
+        if place + length > past:
+            raise ValueError(f"a field at byte {place} that is longer than what holds it")
+        yield number, kind, place, place + length
+        place += length
+
+
+def _varint(read: Read, place: int, past: int) -> tuple[int, int]:
+    """A number of variable length, and where the next thing begins."""
+    number = 0
+    for count, byte in enumerate(read(place, min(_VARINT_BYTES, past - place))):
+        number |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return number, place + count + 1
+    raise ValueError(f"no number at byte {place}")

@@ -1,0 +1,113 @@
+"""Work on opening that the ranks share, so that a file is not looked at by each of them."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from hvdgan.errors import RunError, UserError
+
+
+class Peers(Protocol):
+    """The ranks that open the same data; `hvdgan.distributed.Ranks` is one."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def local_rank(self) -> int: ...
+
+    @property
+    def local_size(self) -> int: ...
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """Every rank's value, expressible in JSON, in the order of the ranks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Alone:
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        return [value]
+
+
+ALONE: Peers = _Alone()
+"""one process and nobody else"""
+
+
+def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], peers: Peers, name: str) -> list[Any]:
+    """Do something with each item on one rank, and give all ranks all results.
+
+    Args:
+        items: the same on every rank.
+        work: makes of some items a list of as many results, which must be expressible in JSON.
+        peers: the ranks; every one calls this.
+        name: of the data, for errors.
+
+    Returns:
+        The results in the order of the items, as JSON leaves them.
+
+    Raises:
+        RunError: the ranks have other items, or the work raised one on some rank; it is raised on all of them.
+    """
+    if peers.size == 1:
+        return work(items)
+    digest = hashlib.sha256("\0".join(items).encode(errors="surrogateescape")).hexdigest()
+    results: list[Any] = []
+    failure = None
+    try:
+        results = work(items[peers.rank :: peers.size])
+    except RunError as error:
+        failure = error
+    told = [digest, len(items), failure and [str(failure), failure.exit_code], results]
+    everyones = peers.gather(told, f"{name}: what is in it")
+    for rank, (its_digest, count, its_failure, _) in enumerate(everyones):
+        if its_failure is not None:
+            raise _failed(*its_failure)
+        if its_digest != everyones[0][0]:
+            raise RunError(
+                f"{name}: rank 0 finds {everyones[0][1]:,} files and rank {rank} {count:,}, or others; "
+                "start every rank on the same files"
+            )
+    joined: list[Any] = [None] * len(items)
+    for rank, (*_, its_results) in enumerate(everyones):
+        joined[rank :: peers.size] = its_results
+    return joined
+
+
+def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
+    """Do something first on rank 0, then on one rank of each other host, then on the others: what one of a host
+    downloads the next find there.
+
+    Args:
+        work: returns what this rank gets; the others see whether it failed.
+        peers: the ranks; every one calls this.
+        name: of the work, for errors.
+
+    Raises:
+        RunError: what the work raised on one of them, on all.
+    """
+    result = None
+    turn = 0 if peers.rank == 0 else 1 if peers.local_rank == 0 else 2
+    for now in range(3 if peers.size > 1 else 1):
+        failure = None
+        if now == turn:
+            try:
+                result = work()
+            except RunError as error:
+                failure = [str(error), error.exit_code]
+        for its_failure in peers.gather(failure, f"{name}, turn {now}"):
+            if its_failure is not None:
+                raise _failed(*its_failure)
+    return result
+
+
+def _failed(text: str, exit_code: int) -> RunError:
+    return (UserError if exit_code == UserError.exit_code else RunError)(text)

@@ -1,0 +1,300 @@
+"""Other people's TFRecord files: images by record, through an index of where each record lies."""
+
+import dataclasses
+import functools
+import glob
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.data.base import BadImage, Source, fingerprint, printable
+from hvdgan.data.examples import features_of, single_bytes, single_integer
+from hvdgan.data.images import read_halves, read_image, read_partners, to_pixels
+from hvdgan.data.records import FRAME, HEADER, length_of, payload_of
+from hvdgan.data.sharing import ALONE, Peers, share_out
+from hvdgan.errors import RunError, UserError
+
+SUFFIXES = (".tfrecord", ".tfrecords")
+_OPEN_FILES = 256
+_AHEAD = 4096
+"""bytes read at a time while looking for a label"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """Which features of a record are what.
+
+    image: an encoded image, or raw bytes.
+    label: one integer; None: there are no labels.
+    input: the other image of a pair; None: a pair lies side by side in the image.
+    shape: of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
+    """
+
+    image: str = "image"
+    label: str | None = None
+    input: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+def files_named(data: str) -> list[str]:
+    """The files that `--data` names, by a path or a pattern, sorted; none where it does not speak of TFRecords."""
+    if glob.has_magic(data) and not os.path.exists(data):
+        return sorted(path for path in glob.glob(data, recursive=True) if os.path.isfile(path))
+    name = os.path.basename(data).lower()
+    spoken_of = name.endswith(SUFFIXES) or ".tfrecord-" in name
+    return [data] if spoken_of and os.path.isfile(data) else []
+
+
+class RecordSource(Source):
+    """The records of TFRecord files, in the order of the files' names, each a tf.train.Example.
+
+    The index, where each record begins and its label, is made on opening and kept in memory, 16 bytes per record; each
+    file is looked at by one of the ranks, which passes over the images. A record is read, and its checksum compared,
+    when it is asked for.
+
+    Args:
+        name: what `--data` says.
+        files: their paths.
+        features: which of a record is what.
+        image_size: in pixels.
+        channels: 1 or 3.
+        paired: whether each image comes with an input.
+        class_names: what the labels mean, where that is known.
+        peers: the ranks that open it together.
+
+    Raises:
+        UserError: a file is no TFRecord file, compressed as a whole, or has other features.
+        RunError: the ranks do not see the same files.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        files: Sequence[str],
+        features: Features,
+        *,
+        image_size: int,
+        channels: int,
+        paired: bool = False,
+        class_names: Sequence[str] | None = None,
+        peers: Peers = ALONE,
+    ) -> None:
+        self._files = list(files)
+        self._features = features
+        looked_at = share_out(self._files, lambda some: [_index(name, file, features) for file in some], peers, name)
+        records = [len(offsets) for offsets, _ in looked_at]
+        if not sum(records):
+            raise UserError(f"--data {name}: {len(self._files)} TFRecord file(s) without a record; expected images")
+        self._firsts = np.cumsum([0, *records])
+        """the index of each file's first record, and of the one after the last"""
+        self._offsets = np.concatenate([np.array(offsets, np.int64) for offsets, _ in looked_at])
+        labels = [np.array(labels, np.int32) for _, labels in looked_at]
+        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(_Opened)
+        # A label's name or a spelling changes no image, and every machine may have its own folder.
+        parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
+        what = repr((features.image, features.input, features.shape, paired)).encode()
+        super().__init__(
+            name=name,
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(
+                image_size, channels, [b"tfrecord", what, *parts, self._firsts.tobytes(), self._offsets.tobytes()]
+            ),
+            labels=np.concatenate(labels) if features.label else None,
+            class_names=class_names,
+            paired=paired,
+        )
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def fetch(self, index: int) -> np.ndarray:
+        """As of any source.
+
+        Raises:
+            RunError: the record cannot be read, or its checksum differs; it names the file and the record.
+        """
+        payload = self._payload(index)
+        named = self._named(index)
+        sides = [self._features.image] if self._features.input is None else [self._features.input, self._features.image]
+        contents = _values(payload, sides)
+        if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
+            raise BadImage(named, f"it has no feature {missing[0]} of one value in bytes")
+        files = [io.BytesIO(content) for content in contents if content is not None]
+        if self._features.shape is not None:
+            return self._raw(files[0].getvalue(), named)
+        if len(files) == 2:
+            return read_partners(files, [f"{named} {side}" for side in sides], self.image_size, self.channels)
+        read = read_halves if self.paired else read_image
+        return read(files[0], named, self.image_size, self.channels)
+
+    def key(self, index: int) -> bytes:
+        return self._named(index).encode()
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The number of the file, and of the record within it."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return file, index - int(self._firsts[file])
+
+    def _named(self, index: int) -> str:
+        file, place = self._place(index)
+        return f"{printable(os.path.basename(self._files[file]))}[{place}]"
+
+    def _payload(self, index: int) -> bytes:
+        file, place = self._place(index)
+        offset = int(self._offsets[index])
+        try:
+            opened = self._opened(self._files[file])
+            length = length_of(opened.read(offset, HEADER))
+            # What a damaged length says is not believed before memory is asked for.
+            if offset + length + FRAME > opened.size:
+                raise ValueError("its length is another")
+            return payload_of(opened.read(offset, length + FRAME))
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except ValueError as error:
+            reason = str(error)
+        raise RunError(
+            f"--data {self.name}: {printable(self._files[file])}, record {place}: {reason}; the file is damaged, or "
+            "has changed since the run began: restore it, then resume"
+        )
+
+    def _raw(self, content: bytes, named: str) -> np.ndarray:
+        shape = self._features.shape
+        assert shape is not None
+        if len(content) != int(np.prod(shape)):
+            raise BadImage(named, f"{len(content):,} bytes; expected those of --tfrecord-shape {_text(shape)}")
+        pixels = np.frombuffer(content, np.uint8).reshape(shape)
+        if shape[-1] not in (1, 3, 4):
+            pixels = np.moveaxis(pixels, 0, -1)
+        halves = np.split(pixels, 2, axis=1) if self.paired else [pixels]
+        images = [
+            Image.fromarray(np.ascontiguousarray(half[..., 0] if half.shape[-1] == 1 else half)) for half in halves
+        ]
+        return np.concatenate([to_pixels(image, self.image_size, self.channels) for image in images], axis=-1)
+
+
+def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
+    """What `--tfrecord-shape` says.
+
+    Raises:
+        UserError: it is no shape of an image.
+    """
+    if text is None:
+        return None
+    numbers = text.replace("x", ",").split(",")
+    shape = tuple(int(number) for number in numbers if number.strip().isdecimal())
+    if len(shape) != len(numbers) or len(shape) != 3 or min(shape) < 1 or not {shape[0], shape[-1]} & {1, 3, 4}:
+        raise UserError(
+            f"--tfrecord-shape {text}: expected height, width and 1, 3 or 4 channels such as 32,32,3, or channels first"
+        )
+    if paired and (shape[1] if shape[-1] in (1, 3, 4) else shape[2]) % 2:
+        raise UserError(f"--tfrecord-shape {text}: pairs lie side by side; expected an even width")
+    return shape
+
+
+class _Opened:
+    """An open file; it is closed with its last reader, never under a thread that reads from it."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, offset: int, count: int) -> bytes:
+        content = os.pread(self._descriptor, count, offset)
+        if len(content) < count:
+            raise ValueError(f"the file ends {count - len(content):,} bytes before the record does")
+        return content
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+
+class _Ahead:
+    """Reads a few kilobytes at a time of a part of a file."""
+
+    def __init__(self, opened: _Opened, begin: int, end: int) -> None:
+        self._opened, self._begin, self._end = opened, begin, end
+        self._first, self._content = 0, b""
+
+    def __call__(self, offset: int, count: int) -> bytes:
+        within = offset - self._first
+        if within < 0 or within + count > len(self._content):
+            room = self._end - self._begin - offset
+            self._content = self._opened.read(self._begin + offset, min(max(count, _AHEAD), room))
+            self._first, within = offset, 0
+        return self._content[within : within + count]
+
+
+def _index(name: str, file: str, features: Features) -> list[list[int]]:
+    """Where each record of a file begins, and its label, if there are to be some."""
+    offsets: list[int] = []
+    labels: list[int] = []
+    where = f"--data {name}: {printable(file)}"
+    try:
+        opened = _Opened(file)
+        position = 0
+        while position < opened.size:
+            header = opened.read(position, min(HEADER, opened.size - position))
+            if position == 0 and header[:2] == b"\x1f\x8b":
+                raise UserError(
+                    f"{where}: compressed as a whole, so that no record can be read alone; unpack it (gunzip)"
+                )
+            length = length_of(header)
+            if position + length + FRAME > opened.size:
+                raise ValueError("the file ends before the record does")
+            begin = position + HEADER
+            if features.label is not None or not offsets:
+                read = _Ahead(opened, begin, begin + length)
+                spans = {feature: (first, past) for feature, first, past in features_of(read, length)}
+                labels += _looked_up(where, len(offsets), spans, read, features)
+            offsets.append(position)
+            position += length + FRAME
+    except OSError as error:
+        raise UserError(f"{where}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{where}, record {len(offsets)}: {error}; expected a whole file of TFRecords") from error
+    return [offsets, labels]
+
+
+def _looked_up(
+    where: str, place: int, spans: dict[str, tuple[int, int]], read: _Ahead, features: Features
+) -> list[int]:
+    """The label, as a list of one or none; the features that an image needs must be there."""
+    for flag, wanted in (("image", features.image), ("label", features.label), ("input", features.input)):
+        if wanted is not None and wanted not in spans:
+            found = ", ".join(sorted(printable(name) for name in spans)) or "none"
+            raise UserError(f"--tfrecord-{flag} {wanted}: {where}, record {place} has the features {found}")
+    for wanted in (features.image, features.input):
+        if wanted is not None and place == 0 and single_bytes(read, *spans[wanted]) is None:
+            raise UserError(f"{where}, record {place}: feature {wanted} is not one value of bytes; expected an image")
+    if features.label is None:
+        return []
+    label = single_integer(read, *spans[features.label])
+    limits = np.iinfo(np.int32)
+    if label is None or not limits.min <= label <= limits.max:
+        raise UserError(f"--tfrecord-label {features.label}: {where}, record {place}: not one integer of 32 bits")
+    return [label]
+
+
+def _values(payload: bytes, names: Sequence[str]) -> list[bytes | None]:
+    """The bytes of some features; None for one that is not there or of another kind."""
+
+    def read(offset: int, count: int) -> bytes:
+        return payload[offset : offset + count]
+
+    try:
+        spans: dict[str, Any] = {name: span for name, *span in features_of(read, len(payload))}
+        found = [single_bytes(read, *spans[name]) if name in spans else None for name in names]
+    except ValueError:
+        return [None] * len(names)
+    return [None if span is None else payload[span[0] : span[1]] for span in found]
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return ",".join(str(number) for number in shape)

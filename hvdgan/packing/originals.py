@@ -1,0 +1,323 @@
+"""What is to be packed: images of a folder, an archive or an array, listed once and read in parts by many processes."""
+
+import abc
+import dataclasses
+import functools
+import hashlib
+import io
+import itertools
+import os
+import stat
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from hvdgan.data.arrays import ArraySource
+from hvdgan.data.base import BadFile, printable
+from hvdgan.data.folder import classes_of, find_images, in_two_folders, match_partners
+from hvdgan.data.images import MAX_BYTES, SUFFIXES, read_halves, read_image, read_partners, read_size
+from hvdgan.data.pairs import ArrayPairs
+from hvdgan.errors import UserError
+from hvdgan.packing.archives import Member, is_tar, list_tar, list_zip, read_member, reason_against
+
+_STAT_THREADS = 16
+_CHUNK = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Part(abc.ABC):
+    """Some of the images, in a form that goes to another process.
+
+    names: of the images within the data.
+    labels: their classes, where there are any.
+    where: the folder, the archive or the array's file.
+    places: for each image its file or files, its members of the archive, or its index in the array.
+    image_size, channels: of what is read, in pixels.
+    pairs: whether each image comes with an input.
+    """
+
+    names: list[str]
+    labels: list[int] | None
+    where: str
+    places: Sequence[Any]
+    image_size: int
+    channels: int
+    pairs: bool
+
+    def read(self, number: int) -> np.ndarray:
+        """Image `number` of this part, uint8 (image_size, image_size, channels), or twice the channels for a pair.
+
+        Raises:
+            BadImage: it cannot be read.
+        """
+        files, names = self._files(number), self._file_names(number)
+        if len(files) == 2:
+            return read_partners(files, names, self.image_size, self.channels)
+        read = read_halves if self.pairs else read_image
+        return read(files[0], names[0], self.image_size, self.channels)
+
+    def smallest_side(self, number: int) -> int:
+        """Of the image as it was, before cropping and resizing, in pixels.
+
+        Raises:
+            BadImage: it cannot be read.
+        """
+        files = self._files(number)
+        sizes = [read_size(file, name) for file, name in zip(files, self._file_names(number), strict=True)]
+        halved = 2 if self.pairs and len(files) == 1 else 1
+        return min(min(width // halved, height) for width, height in sizes)
+
+    def key(self, number: int) -> bytes | None:
+        """What decides whether the image is held out, where that is not its name."""
+        return None
+
+    @abc.abstractmethod
+    def _files(self, number: int) -> list[str | BinaryIO]: ...
+
+    def _file_names(self, number: int) -> list[str]:
+        return [printable(self.names[number])] * len(self.places[number])
+
+
+class FolderPart(Part):
+    """Of a folder: places are tuples of paths below it."""
+
+    def _files(self, number: int) -> list[str | BinaryIO]:
+        return [os.path.join(self.where, file) for file in self.places[number]]
+
+    def _file_names(self, number: int) -> list[str]:
+        return [printable(file) for file in self.places[number]]
+
+
+class ArchivePart(Part):
+    """Of a zip or tar archive: places are tuples of members, which are read into memory and nowhere else."""
+
+    def _files(self, number: int) -> list[str | BinaryIO]:
+        return [io.BytesIO(read_member(self.where, member)) for member in self.places[number]]
+
+    def _file_names(self, number: int) -> list[str]:
+        return [printable(member.name) for member in self.places[number]]
+
+
+class ArrayPart(Part):
+    """Of an array: places are indices."""
+
+    def read(self, number: int) -> np.ndarray:
+        return self._array().fetch(self.places[number])
+
+    def smallest_side(self, number: int) -> int:
+        height, width = self._array().array_shape[1:3]
+        return min(height, width)
+
+    def key(self, number: int) -> bytes | None:
+        return hashlib.sha256(self._array().key(self.places[number])).digest()
+
+    def _array(self) -> "ArraySource | ArrayPairs":
+        return _opened(self.where, self.image_size, self.channels, self.pairs)
+
+    def _files(self, number: int) -> list[str | BinaryIO]:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Originals:
+    """All images that were found, in the order in which they are packed.
+
+    kind: folder, zip, tar or array.
+    where: the path to read from.
+    names, places: see Part.
+    labels: int32 (N,), or None.
+    class_names: what the labels mean, where that is known.
+    bad_files: what was found broken when listing.
+    channels: 1 or 3.
+    fingerprint: hex digits, equal wherever the same names and sizes are found.
+    stamp: hex digits that also change with a file's time of modification.
+    """
+
+    kind: str
+    where: str
+    names: list[str]
+    places: Sequence[Any]
+    labels: np.ndarray | None
+    class_names: list[str] | None
+    bad_files: list[BadFile]
+    channels: int
+    fingerprint: str
+    stamp: str
+
+    @property
+    def total(self) -> int:
+        """All images, broken ones included."""
+        return len(self.names) + len(self.bad_files)
+
+    def part(self, first: int, last: int, image_size: int, pairs: bool) -> Part:
+        """The images from index `first` up to `last`, that one excluded."""
+        of_kind = {"folder": FolderPart, "array": ArrayPart}.get(self.kind, ArchivePart)
+        labels = None if self.labels is None else self.labels[first:last].tolist()
+        places = self.places[first:last]
+        return of_kind(self.names[first:last], labels, self.where, places, image_size, self.channels, pairs)
+
+
+def find_originals(source: Path, work: Path, *, channels: int | None, pairs: bool) -> Originals:
+    """List what SRC holds.
+
+    Args:
+        source: a folder, a zip or tar archive, or an .npy/.npz array.
+        work: where a compressed tar archive is unpacked to one tar file.
+        channels: 1, 3, or None for what an array has, else 3.
+        pairs: whether each image comes with an input.
+
+    Raises:
+        UserError: there is nothing of that name, or it holds no images.
+    """
+    try:
+        if source.is_dir():
+            return _of_folder(source, channels or 3, pairs)
+        if not source.exists():
+            raise UserError(f"{source}: no such file or folder")
+        if source.suffix.lower() in (".npy", ".npz"):
+            return _of_array(source, channels, pairs)
+        if zipfile.is_zipfile(source):
+            return _of_archive("zip", source, source, list_zip(source), channels or 3, pairs)
+        if is_tar(source):
+            where, members = list_tar(source, work)
+            return _of_archive("tar", source, where, members, channels or 3, pairs)
+    except OSError as error:
+        raise UserError(f"{source}: {error.strerror or error}") from error
+    raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or an .npy/.npz array")
+
+
+def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
+    files, bad_files = find_images(str(source))
+    with ThreadPoolExecutor(_STAT_THREADS) as pool:
+        chunks = [files[first : first + _CHUNK] for first in range(0, len(files), _CHUNK)]
+        found = list(itertools.chain(*pool.map(lambda chunk: [_size_and_time(source, file) for file in chunk], chunks)))
+    sizes = dict(zip(files, (size for size, _ in found), strict=True))
+    times = dict(zip(files, (time for _, time in found), strict=True))
+    two_folders = pairs and in_two_folders(str(source), files)
+    groups, broken = _grouped({file: file for file in files}, sizes, two_folders)
+    bad_files += broken
+    _refuse_none(source, groups, bad_files)
+    labels, class_names = classes_of(groups)
+    parts = [os.fsencode(f"{file}\0{sizes[file]}") for file in itertools.chain(*groups)]
+    stamp = _digest([*parts, *(str(times[file]).encode() for file in itertools.chain(*groups))])
+    return Originals(
+        "folder",
+        str(source),
+        [group[-1] for group in groups],
+        groups,
+        labels,
+        class_names,
+        bad_files,
+        channels,
+        _digest(parts),
+        stamp,
+    )
+
+
+def _of_archive(kind: str, source: Path, where: Path, members: list[Member], channels: int, pairs: bool) -> Originals:
+    """Of two members of one name the later counts, as it would after unpacking."""
+    by_name = _without_common_folder({member.name: member for member in members})
+    checked: dict[str, int | BadFile] = {}
+    for name, member in by_name.items():
+        reason = reason_against(member)
+        checked[name] = BadFile(printable(member.name), reason) if reason else member.size
+    both = {name.partition("/")[0] for name in by_name} == {"A", "B"}
+    groups, bad_files = _grouped({name: name for name in sorted(by_name)}, checked, pairs and both)
+    _refuse_none(where, groups, bad_files)
+    labels, class_names = classes_of(groups)
+    parts = [os.fsencode(f"{name}\0{by_name[name].size}\0{by_name[name].crc}") for name in itertools.chain(*groups)]
+    names = [group[-1] for group in groups]
+    places = [tuple(by_name[name] for name in group) for group in groups]
+    digest, stamp = _digest(parts), _digest([*parts, _time_of(source)])
+    return Originals(kind, str(where), names, places, labels, class_names, bad_files, channels, digest, stamp)
+
+
+def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
+    try:
+        array = _opened(str(source), 1, channels, pairs)
+    except UserError as error:
+        raise UserError(str(error).removeprefix("--data ")) from error
+    names = [f"{source.name}[{index}]" for index in range(len(array))]
+    return Originals(
+        "array",
+        str(source),
+        names,
+        range(len(array)),
+        array.labels,
+        None,
+        [],
+        array.channels,
+        array.fingerprint,
+        _digest([array.fingerprint.encode(), _time_of(source)]),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(name: str, image_size: int, channels: int | None, pairs: bool) -> ArraySource | ArrayPairs:
+    return (ArrayPairs if pairs else ArraySource)(name, image_size=image_size, channels=channels)
+
+
+def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
+    """A file's size in bytes, or why it cannot be an image; and the nanosecond of its last change.
+
+    Reading a named pipe would wait for ever.
+    """
+    try:
+        status = os.stat(os.path.join(folder, file))
+    except OSError as error:
+        return BadFile(printable(file), error.strerror or "cannot be read"), 0
+    if not stat.S_ISREG(status.st_mode):
+        return BadFile(printable(file), "not a regular file"), 0
+    if status.st_size > MAX_BYTES:
+        return BadFile(printable(file), f"{status.st_size:,} bytes, more than the {MAX_BYTES:,} accepted"), 0
+    return status.st_size or BadFile(printable(file), "empty file"), status.st_mtime_ns
+
+
+def _time_of(path: Path) -> bytes:
+    return str(path.stat().st_mtime_ns).encode()
+
+
+def _grouped(
+    files: dict[str, str], checked: dict[str, int | BadFile], two_folders: bool
+) -> tuple[list[tuple[str, ...]], list[BadFile]]:
+    """Files one by one or with their partners, and those that are broken or alone."""
+    found: list[tuple[str, ...]] = [(file,) for file in files]
+    bad_files: list[BadFile] = []
+    if two_folders:
+        found, bad_files = match_partners(files)
+    groups = []
+    for together in found:
+        if broken := [result for file in together if isinstance(result := checked[file], BadFile)]:
+            bad_files.append(broken[0])
+        else:
+            groups.append(together)
+    return groups, bad_files
+
+
+def _refuse_none(source: Path, groups: Sequence[Any], bad_files: Sequence[BadFile]) -> None:
+    if groups:
+        return
+    if bad_files:
+        raise UserError(f"{source}: none of {len(bad_files)} images can be read; the first: {': '.join(bad_files[0])}")
+    raise UserError(f"{source}: found no images; expected files named {', '.join('*' + end for end in SUFFIXES)}")
+
+
+def _without_common_folder(members: dict[str, Member]) -> dict[str, Member]:
+    """The names without the folder in which most archives wrap everything: it is no class."""
+    while members and all("/" in name for name in members):
+        tops = {name.partition("/")[0] for name in members}
+        if len(tops) > 1:
+            break
+        members = {name.partition("/")[2]: member for name, member in members.items()}
+    return members
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()

@@ -1,0 +1,200 @@
+"""The command: python -m hvdgan.prepare, which converts images to packed shards, by itself or under mpirun."""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's, unused here: one per core in every process
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from tqdm import tqdm
+
+from hvdgan.app import run_app
+from hvdgan.config import Count, CountOrNever, Fraction
+from hvdgan.data.manifest import MANIFEST, is_prepared, read_manifest
+from hvdgan.errors import RunError, UserError
+from hvdgan.exits import exit_code, refuse_more_processes
+from hvdgan.packing.crew import Crew, Elsewhere
+from hvdgan.packing.dataset import Plan, begun, completed, duplicates, parts
+from hvdgan.packing.originals import Originals
+from hvdgan.packing.shard import Encoding, Packing, finish, pack
+from hvdgan.packing.verify import damages
+
+_HELP = """Convert images to packed shards, which the trainer reads by --data.
+
+SRC is a folder of images, a zip or tar archive, or an .npy/.npz array, DST the new folder. A command that was killed
+goes on when it is given again; the result is the same, byte for byte, however many processes there are. Under mpirun
+each rank is a process, on one machine or on many that share SRC and DST."""
+_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to make; the fields are the flags."""
+
+    image_size: Count | None = None
+    """height and width in pixels; images are centre-cropped and resized to it, as the trainer would"""
+    shards: Count = 64
+    """files to spread the images over; a few per rank of the largest training to come"""
+    encoding: Encoding = "png"
+    """of the images in the shards: png (exact), raw (exact, fastest, largest), jpeg (quality 95, smallest)"""
+    channels: Literal[1, 3] | None = None
+    """1 (grey) or 3 (RGB); default: what an array has, 3 for everything else"""
+    pairs: bool = False
+    """an input with each image: of a folder or archive the subfolders A (inputs) and B, or else the left and right half
+    of each file; of an array as in docs/recipes.md"""
+    min_size: CountOrNever = 0
+    """leave out images whose shorter side has fewer pixels; 0: none"""
+    dedup: bool = False
+    """leave out images whose pixels, once converted, an earlier one has"""
+    max_bad_fraction: Fraction = 0.01
+    """stop when more than this fraction of the images cannot be read"""
+    workers: CountOrNever = 0
+    """processes; 0: one per core that this process may use, under a launcher one per rank"""
+    verify: Path | None = None
+    """convert nothing: tell whether this folder of shards is what was written"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Convert, or verify.
+
+    Args:
+        arguments: of the command line; None: the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 failed or damaged, 2 a mistake of the user's, 130 interrupted.
+    """
+    crews: list[Crew] = []
+    code = exit_code(
+        lambda: _main(sys.argv[1:] if arguments is None else arguments, crews),
+        interrupted="interrupted; the same command goes on",
+    )
+    if crews and crews[0].failed:
+        sys.stderr.flush()
+        crews[0].abort(code)
+    return code
+
+
+def _main(arguments: Sequence[str], crews: list[Crew]) -> int | None:
+    def command(
+        source: Path | None = None,
+        destination: Path | None = None,
+        /,
+        *,
+        request: Annotated[Request, Parameter(name="*")] = Request(),
+    ) -> int:
+        if request.verify is not None:
+            if source is not None:
+                raise UserError(f"--verify {request.verify}: takes no SRC and DST; verify when they are converted")
+            _verify(request.verify, request.workers or _cores())
+            return 0
+        plan = _plan(source, destination, request)
+        crews.append(Crew())
+        try:
+            _prepare(plan, request, crews[0])
+        except Elsewhere as error:
+            return error.exit_code  # rank 0 says it
+        return 0
+
+    return run_app(command, arguments, name="prepare", help_text=_HELP)
+
+
+def _plan(source: Path | None, destination: Path | None, request: Request) -> Plan:
+    if source is None or destination is None:
+        raise UserError("expected SRC and DST, or --verify DST; see --help")
+    if request.image_size is None:
+        raise UserError("--image-size: expected the height and width of the images in pixels, such as 128")
+    if request.shards > 99_999:
+        raise UserError(f"--shards {request.shards}: expected at most 99999")
+    return Plan(
+        source=source,
+        folder=destination,
+        image_size=request.image_size,
+        channels=request.channels,
+        shards=request.shards,
+        pairs=request.pairs,
+        packing=Packing(encoding=request.encoding, min_size=request.min_size, dedup=request.dedup),
+    )
+
+
+def _prepare(plan: Plan, request: Request, crew: Crew) -> None:
+    workers = request.workers or (_cores() if crew.size == 1 else 1)
+    found: list[Originals] = []  # on rank 0 alone
+    with ExitStack() as stack:
+
+        def begin() -> int:
+            originals = stack.enter_context(begun(plan))
+            found.extend([] if originals is None else [originals])
+            return len(originals.names) if originals else 0
+
+        count = crew.from_root(begin)
+        if count:
+            _convert(plan, crew, workers, found, count)
+        crew.from_root(lambda: _finish(plan, found, request.max_bad_fraction))
+
+
+def _convert(plan: Plan, crew: Crew, workers: int, found: list[Originals], count: int) -> None:
+    jobs = [(plan.folder, name, part, plan.packing) for originals in found for name, part in parts(plan, originals)]
+    # On a terminal only, and of one rank.
+    with tqdm(total=count, unit=" images", disable=None if crew.rank == 0 else True) as bar:
+        crew.run(pack, jobs, workers, lambda done: bar.update(done - bar.n))
+    if plan.packing.dedup:
+        again: list[Any] = []
+
+        def compare() -> None:
+            names = [name for _, name, *_ in jobs]
+            again.extend(zip([plan.folder] * len(names), names, duplicates(plan.folder, names), strict=True))
+
+        crew.from_root(compare)
+        crew.run(finish, again, workers, lambda done: None)
+
+
+def _finish(plan: Plan, found: list[Originals], max_bad_fraction: float) -> None:
+    if found:
+        manifest = completed(plan, found[0], [name for name, _ in parts(plan, found[0])], max_bad_fraction)
+        for name, reason in manifest["failures"][:_NAMED]:
+            print(f"hvdgan: skipped {name}: {reason}", file=sys.stderr)
+        if (more := len(manifest["failures"]) - _NAMED) > 0:
+            print(f"hvdgan: skipped {more} more, see {plan.folder / MANIFEST}", file=sys.stderr)
+        print(_in_words(plan.folder, manifest))
+    else:
+        print(_in_words(plan.folder, read_manifest(plan.folder)) + "; it was finished before")
+
+
+def _in_words(folder: Path, manifest: dict[str, Any]) -> str:
+    size = sum(facts["bytes"] for facts in manifest["files"].values())
+    kinds = "pairs" if manifest["pairs"] else "images"
+    classes = manifest["images_per_label"]
+    return (
+        f"{folder}: {manifest['count']:,} {kinds} of {manifest['image_size']} x {manifest['image_size']} pixels and "
+        f"{manifest['channels']} channels, {f'{len(classes)} classes' if classes else 'no labels'}, in "
+        f"{len(manifest['shards'])} shards of {manifest['encoding']} ({size / 1e6:,.1f} MB); left out: "
+        f"{len(manifest['failures'])} broken, {manifest['small']} small, {manifest['duplicates']} duplicates"
+    )
+
+
+def _verify(folder: Path, threads: int) -> None:
+    refuse_more_processes()
+    if not is_prepared(folder):
+        problem = "not a folder of shards made by hvdgan.prepare" if folder.exists() else "no such folder"
+        raise UserError(f"--verify {folder}: {problem}")
+    manifest = read_manifest(folder)
+    found = list(damages(folder, manifest, threads))
+    for line in found:
+        print(f"{folder}/{line}")
+    if found:
+        raise RunError(f"{folder} is damaged in {len(found)} places; restore the files, or prepare the data again")
+    print(_in_words(folder, manifest) + "; verified")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

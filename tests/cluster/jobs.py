@@ -1,0 +1,114 @@
+"""A small training as a job of the cluster, and what has come of it."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from cluster import OVER, PYTHONPATH, Cluster, wait_until
+from launching import ROOT, SECONDS, launcher, run
+
+STEPS = 200
+SETTINGS = [
+    *"--recipe paced:Paced --norm batch --image-size 8 --global-batch-size 16".split(),
+    *f"--steps {STEPS} --log-every 1 --checkpoint-every 10 --sample-every 0".split(),
+]
+TRAIN = ["python", "-m", "hvdgan.train", *SETTINGS]
+# What the job asks for on this cluster; #SBATCH lines have less to say than these.
+NODES = "--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=10".split()
+
+
+class Job:
+    """A job that trains into folder/run, and is slowed down while the brake is on.
+
+    Args:
+        folder: in the cluster's shared folder, made by this.
+        arguments: of the trainer, after SETTINGS.
+        options: of sbatch.
+        env: of sbatch.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, *options: str, arguments=(), brake=False, **env: str) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self.run_dir = folder / "run"
+        folder.mkdir(exist_ok=True)
+        self.brake(brake)
+        words = [*NODES, f"--output={folder}/output.txt", *options, ROOT / "slurm" / "multi_node.sbatch"]
+        arguments = [*SETTINGS, "--run-dir", self.run_dir, *arguments]
+        env = {"HVDGAN_BRAKE": str(folder / "brake"), **env}
+        self.number = cluster.slurm("sbatch", "--parsable", *words, *map(str, arguments), cwd=ROOT, **env)
+
+    def brake(self, on: bool) -> None:
+        """Slow it down, or let it go."""
+        if on:
+            (self._folder / "brake").touch()
+        else:
+            (self._folder / "brake").unlink(missing_ok=True)
+
+    def said(self) -> str:
+        """Everything that it and its ranks have said so far."""
+        output = self._folder / "output.txt"
+        return output.read_text(errors="replace") if output.exists() else "nothing yet"
+
+    def facts(self) -> dict[str, str]:
+        """What Slurm says of it."""
+        return self._cluster.job(self.number)
+
+    def step(self) -> int:
+        """The last step that it has logged."""
+        return last_step(self.run_dir)
+
+    def wait_for_step(self, step: int) -> None:
+        """Until it has logged that step."""
+        self._wait_until(lambda: self.step() >= step)
+
+    def wait_for(self, words: str) -> None:
+        """Until it has said that."""
+        self._wait_until(lambda: words in self.said())
+
+    def ended(self, *states: str, seconds: float = SECONDS) -> dict[str, str]:
+        """Wait for its end, which must be one of those states."""
+        facts = self._cluster.ended(self.number, seconds)
+        assert facts["JobState"] in states, f"{facts}\n{self.said()}"
+        return facts
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        what = lambda: f"{self.facts()}\n{self.said()}"  # noqa: E731
+        wait_until(lambda: is_so() or self.facts()["JobState"] in OVER, SECONDS, what, every=0.5)
+        assert is_so(), what()
+
+
+def last_step(run_dir: Path) -> int:
+    """The last step that a run has logged; 0: none."""
+    metrics = run_dir / "metrics.jsonl"
+    # The last line may be half written.
+    lines = metrics.read_text().rpartition("\n")[0].splitlines() if metrics.exists() else []
+    return json.loads(lines[-1])["step"] if lines else 0
+
+
+def state(run_dir: Path) -> dict[str, np.ndarray]:
+    """The tensors of a run's last checkpoint, which must be that of the last step."""
+    assert (run_dir / "checkpoints" / "latest").read_text().strip() == f"step-{STEPS:08d}"
+    return load_file(run_dir / "checkpoints" / f"step-{STEPS:08d}" / "state.safetensors")
+
+
+def assert_same_bits(run_dir: Path, expected: dict[str, np.ndarray]) -> None:
+    """Every tensor of the run's last checkpoint has the bits expected, and every step is logged once."""
+    found = state(run_dir)
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name].tobytes() != expected[name].tobytes()] == []
+    steps = [json.loads(line)["step"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, STEPS + 1))
+
+
+def on_this_host(folder: Path, controller: str) -> dict[str, np.ndarray]:
+    """What the same training comes to on this host alone, on two ranks."""
+    folder.mkdir()
+    words = [*launcher(2, controller), sys.executable, *TRAIN[1:], "--run-dir", folder / "run"]
+    done = run(words, folder, PYTHONPATH=PYTHONPATH)
+    assert done.returncode == 0, done.stderr
+    return state(folder / "run")

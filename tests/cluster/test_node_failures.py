@@ -1,0 +1,68 @@
+"""A node that crashes in the middle of a job: nobody hears it any more, and all of its processes are gone."""
+
+import subprocess
+
+import pytest
+
+from cluster import wait_until
+from jobs import SETTINGS, Job, assert_same_bits, last_step
+from launching import ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+# 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.
+BOUND = 90
+SOON = ["--peer-timeout", "5"]
+
+
+def test_a_job_ends_by_name_and_goes_on_when_resubmitted(cluster, folder, one_host):
+    job = Job(cluster, folder, "--no-requeue", arguments=SOON, brake=True)
+    job.wait_for_step(13)
+    cluster.crash("node2")
+    try:
+        # Whichever is first: srun, which the rank that is left has told, or Slurm, which misses the node.
+        facts = job.ended("FAILED", "NODE_FAIL", seconds=BOUND)
+    finally:
+        cluster.boot("node2")
+        cluster.wait_idle()
+    assert facts["Restarts"] == "0" and (facts["JobState"] == "NODE_FAIL" or facts["ExitCode"] == "1:0")
+    (line,) = [line for line in job.said().splitlines() if "has been silent" in line]
+    assert line.startswith("hvdgan: rank 0: rank 1 (host node2, pid ") and "has been silent for 5 s" in line
+    assert "goes on from the last checkpoint" in line and line.partition("rank 0: ")[2] in log_of(job.run_dir)
+
+    job = Job(cluster, folder)
+    job.ended("COMPLETED")
+    assert "going on at step 10 of" in job.said()
+    assert_same_bits(job.run_dir, one_host("mpi"))
+
+
+# Over Gloo: the mpirun of Open MPI 4 waits for a host that is gone, although the ranks have ended.
+def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder):
+    folder.mkdir()
+    (folder / "brake").touch()
+    script = [ROOT / "launch" / "multi_node.sh", "-H", "node1:1,node2:1", "--gloo"]
+    with (folder / "output.txt").open("wb") as output:
+        process = cluster.start(
+            [*script, *SETTINGS, *SOON, "--run-dir", folder / "run"],
+            folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            HVDGAN_BRAKE=str(folder / "brake"),
+        )
+    said = (folder / "output.txt").read_text
+    wait_until(lambda: last_step(folder / "run") >= 3 or process.poll() is not None, 240, said)
+    assert process.poll() is None, said()
+    cluster.crash("node2")
+    try:
+        wait_until(lambda: process.poll() is not None, BOUND, said)
+        assert process.returncode not in (0, 75)
+        assert "rank 1 (host node2, pid " in said() and "has been silent for 5 s" in said()
+        left = lambda: cluster.run(["pgrep", "-af", "hvdgan.train"], host="node1").stdout  # noqa: E731
+        wait_until(lambda: not left(), BOUND, left)
+    finally:
+        cluster.boot("node2")
+        cluster.wait_idle()
+
+
+def log_of(run_dir) -> str:
+    """The run's own log."""
+    return (run_dir / "log.txt").read_text()

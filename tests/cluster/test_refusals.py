@@ -1,0 +1,37 @@
+"""Ranks that cannot find each other, or are not as many as they should be, do not train alone: they say what to do."""
+
+import pytest
+
+from jobs import Job
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+START = "start with srun --mpi=pmix (srun --mpi=list shows what there is), or with launch/multi_node.sh"
+
+
+@pytest.mark.parametrize(
+    ("mpi", "arguments", "complaint"),
+    [
+        # No PMI, and one that this MPI does not speak.
+        ("none", [], f"srun started 2 processes that Open MPI cannot bring together (--mpi=none); {START}"),
+        ("pmi2", [], f"srun started 2 processes that Open MPI cannot bring together (--mpi=pmi2); {START}"),
+        (
+            "pmix",
+            ["--expect-size", "4"],
+            "--expect-size 4: there are 2 ranks (launcher: srun); start as many processes as are expected",
+        ),
+    ],
+)
+def test_they_are_refused_with_what_to_do(cluster, folder, mpi, arguments, complaint):
+    job = Job(cluster, folder.with_name(f"refused_{mpi}"), arguments=arguments, SRUN_MPI=mpi)
+    facts = job.ended("FAILED")
+    said = [line for line in job.said().splitlines() if line.startswith("hvdgan: rank")]
+    # The first that ends may take the other with it before that has said so too.
+    assert said and set(said) <= {f"hvdgan: rank {rank}: {complaint}" for rank in (0, 1)}, job.said()
+    assert facts["Restarts"] == "0"
+    assert "Traceback" not in job.said() and not job.run_dir.exists()
+
+
+def test_slurm_itself_refuses_an_mpi_that_is_not_there(cluster, folder):
+    job = Job(cluster, folder, SRUN_MPI="pmix_v9")
+    assert job.ended("FAILED")["ExitCode"] != "0:0"
+    assert "Invalid MPI type 'pmix_v9', --mpi=list for acceptable types" in job.said()

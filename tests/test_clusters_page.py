@@ -1,0 +1,77 @@
+"""docs/clusters.md: its commands parse, its messages are the program's, its files are there."""
+
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from hvdgan import cli, slurm
+from launching import ROOT, environment
+
+PAGE = (ROOT / "docs" / "clusters.md").read_text()
+COMMANDS = [line.strip() for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [command for command in COMMANDS if command]
+# What Slurm, Horovod and Open MPI say.
+FOREIGN = (
+    *("Invalid MPI type", "prterun was unable", "ssh not successful", "Timed out waiting for", "One or more tensors"),
+    *("No space left on device", "Compatibility with CMake"),
+)
+
+
+def check_trainer(arguments):
+    """The arguments parse as hvdgan.train's."""
+    command = cli.parse(arguments)
+    assert command is not None and command.config.recipe == "dcgan"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command(command, capsys):
+    words = shlex.split(command)
+    own = {}
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        own[name] = value
+    if words[0] == "sbatch":
+        (script,) = [word for word in words if word.endswith(".sbatch")]
+        text = (ROOT / script).read_text()
+        assert all(f"\n{name}=" in text for name in own)
+        options = words[1 : words.index(script)]
+        assert all(f"#SBATCH {option.partition('=')[0]}=" in text for option in options)
+        check_trainer(words[words.index(script) + 1 :])
+    elif words[0].startswith("launch/"):
+        env = environment(VIRTUAL_ENV="/one", **own)
+        done = subprocess.run(
+            [ROOT / words[0], "--print", *words[1:]], env=env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        printed = shlex.split(done.stdout)
+        check_trainer(printed[printed.index("hvdgan.train") + 1 :])
+    elif words[:3] == ["python", "-m", "hvdgan.slurm"]:
+        assert slurm.main(words[3:]) == 0
+        check_trainer(words[words.index("--") + 1 :])
+        assert "#SBATCH --gres=gpu:4\n" in capsys.readouterr().out
+    else:
+        assert words[-3:] == ["python", "-m", "hvdgan.doctor"]
+        assert len(words) == 3 or words[:2] == ["srun", "--mpi=pmix"]
+
+
+def test_the_messages_are_those_of_the_program():
+    source = "".join(path.read_text() for path in [*(ROOT / "hvdgan").glob("*.py"), *(ROOT / "launch").glob("*.sh")])
+    # A string that goes on in the next line, and what is filled in.
+    source = re.sub(r'"\s*\n\s*f?"', "", source)
+    table = PAGE[PAGE.index("## By symptom") :]
+    symptoms = [
+        cell for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for cell in re.findall(r"`(.*?)`", row)
+    ]
+    ours = [symptom for symptom in symptoms if not symptom.startswith(FOREIGN) and symptom not in ("cstdint", "ps")]
+    assert len(ours) > 10
+    missing = [part for symptom in ours for part in symptom.split("…") if part.strip() not in source]
+    assert not missing
+
+
+def test_files_and_variables_that_it_names_are_there():
+    named = set(re.findall(r"`((?:launch|slurm)/[\w.]+)", PAGE))
+    assert {f"slurm/{path.name}" for path in (ROOT / "slurm").iterdir()} <= named
+    assert not [name for name in named if not os.path.exists(ROOT / name)]

@@ -1,0 +1,80 @@
+"""Data that goes away and disks that fill up under a training: one line, exit code 1, the last checkpoint whole."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hvdgan import checkpoint, saved
+from hvdgan.train import main
+from launching import ROOT, environment, launcher
+from packed import write_images
+from test_data_tfrecords import records, write
+
+FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --checkpoint-every 20 --sample-every 0 --steps 100000"
+
+
+def assert_whole(run_dir):
+    newest = checkpoint.newest(run_dir / "checkpoints")
+    assert newest is not None and saved.damaged(newest, saved.read_manifest(newest)) == []
+
+
+def test_a_folder_deleted_under_two_ranks(tmp_path):
+    data = write_images(tmp_path / "data")
+    command = [*launcher(2), sys.executable, "-m", "hvdgan.train", *FLAGS.split(), "--data", "data", "--run-dir", "run"]
+    with (tmp_path / "out.txt").open("w") as out:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + 120
+        while not list((tmp_path / "run" / "checkpoints").glob("step-*")):
+            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "out.txt").read_text()
+            time.sleep(0.1)
+        shutil.rmtree(data)
+        assert process.wait(timeout=120) == 1
+    finally:
+        process.kill()
+        process.wait()
+    text = (tmp_path / "out.txt").read_text()
+    assert re.search(
+        r"hvdgan: (rank \d: )?--data data: class .*: No such file or directory, and .* when the run began", text
+    )
+    assert f'File "{ROOT}' not in text  # horovodrun's own traceback is not ours to mend
+    assert_whole(tmp_path / "run")
+
+
+def test_a_file_of_records_deleted(tmp_path, monkeypatch, capsys):
+    data = write(tmp_path / "a.tfrecord", records())
+    write_checkpoint = checkpoint.write
+
+    def write_and_damage(*arguments):
+        written = write_checkpoint(*arguments)
+        data.write_bytes(b"x" * data.stat().st_size)
+        return written
+
+    monkeypatch.setattr(checkpoint, "write", write_and_damage)
+    assert main([*FLAGS.split(), "--data", str(data), "--run-dir", str(tmp_path / "run")]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"hvdgan: --data {data}: {data}, record ") and "no record begins here" in error
+    assert_whole(tmp_path / "run")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real file system of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], check=True, timeout=30)
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True, timeout=30)
+
+
+def test_a_full_disk(small_disk, capsys):
+    flags = FLAGS.replace("100000", "200").replace("-every 20", "-every 1") + " --keep 0 --cache disk --data"
+    data = write_images(small_disk / "data")
+    assert main([*flags.split(), str(data), "--run-dir", str(small_disk / "run")]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("hvdgan: ") and "cannot be written" in error and "No space left on device" in error
+    assert_whole(small_disk / "run")

@@ -1,0 +1,220 @@
+"""A folder with files of every kind: each is used with its colours, or skipped by name with the reason."""
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.config import Config
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.images import MAX_BYTES
+from hvdgan.train import main
+from packed import prepare
+from test_data_images import (
+    ANIMATED,
+    BLUE,
+    PINK,
+    RED,
+    RED_BLUE,
+    WHITE,
+    colour_png_of_16_bits,
+    grey_and_alpha,
+    grey_halves,
+    halves,
+    palette_and_transparency,
+    png,
+)
+
+SIZE = 16
+JPEG = {"quality": 95, "subsampling": 0}
+
+
+def turned():
+    """Stored on its side, with the EXIF note that says so."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return {"image": RED_BLUE.transpose(Image.Transpose.ROTATE_90), "exif": exif, **JPEG}
+
+
+def image(picture, **options):
+    return lambda path: picture.save(path, **options)
+
+
+def content(data):
+    return lambda path: path.write_bytes(data)
+
+
+def cut(path):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path, **JPEG)
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def large(path):
+    """A file that says it is an image, and whose length alone would fill the memory; it takes no room on the disk."""
+    RED_BLUE.save(path)
+    os.truncate(path, MAX_BYTES + 1)
+
+
+def named_socket(path):
+    here = os.getcwd()
+    os.chdir(path.parent)  # a socket's path has 107 bytes at most
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
+    os.chdir(here)
+
+
+# name, how it is made, and the colours left and right
+USED = [
+    ("grey.png", image(grey_halves(50, 200)), (50,) * 3, (200,) * 3),
+    ("grey and alpha.png", image(grey_and_alpha()), (50,) * 3, WHITE),
+    ("rgb.png", image(RED_BLUE), RED, BLUE),
+    ("rgba.png", image(halves((*BLUE, 255), (*RED, 128))), BLUE, PINK),
+    ("palette.gif", image(RED_BLUE), RED, BLUE),
+    ("palette, alpha.png", image(palette_and_transparency(), transparency=2), RED, WHITE),
+    ("cmyk.jpg", image(RED_BLUE.convert("CMYK"), quality=95), RED, BLUE),
+    ("grey of 16 bits.png", image(grey_halves(50 * 257, 200 * 257, np.uint16)), (50,) * 3, (200,) * 3),
+    ("colour of 16 bits.png", content(colour_png_of_16_bits()), RED, BLUE),
+    ("turned.jpg", lambda path: (given := turned()).pop("image").save(path, **given), RED, BLUE),
+    ("progressive.jpg", image(RED_BLUE, progressive=True, **JPEG), RED, BLUE),
+    ("one pixel.png", image(Image.new("RGB", (1, 1), PINK)), PINK, PINK),
+    ("one wide.png", image(Image.new("RGB", (1, 5000), PINK)), PINK, PINK),
+    ("one high.png", image(Image.new("RGB", (5000, 1), PINK)), PINK, PINK),
+    ("moving.gif", image(RED_BLUE, **ANIMATED), RED, BLUE),
+    ("moving.png", image(RED_BLUE, **ANIMATED), RED, BLUE),
+    ("moving.webp", image(RED_BLUE, lossless=True, **ANIMATED), RED, BLUE),
+    ("über uns/größe  %20 ☃.png", image(RED_BLUE), RED, BLUE),
+    ("a folder.png/inside.png", image(RED_BLUE), RED, BLUE),
+    ("linked.png", lambda path: path.symlink_to("rgb.png"), RED, BLUE),
+]
+# name, how it is made, and the reason given
+SKIPPED = [
+    ("truncated.jpg", cut, "truncated"),
+    ("nothing.png", content(b""), "empty file"),
+    ("text.png", content(b"this is no image"), "not a PNG, JPEG, WebP, BMP or GIF image"),
+    ("bomb.png", content(png(50_000, 50_000, 8, 2)), "pixels"),
+    ("smaller bomb.png", content(png(12_000, 12_000, 8, 2)), "12000 x 12000 pixels, more than"),
+    ("long.png", large, "1,073,741,825 bytes, more than the 1,073,741,824 accepted"),
+    ("pipe.png", os.mkfifo, "not a regular file"),
+    ("socket.png", named_socket, "not a regular file"),
+    ("dangling.png", lambda path: path.symlink_to("nowhere"), "No such file or directory"),
+    ("circle.png", lambda path: path.symlink_to("circle.png"), "Too many levels of symbolic links"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """All of them, and links to folders that go round in circles."""
+    data = tmp_path / "data"
+    for name, make, *_ in (*USED, *SKIPPED):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        make(data / name)
+    (data / "über uns" / "zurück").symlink_to("..")
+    (data / "self").symlink_to(".")
+    return data
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
+    source = open_source(Config(data=str(folder), image_size=SIZE, max_bad_fraction=1.0))
+    images, reasons = {}, dict(source.bad_files)
+    for index in range(len(source)):
+        try:
+            images[source.key(index).decode()] = source.fetch(index).astype(int)
+        except BadImage as bad:
+            reasons[bad.bad_file.name] = bad.bad_file.reason
+    assert images.keys() == {name for name, *_ in USED}
+    for name, _, left, right in USED:
+        # Away from the middle, where the filter mixes, and with the tolerance of lossy compression.
+        assert abs(images[name][:, :6] - left).max() <= 8 and abs(images[name][:, 10:] - right).max() <= 8, name
+    assert reasons.keys() == {name for name, *_ in SKIPPED}
+    for name, _, reason in SKIPPED:
+        assert reason in reasons[name]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_packed_into_shards_they_are_the_same(folder, tmp_path):
+    made = prepare(folder, tmp_path / "made", "--image-size", str(SIZE), "--max-bad-fraction", "1")
+    originals, shards = (
+        open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1)) for data in (folder, made)
+    )
+    places = {originals.key(index): index for index in range(len(originals))}
+    assert {shards.key(index).decode() for index in range(len(shards))} == {name for name, *_ in USED}
+    for index in range(len(shards)):
+        name = shards.key(index)
+        np.testing.assert_array_equal(shards.fetch(index), originals.fetch(places[name]), err_msg=name.decode())
+    failures = dict(json.loads((made / "manifest.json").read_text())["failures"])
+    assert failures.keys() == {name for name, *_ in SKIPPED}
+    for name, _, reason in SKIPPED:
+        assert reason in failures[name]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_training_goes_on_and_tells_and_counts_what_it_has_skipped(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = "--recipe tiny:Tiny --image-size 16 --global-batch-size 8 --steps 8 --run-dir run --data data"
+    assert main([*arguments.split(), "--max-bad-fraction", "0.5"]) == 0
+    log = (tmp_path / "run" / "log.txt").read_text()
+    for name, _, reason in SKIPPED:
+        assert [line for line in log.splitlines() if f"skipped {name}: " in line and reason in line], name
+    assert log.count("skipped ") == len(SKIPPED)
+    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert record["bad_files"] == len(SKIPPED)
+
+
+@pytest.fixture
+def open_to_all():
+    """A folder that another user can reach, which those of pytest are not."""
+    folder = Path(tempfile.mkdtemp(prefix="hvdgan-test-"))
+    folder.chmod(0o755)
+    yield folder
+    subprocess.run(["rm", "-rf", folder], check=True, timeout=60)  # Python's own gives up a thousand folders deep
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and root itself may read all")
+def test_what_the_user_may_not_read_is_named(open_to_all):
+    for name in ("good.png", "secret.png", "locked/inside.png"):
+        (open_to_all / name).parent.mkdir(exist_ok=True)
+        RED_BLUE.save(open_to_all / name)
+    (open_to_all / "secret.png").chmod(0)
+    (open_to_all / "locked").chmod(0)
+    os.seteuid(65534)
+    try:
+        source = open_source(Config(data=str(open_to_all), image_size=SIZE, max_bad_fraction=0.7))
+        assert source.fetch(0)[0, 0].tolist() == list(RED)
+    finally:
+        os.seteuid(0)
+    assert len(source) == 1
+    assert dict(source.bad_files) == {"secret.png": "Permission denied", "locked/": "folder: Permission denied"}
+
+
+def test_folders_a_thousand_deep_and_deeper_than_a_path_can_be(open_to_all):
+    data = open_to_all / "data"
+    data.mkdir()
+    # Step by step: beyond the 4,096 bytes of a path a folder can be made and not be named.
+    here = os.getcwd()
+    try:
+        os.chdir(data)
+        for depth in range(3500):
+            if depth == 1500:
+                RED_BLUE.save("here.png")
+            os.mkdir("d")
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    source = open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=0.5))
+    assert len(source) == 1 and source.fetch(0)[0, 0].tolist() == list(RED)
+    assert [bad.reason for bad in source.bad_files] == ["folder: File name too long"]
+
+
+def test_many_empty_folders_do_not_matter(tmp_path):
+    for number in range(2000):
+        (tmp_path / f"{number % 40}" / str(number)).mkdir(parents=True)
+    RED_BLUE.save(tmp_path / "7" / "7" / "here.png")
+    source = open_source(Config(data=str(tmp_path), image_size=SIZE))
+    assert len(source) == 1 and source.bad_files == []

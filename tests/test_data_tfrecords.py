@@ -1,0 +1,150 @@
+"""Other people's TFRecords: which features are what, and what is wrong with a file."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdgan.config import Config
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.named import KERAS
+from hvdgan.errors import RunError, UserError
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+
+
+def feature(value):
+    values = value if isinstance(value, list) else [value]
+    if isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if isinstance(values[0], int):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+def write(path, records, **options):
+    with tf.io.TFRecordWriter(str(path), **options) as writer:
+        for features in records:
+            named = {name: feature(value) for name, value in features.items()}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=named)).SerializeToString())
+    return path
+
+
+def png(image):
+    return tf.io.encode_png(image).numpy()
+
+
+def records(**more):
+    return [{"image": png(image), "label": number, **more} for number, image in enumerate(IMAGES)]
+
+
+def opened(path, paired=False, **settings):
+    return open_source(Config(data=str(path), image_size=8, **settings), paired=paired)
+
+
+def test_labels_lie_anywhere_in_a_record_and_may_be_negative(tmp_path):
+    """Beside features of other kinds, before and after an image longer than what is read ahead."""
+    noise = RNG.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    some = [{"a": 0.5, "z": number - 1, "image": png(noise), "b": [1, 2, 3]} for number in range(4)]
+    source = opened(write(tmp_path / "a.tfrecord", some), tfrecord_label="z")
+    assert source.labels.tolist() == [-1, 0, 1, 2] and source.num_classes == 0
+    source = opened(write(tmp_path / "b.tfrecord", some[1:]), tfrecord_label="z")
+    assert source.labels.tolist() == [0, 1, 2] and source.num_classes == 3
+
+
+def test_the_features_can_stand_in_a_config_file(tmp_path, monkeypatch, capsys):
+    from hvdgan.train import main
+
+    write(tmp_path / "a.tfrecord", [{"pixels": image.tobytes(), "kind": number} for number, image in enumerate(IMAGES)])
+    (tmp_path / "c.json").write_text(
+        '{"data": "a.tfrecord", "tfrecord_image": "pixels", "tfrecord_shape": "8,8,3", "tfrecord_label": "kind"}'
+    )
+    monkeypatch.chdir(tmp_path)
+    flags = "--config c.json --recipe tiny:Tiny --image-size 8 --global-batch-size 2 --steps 2 --run-dir run"
+    assert main(flags.split()) == 0, capsys.readouterr().err
+
+
+def test_a_record_without_an_image_is_left_out_by_name(tmp_path):
+    some = records()
+    some[2] = {"image": b"no image", "label": 0}
+    some[4] = {"label": 0}
+    source = opened(write(tmp_path / "a.tfrecord", some))
+    for index, reason in ((2, "not a PNG, JPEG"), (4, "no feature image")):
+        with pytest.raises(BadImage, match=reason) as caught:
+            source.fetch(index)
+        assert caught.value.bad_file.name == f"a.tfrecord[{index}]"
+    np.testing.assert_array_equal(source.fetch(5), IMAGES[5])
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 3)
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def compress(path):
+    path.write_bytes(gzip.compress(path.read_bytes()))
+
+
+# What is done to the file, what is said of it besides, and what is complained of
+MISTAKES = [
+    (cut, {}, r"a.tfrecord, record 5: the file ends before the record does"),
+    (lambda path: flip(path, 2), {}, r"a.tfrecord, record 0: no record begins here"),
+    (compress, {}, r"a.tfrecord: compressed as a whole.*gunzip"),
+    (lambda path: path.write_bytes(b""), {}, r"1 TFRecord file\(s\) without a record"),
+    (None, {"tfrecord_image": "picture"}, r"--tfrecord-image picture: .*record 0 has the features image, label"),
+    (None, {"tfrecord_label": "class"}, r"--tfrecord-label class: .* has the features image, label"),
+    (None, {"tfrecord_label": "image"}, r"--tfrecord-label image: .*not one integer"),
+    (None, {"tfrecord_image": "label"}, r"feature label is not one value of bytes"),
+    (None, {"tfrecord_shape": "8,8"}, r"--tfrecord-shape 8,8: expected height, width and"),
+    (None, {"tfrecord_shape": "8,8,5"}, r"--tfrecord-shape 8,8,5: expected height, width and"),
+]
+
+
+@pytest.mark.parametrize(("change", "settings", "complaint"), MISTAKES, ids=range(len(MISTAKES)))
+def test_mistakes(tmp_path, change, settings, complaint):
+    path = write(tmp_path / "a.tfrecord", records())
+    if change:
+        change(path)
+    with pytest.raises(UserError, match=complaint):
+        opened(path, **settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (cut, "record 5: its length is another"),
+        (lambda path: flip(path, -8), "record 5: its checksum does not match"),
+        (lambda path: path.unlink(), "record 5: No such file"),
+    ],
+)
+def test_damage_after_opening_names_file_and_record(tmp_path, change, reason):
+    path = write(tmp_path / "a.tfrecord", records())
+    source = opened(path)
+    change(path)
+    with pytest.raises(RunError, match=f"a.tfrecord, {reason}.*; the file is damaged"):
+        source.fetch(5)
+
+
+def test_names_that_no_library_knows(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=f"--data keras:faces: expected one of .*keras:{KERAS[0]}"):
+        opened("keras:faces")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    with pytest.raises(UserError, match="--data tfds:no_such_set_of_images: TensorFlow Datasets says: "):
+        opened("tfds:no_such_set_of_images")
+
+
+def test_a_set_of_keras_that_is_not_there_and_cannot_be_fetched(monkeypatch):
+    def unreachable():
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("keras.datasets.mnist.load_data", unreachable)
+    with pytest.raises(UserError, match="--data keras:mnist: Keras has not got it: no route to host; .*KERAS_HOME"):
+        opened("keras:mnist")

@@ -1,0 +1,84 @@
+"""Which GPU a rank takes, with faked lists of them, and which ranks may go together."""
+
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from hvdgan import devices
+from hvdgan.devices import Device
+from hvdgan.errors import UserError
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A function that makes TensorFlow see so many GPUs; what was then asked of TensorFlow is in its list `asked`."""
+    asked = []
+
+    def see(number: int) -> None:
+        seen = [f"GPU:{index}" for index in range(number)]
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: seen if kind == "GPU" else [])
+        monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpu, kind: asked.append(("visible", gpu, kind)))
+        details = SimpleNamespace(
+            set_memory_growth=lambda gpu, on: asked.append(("growth", gpu, on)),
+            get_device_details=lambda gpu: {"device_name": "A100"},
+        )
+        monkeypatch.setattr(tf.config, "experimental", details)
+
+    see.asked = asked
+    return see
+
+
+@pytest.mark.parametrize(
+    ("visible", "local_rank", "expected"),
+    [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 3, 3), (4, 4, None), (2, 2, None), (0, 0, None)],
+)
+def test_a_rank_takes_the_only_gpu_it_sees_or_the_one_of_its_local_rank(gpus, visible, local_rank, expected):
+    gpus(visible)
+    devices.claim(local_rank)
+    device = devices.claimed(local_rank, 4)
+    assert (device.gpu, device.seen) == (expected, visible)
+    if expected is None:
+        assert gpus.asked == []
+    else:
+        assert gpus.asked == [("visible", f"GPU:{expected}", "GPU"), ("growth", f"GPU:{expected}", True)]
+
+
+def of(host: str, gpu: int | None, seen: int = 4, among: str = "all", local_rank: int = 0) -> Device:
+    return Device(host, gpu, seen, among, "A100" if gpu is not None else "", 4, local_rank)
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        [of("a", 0), of("a", 1), of("b", 0), of("b", 1)],
+        # One GPU shown to each, by its number; and each shut in with its own, which both call 0.
+        [of("a", 0, 1, "0"), of("a", 0, 1, "1")],
+        [of("a", 0, 1, "0 2"), of("a", 0, 1, "0 3")],
+        [of("a", None, 0), of("b", None, 0)],
+    ],
+)
+def test_ranks_with_a_gpu_each_or_none_at_all_go_together(together):
+    devices.check(together)
+
+
+@pytest.mark.parametrize(
+    ("apart", "complaint"),
+    [
+        ([of("a", 0), of("b", 0), of("a", 0)], "ranks 0 and 2 would share one GPU of a"),
+        (
+            [of("a", 0, 2), of("a", 1, 2), of("a", None, 2, local_rank=2)],
+            "rank 2 has no GPU: it is local rank 2 on a, which has 2; start at most one rank for each GPU",
+        ),
+        ([of("a", 0), of("b", None, 0)], "rank 1 on b sees no GPU, and others have one"),
+    ],
+)
+def test_others_are_refused_by_rank_and_host(apart, complaint):
+    with pytest.raises(UserError, match=complaint):
+        devices.check(apart)
+
+
+def test_where_the_ranks_are_in_a_line_for_each_host():
+    places = [of("a", 0), of("a", 1), of("b", None, 0)]
+    assert devices.by_host(places) == ["a: rank 0: GPU 0; rank 1: GPU 1 (A100)", "b: rank 2: CPU, 4 cores"]
+    assert Device(**devices.facts(places[0])) == places[0]

@@ -1,0 +1,151 @@
+"""Ranks that come and go, on two names of this machine: what is trained is what a plain run trains."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+from hvdgan.cli import parse
+from hvdgan.train import main
+from launching import ROOT, environment, run
+
+# Two ranks cannot share this batch evenly.
+FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
+FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
+SECONDS = 400
+
+
+def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int, str]:
+    """Train by launch/elastic.sh on two hosts to the end; its exit code and all that was said."""
+    (folder / "hosts").write_text("localhost slots=1\n127.0.0.1:1  # the same machine\n")
+    (folder / "faults").mkdir(exist_ok=True)
+    for fault in faults:
+        (folder / "faults" / fault).touch()
+    command = ["bash", ROOT / "launch" / "elastic.sh", "--interface", "lo", "--hostfile", "hosts", "--cooldown", "1,1"]
+    process = subprocess.Popen(
+        [*map(str, command), *"-np 2 --min-np 1".split(), *FLAGS, *words, "--run-dir", "run"],
+        cwd=folder,
+        env=environment(HVDGAN_FAULTS=str(folder / "faults"), VIRTUAL_ENV=sys.prefix),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=SECONDS)
+        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        below = psutil.Process(process.pid).children(recursive=True)
+        for each in [*below, process]:
+            each.kill()
+        raise AssertionError(f"it did not end in {SECONDS} s\n{process.communicate()[0]}") from None
+
+
+def records(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_alike(run_dir: Path, other: Path, steps: int) -> None:
+    """Every step is there once, on the same samples, with the same rates, up to the order of sums."""
+    pairs = list(zip(records(run_dir), records(other), strict=True))
+    assert [ours["step"] for ours, _ in pairs] == list(range(1, steps + 1))
+    for ours, theirs in pairs:
+        for name in ("judge/pixels", "judge/latents"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), (ours["step"], name)
+        for name in ("judge/loss", "fool/loss"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-3), (ours["step"], name)
+    name = f"checkpoints/step-{steps:08d}/state.safetensors"
+    ours, theirs = load_file(run_dir / name), load_file(other / name)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.timeout(600)
+def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp_path):
+    faults = ("40-1-kill", "120-0-freeze")
+    code, said = elastic(tmp_path, "--steps", "400", faults=faults)
+    assert code == 0, said
+    assert not list((tmp_path / "faults").iterdir()), said
+    assert "Traceback" not in said
+    log = (tmp_path / "run" / "log.txt").read_text()
+    went_on = [(int(ranks), int(step)) for ranks, step in re.findall(r"(\d) rank\(s\) go on at step (\d+) of", log)]
+    assert [ranks for ranks, _ in went_on] == [1, 2, 1, 2], said
+    struck = [int(step) for step in re.findall(r"(?:kill|freeze) at (\d+)", said)]
+    for at, (_, step) in zip(struck, went_on[::2], strict=True):
+        assert at - 5 < step <= at
+    alone = tmp_path / "alone"
+    assert main([*FLAGS, "--steps", "400", "--run-dir", str(alone)]) == 0
+    assert_alike(tmp_path / "run", alone, 400)
+    for folder in (tmp_path / "run", alone):
+        assert main([*FLAGS, "--steps", "410", "--run-dir", str(folder)]) == 0
+    assert_alike(tmp_path / "run", alone, 410)
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("20-1-bug", "ValueError: a bug of the recipe"),
+        ("20-0-full", "hvdgan: rank 0: checkpoint run/checkpoints/step-00000150 cannot be written"),
+    ],
+)
+def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path, fault, complaint):
+    code, said = elastic(tmp_path, "--steps", "150", faults=[fault])
+    assert code == 1, said
+    assert complaint in said and "stopped: " in said and "go on at step" not in said, said
+
+
+def elastic_sh(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return run(["bash", ROOT / "launch" / "elastic.sh", *words], folder, seconds=60, VIRTUAL_ENV=sys.prefix, **env)
+
+
+def test_the_commands_of_the_documentation_are_what_the_script_takes(tmp_path):
+    (tmp_path / "hosts.txt").write_text("node1 slots=4\nnode2:4\n")
+    commands = re.findall(r"^launch/elastic\.sh (.*)$", (ROOT / "docs" / "elastic.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        done = elastic_sh(tmp_path, "--print", *command.split())
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("horovodrun -np ") and "--host-discovery-script" in done.stdout
+        assert parse(command[command.index("--recipe") :].split())
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("", "which hosts?"),
+        ("--hostfile nowhere", "--hostfile nowhere: cannot be read"),
+        ("-H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 processes to start with (-np)"),
+        ("-H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 processes to start with (-np)"),
+        ("-H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
+        ("-H a:1,b:1 --cooldown 9,3", "--cooldown 9,3: expected LOW,HIGH in seconds"),
+        ("-H a:4", "one host alone does not tell which network"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, words, complaint):
+    done = elastic_sh(tmp_path, *words.split())
+    assert done.returncode == 2 and done.stdout == "", done.stdout
+    assert len(done.stderr.splitlines()) == 1 and complaint in done.stderr
+
+
+def test_the_host_file_is_what_horovodrun_is_told(tmp_path):
+    (tmp_path / "hosts").write_text("# mine\n\nnode1 slots=4\nnode2:2\nnode3\n")
+    done = run(["bash", ROOT / "launch" / "discover_hosts.sh", "--hostfile", "hosts", "--slots", "3"], tmp_path)
+    assert done.returncode == 0 and done.stdout.split() == ["node1:4", "node2:2", "node3:3"]
+
+
+@pytest.mark.parametrize("flags", [["--expect-size", "2"], ["--peer-timeout", "0"]])
+def test_flags_that_have_no_meaning_in_an_elastic_run_are_refused(tmp_path, monkeypatch, capsys, flags):
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    assert main(["--recipe", "tiny:Tiny", "--run-dir", str(tmp_path / "run"), *flags]) == 2
+    assert " ".join(flags) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,344 @@
+"""Slurm jobs: the text of each, and what it does with a pretended srun, scontrol and sbatch under a real bash."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hvdgan.errors import UserError
+from hvdgan.jobs import Job, script
+from hvdgan.slurm import main
+from launching import BIN, ROOT, environment
+
+GOLDEN = Path(__file__).parent / "golden"
+_SUBMIT = """{what} Submit it in the checkout, on a file system
+that all nodes share; the trainer's arguments follow:
+
+  {how}
+
+What the job asks for: edit these lines, or override them: sbatch --time=2:00:00 slurm/{name}.sbatch ...
+"""
+# The files of slurm/ are what these jobs come to.
+FILES = {
+    "single_node": (
+        Job(nodes=1, tasks_per_node=4),
+        "One node, a rank for each GPU.",
+        "sbatch slurm/single_node.sbatch --recipe dcgan --global-batch-size 256 --run-dir runs/one",
+    ),
+    "multi_node": (
+        Job(nodes=2, tasks_per_node=4),
+        "Several nodes, a rank for each GPU.",
+        "sbatch slurm/multi_node.sbatch --recipe dcgan --global-batch-size 512 --run-dir runs/big",
+    ),
+    "elastic": (
+        Job(nodes=2, tasks_per_node=4, launcher="elastic"),
+        "Several nodes, of which some may be lost: the others go on.",
+        "sbatch slurm/elastic.sbatch --recipe dcgan --global-batch-size 512 --run-dir runs/elastic",
+    ),
+    "array": (
+        Job(nodes=1, tasks_per_node=1, seeds="0-4", job_name="hvdgan-seeds"),
+        "The same training with several seeds, a job for each.",
+        "RUNS=runs/dcgan-seeds sbatch slurm/array.sbatch --recipe dcgan",
+    ),
+    "container": (
+        Job(nodes=1, tasks_per_node=4, container="hvdgan.sif"),
+        "Ranks in a container, of apptainer or of enroot with pyxis.",
+        "IMAGE=/images/hvdgan.sif sbatch slurm/container.sbatch --recipe dcgan --global-batch-size 256",
+    ),
+}
+COMMANDS = {
+    "four_nodes": "--nodes 4 --gpus-per-node 4 --time 24:00:00 --partition gpu --account me -- "
+    "--recipe dcgan --run-dir 'runs/it is' --global-batch-size 512",
+    "seeds_in_a_container": "--gpus-per-node 2 --time 2-12 --qos long --constraint 'a100|h100' --mem 0 "
+    "--seeds 0-15%4 --runs 'my runs' "
+    "--container 'docker://x y' --runtime pyxis --mounts /data,/scratch --stage-data '/data/its faces' "
+    "--max-requeues 3 --signal-seconds 60 --mpi pmi2 -- --recipe sngan",
+    "elastic": "--nodes 3 --tasks-per-node 2 --launcher elastic --min-np 2 "
+    "--job-name stretch --output out/%j.txt -- --recipe dcgan",
+}
+
+
+def file_of(name: str) -> str:
+    job, what, how = FILES[name]
+    return script(job, opening=_SUBMIT.format(what=what, how=how, name=name))
+
+
+def compare(path: Path, text: str) -> None:
+    """Equal, or written anew where HVDGAN_WRITE_GOLDEN is set."""
+    if os.environ.get("HVDGAN_WRITE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text, "HVDGAN_WRITE_GOLDEN=1 python -m pytest tests/test_slurm.py writes it anew"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_files_of_slurm_are_what_the_command_writes(name):
+    compare(ROOT / "slurm" / f"{name}.sbatch", file_of(name))
+
+
+def test_there_are_no_other_files():
+    assert {path.name for path in (ROOT / "slurm").iterdir()} == {f"{name}.sbatch" for name in FILES}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_text_of_a_job(name, capsys):
+    assert main(shlex.split(COMMANDS[name])) == 0
+    text = capsys.readouterr().out
+    compare(GOLDEN / f"{name}.sbatch", text)
+    checked = subprocess.run(
+        [BIN / "shellcheck", "-x", "-"], input=text, text=True, capture_output=True, timeout=60, cwd=ROOT
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--nodes 0", "--nodes"),
+        ("--nodes two", '"two" is not a whole number'),
+        ("--partitoin x", "--partitoin"),
+        ("--partition 'a b'", '"a b" is not a word without spaces'),
+        ("--time tomorrow", '"tomorrow" is not a time such as 90'),
+        ("--time 4", "--signal-seconds 300: the job has no more than 240 s (--time 4)"),
+        ("--time 0:4:0", "no more than 240 s"),
+        ("--time 0-0:4", "no more than 240 s"),
+        ("--signal-seconds 70000", "--signal-seconds 70000: Slurm knows at most 65535"),
+        ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
+        ("--launcher elastic", "--launcher elastic: on one node the run ends with it"),
+        ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
+        ("--container x --launcher horovodrun", "--launcher horovodrun: a container's ranks are started by srun"),
+        ("--seeds x", '"x" is not a list of seeds'),
+        ("--seeds 0-4 -- --seed 3", "--seed: --seeds sets it"),
+        ("--seeds 0-4 -- --run_dir=x", "--run-dir: --seeds sets it"),
+        ("--stage-data x -- --data y", "--data: --stage-data sets it"),
+        ("--recipe dcgan", "--recipe"),
+    ],
+)
+def test_mistakes(arguments, complaint, capsys):
+    assert main(shlex.split(arguments)) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and complaint in said.err
+
+
+@pytest.mark.parametrize("time", ["6", "5:01", "0:5:1", "0-1", "1-0:0:0", "0"])
+def test_times(time):
+    assert f"#SBATCH --time={time}\n" in script(Job(time=time))
+
+
+def test_no_line_of_the_text_can_come_from_a_value():
+    """Text that bash must not run stays text."""
+    nasty = "\"; touch x; $(touch y) `touch z`'\\"
+    text = script(Job(stage_data=nasty, container=nasty, seeds="1"), [nasty, "a\nb"], "Written by: a\nb")
+    words = subprocess.run(
+        ["bash", "-euc", f'set --\n{_between(text, "default_IMAGE", "cd ")}\nprintf \'%s\\0\' "$IMAGE" "$STAGE_DATA"'],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert words.stdout.split("\0")[:2] == [nasty, nasty], words.stderr
+    assert "# Written by: a\n# b\n" in text
+    with pytest.raises(UserError, match="no command line can hold this"):
+        script(Job(), ["a\0b"])
+
+
+def _between(text: str, first: str, last: str) -> str:
+    return text[text.index(first) : text.index(f"\n{last}")]
+
+
+class Cluster:
+    """A checkout, and a PATH with a pretended Slurm: srun runs nothing of the training and ends with $CODE."""
+
+    def __init__(self, folder):
+        self.folder, self.bin, self.checkout = folder, folder / "bin", folder / "a checkout"
+        self.bin.mkdir()
+        (self.checkout / "slurm").mkdir(parents=True)
+        shutil.copytree(ROOT / "launch", self.checkout / "launch")
+        for name in FILES:
+            (self.checkout / "slurm" / f"{name}.sbatch").write_text(file_of(name))
+        self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
+        self.has(
+            "srun", 'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; note srun "$@"; eval "$SAYS"; exit "$CODE"'
+        )
+        self.has("horovodrun", 'note horovodrun "$@"; eval "$SAYS"; exit "$CODE"')
+        self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
+        self.has("nvidia-smi", "exit 9")
+
+    def has(self, name, script_of_it):
+        note = 'note() { printf "%s\\0" "$@" >>"$NOTES"; printf "\\n" >>"$NOTES"; }'
+        (self.bin / name).write_text(f"#!/bin/sh\n{note}\n{script_of_it}\n")
+        (self.bin / name).chmod(0o755)
+
+    def environment(self, **more):
+        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "hvdgan", "SLURM_NTASKS": "2"}
+        job |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_CPUS_PER_TASK": "3"}
+        job |= {"SLURM_SUBMIT_DIR": str(self.checkout), "SLURM_TMPDIR": str(self.folder / "disk")}
+        job |= {"NOTES": str(self.folder / "notes"), "CODE": "0", "SAYS": "", "VIRTUAL_ENV": "/one"}
+        env = environment(**{**job, **more})
+        env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
+        return env
+
+    def job(self, name, *arguments, **more):
+        """Run a job's script, as sbatch would have it run: a copy, elsewhere."""
+        shutil.copy(self.checkout / "slurm" / f"{name}.sbatch", self.folder / "script")
+        env = self.environment(**more)
+        return subprocess.run(
+            ["bash", self.folder / "script", *arguments], env=env, cwd="/", capture_output=True, text=True, timeout=60
+        )
+
+    def called(self):
+        """What was called since the last time, as lists of words."""
+        notes = self.folder / "notes"
+        lines = notes.read_text().split("\0\n")[:-1] if notes.exists() else []
+        notes.unlink(missing_ok=True)
+        return [line.split("\0") for line in lines]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+TRAIN = [str(BIN / "python"), "-m", "hvdgan.train"]
+SRUN = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1"]
+
+
+def test_srun_and_horovodrun(cluster):
+    words = ["--run-dir", "it is"]
+    for name in ("single_node", "multi_node"):
+        done = cluster.job(name, *words)
+        assert done.returncode == 0, done.stderr
+        assert cluster.called() == [[*SRUN, *TRAIN, *words]]
+        assert shlex.split(done.stderr.splitlines()[0])[1:] == [*SRUN, *TRAIN, *words]
+    assert cluster.job("multi_node", SRUN_MPI="pmi2").returncode == 0
+    assert cluster.called()[0][1] == "--mpi=pmi2"
+    assert cluster.job("multi_node", *words, LAUNCHER="horovodrun").returncode == 0
+    (command,) = cluster.called()
+    assert command[-5:] == [*TRAIN, *words] and "n1:1,n2:1" in command
+    done = cluster.job("multi_node", LAUNCHER="torchrun")
+    assert done.returncode == 2 and "LAUNCHER=torchrun: expected srun or horovodrun" in done.stderr
+    done = cluster.job("multi_node", SLURM_SUBMIT_DIR="/")
+    assert done.returncode == 2 and "/: no launch/slurm.sh here; submit the job in the checkout" in done.stderr
+
+
+def test_ranks_get_the_cores_of_their_task(cluster):
+    cluster.has("srun", 'note "$SRUN_CPUS_PER_TASK"')
+    cluster.job("multi_node")
+    cluster.job("multi_node", SRUN_CPUS_PER_TASK="8")
+    assert cluster.called() == [["3"], ["8"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "requeued", "said"),
+    [
+        ("75", {}, ["5"], "requeueing, 1 of at most 20 times"),
+        ("75", {"SLURM_RESTART_COUNT": "19"}, ["5"], "requeueing, 20 of at most 20 times"),
+        ("75", {"SLURM_RESTART_COUNT": "20"}, [], "requeued 20 times already (MAX_REQUEUES=20)"),
+        ("75", {"MAX_REQUEUES": "0"}, [], "requeued 0 times already (MAX_REQUEUES=0)"),
+        ("75", {"SLURM_ARRAY_JOB_ID": "4", "SLURM_ARRAY_TASK_ID": "2"}, ["4_2"], "requeueing"),
+        (
+            "75",
+            {"SAYS": "echo 'stopped after step 3 (rank 0: /r/stop is there) and saved' >&2"},
+            [],
+            "as the stop file asks",
+        ),
+        (
+            "75",
+            {"SAYS": "trap 'exit 75' USR2; kill -TERM $PPID; for n in $(seq 300); do sleep 0.1; done"},
+            [],
+            "Slurm has ended it, so it is not requeued from here",
+        ),
+        ("1", {}, [], ""),
+        ("2", {}, [], ""),
+        ("137", {"SAYS": "echo 'srun: error: n1: task 0: Exited with exit code 75' >&2"}, ["5"], "requeueing"),
+        ("137", {}, [], ""),
+    ],
+)
+def test_back_into_the_queue(cluster, code, more, requeued, said):
+    done = cluster.job("multi_node", CODE=code, **more)
+    assert done.returncode == (75 if "75" in code + more.get("SAYS", "") else int(code))
+    assert [call[1:] for call in cluster.called() if call[0] == "scontrol"] == [["requeue", word] for word in requeued]
+    assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
+
+
+def test_staging(cluster):
+    data = cluster.folder / "some images"
+    data.mkdir()
+    (data / "a.png").write_text("a")
+    cluster.has(
+        "srun",
+        'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; for last; do :; done; note "$last"; cat "$last/a.png"',
+    )
+    done = cluster.job("multi_node", STAGE_DATA=str(data))
+    assert (done.returncode, done.stdout) == (0, "a"), done.stderr
+    assert cluster.called() == [[str(cluster.folder / "disk/hvdgan-5/some images")]]
+    assert list((cluster.folder / "disk").iterdir()) == []
+    done = cluster.job("multi_node", STAGE_DATA="/nowhere")
+    assert done.returncode == 2 and "STAGE_DATA=/nowhere: no such file or folder" in done.stderr
+    done = cluster.job("multi_node", "--data=x", STAGE_DATA=str(data))
+    assert done.returncode == 2 and "--data: STAGE_DATA sets it; leave it out" in done.stderr
+    assert cluster.called() == []
+
+
+def test_an_array_of_seeds(cluster):
+    more = {"SLURM_ARRAY_JOB_ID": "4", "SLURM_ARRAY_TASK_ID": "3"}
+    assert cluster.job("array", "--recipe", "dcgan", RUNS="my runs", **more).returncode == 0
+    assert cluster.called() == [[*SRUN, *TRAIN, "--recipe", "dcgan", "--seed", "3", "--run-dir", "my runs/seed-3"]]
+    assert "--seed: the array sets it" in cluster.job("array", "--seed=1", **more).stderr
+    assert "--run-dir: RUNS sets it" in cluster.job("array", "--run-dir", "x", **more).stderr
+    done = cluster.job("array")
+    assert done.returncode == 2 and "this job is no task of an array" in done.stderr
+    assert cluster.called() == []
+
+
+def test_an_elastic_job(cluster):
+    text = (cluster.checkout / "slurm/elastic.sbatch").read_text()
+    assert "\n#SBATCH --no-kill\n" in text
+    assert cluster.job("elastic", "--run-dir", "it is", MIN_NP="2").returncode == 0
+    (command,) = cluster.called()
+    assert command[:5] == ["horovodrun", "-np", "2", "--min-np", "2"] and command[-5:] == [*TRAIN, "--run-dir", "it is"]
+    assert str(cluster.checkout / "launch/discover_hosts.sh").replace(" ", "\\ ") in " ".join(command)
+    done = cluster.job("elastic", CODE="1", SAYS="echo 'Exit code: 75' >&2")
+    assert done.returncode == 75 and ["scontrol", "requeue", "5"] in cluster.called()
+
+
+def test_containers(cluster):
+    train, here = ["python", "-m", "hvdgan.train", "--recipe", "dcgan"], str(cluster.checkout)
+    more = {"IMAGE": "x y.sif", "MOUNTS": "/data,/more"}
+    assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
+    apptainer = ["apptainer", "exec", "--bind", f"{here},/data,/more", "--pwd", here, "x y.sif"]
+    assert cluster.called() == [[*SRUN, *apptainer, *train]]
+    cluster.has("nvidia-smi", "echo 'GPU 0: H100'")
+    assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
+    assert cluster.called()[0][3:6] == ["apptainer", "exec", "--nv"]
+    assert cluster.job("container", "--recipe", "dcgan", RUNTIME="pyxis", **more).returncode == 0
+    mounts = f"--container-mounts={here}:{here},/data:/data,/more:/more"
+    pyxis = ["--container-image=x y.sif", mounts, f"--container-workdir={here}"]
+    assert cluster.called() == [[*SRUN, *pyxis, *train]]
+    done = cluster.job("container", RUNTIME="docker")
+    assert done.returncode == 2 and "RUNTIME=docker: expected apptainer or pyxis" in done.stderr
+
+
+def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
+    arguments = ["--nodes", "2", "--submit", "--", "--run-dir", "it is"]
+    command = [BIN / "python", "-m", "hvdgan.slurm", *arguments]
+
+    def submit(cwd, **more):
+        env = cluster.environment(**more)
+        return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+    done = submit(cluster.checkout)
+    assert (done.returncode, done.stdout) == (0, "Submitted batch job 7\n"), done.stderr
+    text = (cluster.folder / "notes.text").read_text()
+    (cluster.checkout / "slurm" / "own.sbatch").write_text(text)
+    cluster.called()
+    assert cluster.job("own", "--seed", "1").returncode == 0
+    assert cluster.called() == [[*SRUN, *TRAIN, "--run-dir", "it is", "--seed", "1"]]
+
+    done = submit(cluster.folder)
+    assert done.returncode == 2 and "no launch/slurm.sh in" in done.stderr and not cluster.called()
+    cluster.has("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+    done = submit(cluster.folder, HVDGAN_HOME=str(cluster.checkout))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "invalid partition specified: x" in done.stderr
