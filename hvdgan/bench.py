@@ -3,7 +3,7 @@
 It launches, in turn and `--repeats` times over: one rank; for each N of --ranks N ranks, and N independent copies of
 one rank at the same time, which is the most that the machine could do; and for strong scaling the same global batch
 on fewer ranks. Each process has its own cores or GPU. hvdgan.speed.measured says how a step is taken apart, and
-docs/benchmarking.md how to read the tables.
+docs/performance.md how to read the tables.
 """
 
 import dataclasses

@@ -167,9 +167,11 @@ def _run(command: Sequence[str], log: Path, variant: Variant, timeout: float) ->
             _end(process)
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        complaint = next((line.partition("hvdgan: ")[2] for line in lines if "hvdgan: " in line), "")
-        # A launcher makes 1 of any exit code of its processes, so that what it was cannot be told.
-        raise RunError(f"{variant}: {complaint or (lines or [f'exit code {code}'])[-1][:300]}")
+        complaint = next((line.partition("hvdgan: ")[2] for line in lines if "hvdgan: " in line), "Traceback")
+        if complaint.startswith("Traceback"):
+            complaint = "\n".join([f"exit code {code}; the end of what it said:", *lines[-40:]])
+        # horovodrun makes 1 of any exit code of its processes; one rank, which comes first, starts without it.
+        raise (UserError if code == UserError.exit_code else RunError)(f"{variant}: {complaint}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,7 @@ import tensorflow as tf
 from hvdgan import allreduce, distributed, loop
 from hvdgan.cli import parse
 from hvdgan.config import Resume
-from hvdgan.data import Batches
+from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import Ranks
 from hvdgan.errors import RunError
 from hvdgan.heartbeat import Heartbeat

@@ -46,12 +46,12 @@ def bind(cores: int, index: int) -> None:
     """Bind this process to its share of the host's cores, before any library makes threads.
 
     Args:
-        cores: per process; 0: leave it as it is. So does a launcher that has bound it already.
+        cores: per process; 0: leave it as it is.
         index: of this process on its host.
     """
     mine = sorted(os.sched_getaffinity(0))
-    bound = launched()[0] in ("srun", "mpirun", "mpiexec") and len(mine) < (os.cpu_count() or 1)
-    if cores and not bound:
+    if cores:
+        # Where a launcher has bound it already these are its own, and it stays within them.
         os.sched_setaffinity(0, {mine[(index * cores + place) % len(mine)] for place in range(cores)})
     # Else the ranks of a host would divide among them what each has for itself.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(len(os.sched_getaffinity(0))))
