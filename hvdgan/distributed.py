@@ -91,7 +91,11 @@ class Ranks:
         return tuple(rank * units // self.size * self.uneven_by for rank in range(self.size + 1))
 
     def reduced_gradients(
-        self, tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]
+        self,
+        tape: tf.GradientTape,
+        loss: tf.Tensor,
+        variables: Sequence[keras.Variable],
+        compression: str = "none",
     ) -> list[tf.Tensor]:
         """Gradients of the loss with respect to exactly these variables, averaged over the ranks.
 
@@ -101,6 +105,7 @@ class Ranks:
             tape: the tape that recorded the loss.
             loss: scalar, the mean over this rank's samples.
             variables: Keras variables; the tape is asked for the tf.Variable inside each.
+            compression: "none", or "fp16": they travel, and are summed, in float16.
 
         Returns:
             One dense tensor per variable.
@@ -108,7 +113,8 @@ class Ranks:
         values = [variable.value for variable in variables]
         if self.size > 1:
             # One group: with several, or none, three and more ranks sum in another order at every run.
-            tape = _horovod().DistributedGradientTape(tape, groups=1, sparse_as_dense=True)
+            kind = getattr(_horovod().Compression, compression)
+            tape = _horovod().DistributedGradientTape(tape, groups=1, sparse_as_dense=True, compression=kind)
         gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
