@@ -54,6 +54,22 @@ def claim(local_rank: int) -> None:
     tf.config.experimental.set_memory_growth(gpus[index], True)
 
 
+def bind(local_rank: int, local_size: int, cores: int) -> None:
+    """Keep this thread, and those that it starts from now on, on cores that no other rank of this host uses.
+
+    Unbound, the ranks' threads move about and meet on one core while another is idle, and all ranks wait for that one.
+    Where there are not as many cores nothing is changed.
+
+    Args:
+        local_rank: of this rank.
+        local_size: ranks on this host.
+        cores: for each of them.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    if cores < len(mine) and cores * local_size <= len(mine):
+        os.sched_setaffinity(0, mine[local_rank * cores : (local_rank + 1) * cores])
+
+
 def claimed(local_rank: int, cores: int) -> Device:
     """What claim() has given this process."""
     gpus = tf.config.list_physical_devices("GPU")

@@ -26,11 +26,9 @@ _DEFAULTS = {
     # Without it a stalled collective warns for ever and never ends.
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
 }
-_CPU_DEFAULTS = {
-    # Where ranks own all the cores, the polling of the background thread takes time from the step.
-    "HOROVOD_CYCLE_TIME": "5",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
+# Where ranks own all the cores, the polling of the background thread takes time from the step (docs/performance.md).
+_CPU_DEFAULTS = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+_CPU_GLOO_DEFAULTS = {"HOROVOD_CYCLE_TIME": "5"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Ranks:
     """This process among its peers: rank 0 <= rank < size, local_rank on its host, and the launcher's name.
 
     uneven_by: 0 where all ranks' slices of the global batch must be equal; else they may differ, by so many samples.
+    cores: that this rank was given; 0: it has those that it was started with.
     """
 
     rank: int = 0
@@ -46,6 +45,7 @@ class Ranks:
     local_size: int = 1
     launcher: str = "none"
     uneven_by: int = 0
+    cores: int = 0
 
     @property
     def is_root(self) -> bool:
@@ -91,7 +91,11 @@ class Ranks:
         return tuple(rank * units // self.size * self.uneven_by for rank in range(self.size + 1))
 
     def reduced_gradients(
-        self, tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]
+        self,
+        tape: tf.GradientTape,
+        loss: tf.Tensor,
+        variables: Sequence[keras.Variable],
+        compression: str = "none",
     ) -> list[tf.Tensor]:
         """Gradients of the loss with respect to exactly these variables, averaged over the ranks.
 
@@ -101,14 +105,18 @@ class Ranks:
             tape: the tape that recorded the loss.
             loss: scalar, the mean over this rank's samples.
             variables: Keras variables; the tape is asked for the tf.Variable inside each.
+            compression: "none", or "fp16": they travel, and are summed, in float16.
 
         Returns:
             One dense tensor per variable.
         """
         values = [variable.value for variable in variables]
         if self.size > 1:
-            # One group: with several, or none, three and more ranks sum in another order at every run.
-            tape = _horovod().DistributedGradientTape(tape, groups=1, sparse_as_dense=True)
+            # One group: with several, or none, three and more ranks sum in another order at every run. Two have one
+            # order, and reduce what is ready while the rest is computed.
+            groups = 1 if self.size > 2 else None
+            kind = getattr(_horovod().Compression, compression)
+            tape = _horovod().DistributedGradientTape(tape, groups=groups, sparse_as_dense=True, compression=kind)
         gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
@@ -220,6 +228,13 @@ def start(expect_size: int | None = None) -> Ranks:
     return ranks
 
 
+def alone(local_rank: int = 0) -> Ranks:
+    """One rank of one, whatever a launcher says, on the GPU that the local rank of several would have."""
+    ranks = Ranks(local_rank=local_rank)
+    _claim_devices(ranks)
+    return ranks
+
+
 def is_elastic() -> bool:
     """Whether the launcher lets ranks come and go: horovodrun with a host-discovery script."""
     return os.environ.get("HOROVOD_ELASTIC") == "1"
@@ -292,10 +307,12 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
 
 
 def _join(launcher: str, on_gpu: bool) -> Ranks:
-    for name, value in {**_DEFAULTS, **({} if on_gpu else _CPU_DEFAULTS)}.items():
-        os.environ.setdefault(name, value)
     hvd = _horovod()
-    refuse_srun_without_pmi(over_mpi=hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo")
+    over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
+    on_cpu = {} if on_gpu else _CPU_DEFAULTS if over_mpi else _CPU_GLOO_DEFAULTS
+    for name, value in {**_DEFAULTS, **on_cpu}.items():
+        os.environ.setdefault(name, value)
+    refuse_srun_without_pmi(over_mpi=over_mpi)
     hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
 
@@ -365,6 +382,8 @@ def cores_of_rank(ranks: Ranks) -> int:
 
     horovodrun never binds; mpirun and srun do unless told otherwise, and then leave fewer cores than the host has.
     """
+    if ranks.cores:
+        return ranks.cores
     cores = len(os.sched_getaffinity(0))
     bound = ranks.launcher != "horovodrun" and cores < (os.cpu_count() or cores)
     return cores if bound else max(1, cores // ranks.local_size)

@@ -25,6 +25,13 @@ def launched() -> tuple[str, int, int]:
     return "none", 1, 0
 
 
+def local_rank() -> int:
+    """This process's number on its host, as the launcher has given it; 0 without one."""
+    variables = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+    found = [os.environ[name] for name in variables if os.environ.get(name, "").isdigit()]
+    return int(found[0]) if found and launched()[1] > 1 else 0
+
+
 def allocated() -> int | None:
     """How many tasks the Slurm job has that this process is part of; None outside of one, or where it does not say.
 

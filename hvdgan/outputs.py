@@ -12,19 +12,20 @@ from PIL import Image
 from hvdgan.errors import RunError, UserError
 
 
-def check_file(path: Path, *, overwrite: bool) -> None:
+def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
     """Refuse, before anything is computed, a picture that write() could not or should not write.
 
     Args:
-        path: what --out says.
+        path: what the flag says.
         overwrite: whether it may be there already.
+        flag: --out or another.
 
     Raises:
         UserError: it is no .png, is there already, or cannot be made there.
     """
     if path.suffix.lower() != ".png":
-        raise UserError(f"--out {path}: expected a name that ends in .png; other formats would change pixels")
-    check_new(path, overwrite=overwrite)
+        raise UserError(f"{flag} {path}: expected a name that ends in .png; other formats would change pixels")
+    check_new(path, overwrite=overwrite, flag=flag)
 
 
 def check_new(path: Path, *, overwrite: bool, flag: str = "--out") -> None:

@@ -213,6 +213,10 @@ class StageStep:
         """What the update computes gradients of."""
         return [v for name in update.owns for v in self.state.networks[name].trainable_variables]
 
+    def reduced(self, tape: tf.GradientTape, loss: tf.Tensor, update: Update) -> list[tf.Tensor]:
+        """The update's gradients, averaged over the ranks."""
+        return self.ranks.reduced_gradients(tape, loss, self.variables(update), self.config.compression)
+
     def where(self, update: Update) -> str:
         """The update's place, for messages."""
         return f"stage {self.stage.name}, update {update.name}"
@@ -293,7 +297,7 @@ class _InTurn:
             with self._forwards.recorded(list(self._tapes.values())):
                 loss, metrics = step.loss(update, self._data, self._random, self._drawn, self._forwards)
             try:
-                gradients = step.ranks.reduced_gradients(self._tapes.pop(update.name), loss, step.variables(update))
+                gradients = step.reduced(self._tapes.pop(update.name), loss, update)
             except UserError as error:
                 raise UserError(f"{step.where(update)}: {error}") from None
         for name in update.owns:
@@ -327,7 +331,7 @@ class _InParts:
         )
         with step.scope(update):
             tape = _accumulated(gradients)
-            return step.ranks.reduced_gradients(tape, tf.constant(0.0), step.variables(update)), metrics
+            return step.reduced(tape, tf.constant(0.0), update), metrics
 
     def one(self, update: Update, part: tf.Tensor) -> tuple[list[tf.Tensor], Metrics]:
         """This rank's gradients and metrics of one micro-batch."""

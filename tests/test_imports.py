@@ -9,6 +9,8 @@ PACKAGE = Path(hvdgan.__file__).parent
 
 # From the top down; a module may import those of later lines, not those of its own line or above.
 LAYERS = [
+    {"bench"},
+    {"speed"},
     {"train", "sample", "complete", "export", "inspect", "doctor", "slurm", "prepare"},
     {"probe"},
     {"allreduce", "checks"},
@@ -31,7 +33,7 @@ LAYERS = [
 ]
 # Who may speak to the other ranks.
 MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping", "startup"} | {
-    *("probe", "allreduce", "elastic", "membership"),
+    *("probe", "allreduce", "elastic", "membership", "speed"),
 }
 
 

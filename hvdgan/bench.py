@@ -1,0 +1,225 @@
+"""The command: python -m hvdgan.bench, which starts a training with several numbers of ranks and takes the time.
+
+It launches, in turn and `--repeats` times over: one rank; for each N of --ranks N ranks, and N independent copies of
+one rank at the same time, which is the most that the machine could do; and for strong scaling the same global batch
+on fewer ranks. Each process has its own cores or GPU. hvdgan.speed.measured says how a step is taken apart, and
+docs/performance.md how to read the tables.
+"""
+
+import dataclasses
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter, Token
+
+from hvdgan import checks, outputs
+from hvdgan.app import run_alone
+from hvdgan.checkpoint import versions
+from hvdgan.cli import parse
+from hvdgan.config import Count, CountOrNever, Positive, Words
+from hvdgan.errors import UserError
+from hvdgan.speed import figures, report
+from hvdgan.speed.launches import Bench, Variant, choose_launcher
+from hvdgan.speed.projection import RANKS, Link, Model, efficiency, fit
+
+_HELP = """Measure a training: images/s, where a step's time goes, and how it scales over ranks.
+
+All other flags are those of hvdgan.train: --recipe dcgan --image-size 64 --data synthetic --precision float32, and so
+on."""
+# They are the bench's to set, or would write somewhere.
+_NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}
+_NOT_HERE |= {"--time-budget", "--best-metric"}
+
+
+def _counts(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:
+    text = ",".join(token.value for token in tokens)
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(f'"{text}" is not a list of numbers of ranks, such as 1,2,4.')
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _links(_: type, tokens: Sequence[Token]) -> tuple[Link, ...]:
+    text = ",".join(token.value for token in tokens)
+    try:
+        links = tuple(Link(*map(float, word.split(":"))) for word in text.split(","))
+    except (ValueError, TypeError):
+        links = ()
+    if not links or not all(0 < link.gbit_per_sec < math.inf and 0 <= link.latency_us < math.inf for link in links):
+        raise ValueError(f'"{text}" is not a list of GBIT_PER_SEC:MICROSECONDS, such as 10:30,100:5.')
+    return links
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to measure; the fields are the flags."""
+
+    ranks: Annotated[tuple[int, ...], Parameter(converter=_counts, n_tokens=1)] = (1, 2)
+    """numbers of ranks, with commas between; one rank is always measured too"""
+    local_batch_size: Count = 16
+    """images per step and rank; --scaling strong has as many per step as the most ranks have"""
+    steps: Count = 30
+    """steps measured in each launch, of each stage, with the all-reduce and as many without"""
+    repeats: Count = 3
+    """launches of everything, in turn"""
+    scaling: Literal["weak", "strong", "both"] = "both"
+    """weak: the batch of a rank stays; strong: that of all ranks does"""
+    launcher: Literal["auto", "horovodrun", "srun"] = "auto"
+    """auto: srun inside a Slurm allocation, else horovodrun"""
+    controller: Literal["gloo", "mpi"] | None = None
+    """what horovodrun runs over; default: its own choice"""
+    hosts: Words = ()
+    """HOST:SLOTS,... for horovodrun; all must see the working folder"""
+    cores_per_rank: CountOrNever = 0
+    """cores to which each process is bound; 0: as many as each of the most ranks on a host has for itself"""
+    links: Annotated[tuple[Link, ...], Parameter(converter=_links, n_tokens=1)] = (
+        Link(10, 30),
+        Link(100, 5),
+        Link(400, 2),
+    )
+    """networks to project to, as GBIT_PER_SEC:MICROSECONDS with commas between"""
+    timeout: Positive = 1800.0
+    """seconds that one launch may take"""
+    json: Path | None = None
+    """file for all figures"""
+    plot: Path | None = None
+    """.png with the parts of a step and the efficiencies"""
+    overwrite: bool = False
+    """let --json and --plot write over files"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and tell.
+
+    Args:
+        arguments: of the command line; None: the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+    """
+    return run_alone(_command, arguments, name="bench", help_text=_HELP)
+
+
+def _command(
+    *training: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    request: Annotated[Request, Parameter(name="*")] = Request(),
+) -> None:
+    launcher = choose_launcher(request.launcher, request.controller, request.hosts)
+    weak, strong = _variants(request)
+    _check(request, training, weak[-1].global_batch_size)
+    per_host = math.ceil(weak[-1].count / launcher.num_hosts)
+    cores = request.cores_per_rank or max(1, len(os.sched_getaffinity(0)) // per_host)
+    bench = Bench(launcher, list(training), request.steps, cores, request.timeout)
+    copies = [Variant("copies", each.count, each.local_batch_size) for each in weak if each.count > 1]
+    variants = list(dict.fromkeys([*weak, *copies, *strong]))
+    results: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
+    for repeat in range(request.repeats):
+        for variant in variants:
+            print(f"{repeat + 1} of {request.repeats}: {variant}", file=sys.stderr, flush=True)
+            results[variant].append(bench.launch(variant, allreduce=variant == weak[-1]))
+    facts = _facts(request, training, results, weak, strong)
+    print(report.in_words(facts), flush=True)
+    if request.json:
+        outputs.write_json(request.json, facts)
+    if request.plot:
+        outputs.write(request.plot, lambda path: report.draw(path, facts))
+
+
+def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
+    """What weak scaling needs, and what strong scaling does."""
+    counts = sorted({1, *request.ranks})
+    together = request.local_batch_size * counts[-1]
+    weak = [Variant("ranks", count, request.local_batch_size) for count in counts]
+    if request.scaling == "weak":
+        return weak, []
+    if uneven := [count for count in counts if together % count]:
+        raise UserError(
+            f"--ranks: a global batch of {together} cannot be split over {uneven[0]} ranks for strong scaling; "
+            "choose other numbers, or --scaling weak"
+        )
+    strong = [Variant("ranks", count, together // count) for count in counts]
+    return ([weak[0], weak[-1]] if request.scaling == "strong" else weak), strong
+
+
+def _check(request: Request, training: Sequence[str], global_batch_size: int) -> None:
+    for word in training:
+        if word.partition("=")[0] in _NOT_HERE:
+            raise UserError(
+                f"{word.partition('=')[0]}: has no meaning here; --local-batch-size and --steps say how much"
+            )
+    if request.json:
+        outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
+    if request.plot:
+        outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
+        report.check_plot()
+    parse([*training, "--global-batch-size", str(global_batch_size)])
+
+
+def _facts(
+    request: Request,
+    training: Sequence[str],
+    results: dict[Variant, list[dict[str, Any]]],
+    weak: Sequence[Variant],
+    strong: Sequence[Variant],
+) -> dict[str, Any]:
+    """All that --json writes."""
+    runs = [figures.summarise(variant, launches) for variant, launches in results.items()]
+    rows = figures.efficiencies(results, weak, "weak") if request.scaling != "strong" else []
+    rows += figures.efficiencies(results, strong, "strong") if strong else []
+    measured = [launch["allreduce"] for launch in results[weak[-1]] if launch["allreduce"]]
+    model = fit([(p["bytes"], p["seconds"]) for each in measured for p in each], weak[-1].count) if measured else None
+    largest = next(run for run, variant in zip(runs, results, strict=True) if variant == weak[-1])
+    return {
+        "title": f"{' '.join(training) or 'dcgan'}; {request.local_batch_size} images a rank, {request.steps} steps",
+        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": {"host": platform.node(), "cpu": _cpu(), "cores": os.cpu_count(), "gpus": checks.gpus()},
+        "versions": versions(),
+        "settings": {**dataclasses.asdict(request), "json": None, "plot": None, "training": list(training)},
+        "runs": runs,
+        "efficiency": rows,
+        "allreduce": measured,
+        "model": dataclasses.asdict(model) if model else None,
+        "projection": _project(largest, model, request.links) if model else [],
+    }
+
+
+def _project(largest: dict[str, Any], model: Model, links: Sequence[Link]) -> list[dict[str, Any]]:
+    """What the largest run's steps would come to on more ranks: its computing stays, the all-reduce is the model's."""
+    rows = []
+    for link in links:
+        for name, stage in largest["stages"].items():
+            alone = sum(stage[part]["median"] for part in figures.PARTS if part != "exposed_allreduce_seconds")
+            reductions: dict[float, float] = {}
+            for update in stage["updates"].values():
+                size = update["bytes_reduced"]
+                reductions[size] = reductions.get(size, 0.0) + 1 / update["every"]
+            rows += [
+                {
+                    "link": str(link),
+                    "stage": name,
+                    "ranks": ranks,
+                    "efficiency": efficiency(alone, reductions, model, ranks, link),
+                    "projected": True,
+                }
+                for ranks in RANKS
+            ]
+    return rows
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

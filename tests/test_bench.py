@@ -1,0 +1,160 @@
+"""hvdgan.bench: real launches, small; what they come to; mistakes."""
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+from PIL import Image
+
+from hvdgan.bench import main
+from hvdgan.errors import RunError
+from hvdgan.speed.blocks import Clock, parts, plan
+from hvdgan.speed.figures import PARTS
+from hvdgan.speed.launches import Bench
+from hvdgan.speed.projection import Link, Model, efficiency, fit
+from launching import ROOT, run
+
+TINY = ["--recipe", "dcgan", "--image-size", "32", "--nf", "2", "--data", "synthetic"]
+SMALL = ["--ranks", "1,2", "--local-batch-size", "4", "--steps", "2", "--repeats", "1", "--scaling", "weak"]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What one small measurement printed and wrote."""
+    folder = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--controller", "gloo"]
+    done = run([*command, "--json", "bench.json", "--plot", "bench.png"], folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done, json.loads((folder / "bench.json").read_text())
+
+
+def run_of(facts, kind, ranks):
+    return next(each for each in facts["runs"] if each["kind"] == kind and each["ranks"] == ranks)
+
+
+def test_one_rank_two_and_two_copies_are_measured(measured):
+    folder, done, facts = measured
+    assert [(each["kind"], each["ranks"]) for each in facts["runs"]] == [("ranks", 1), ("ranks", 2), ("copies", 2)]
+    assert run_of(facts, "ranks", 2)["controller"] == "gloo"
+    for each in facts["runs"]:
+        assert 0 < each["startup_seconds"]["median"] < 200
+        assert 1e8 < each["peak_rss_bytes"]["median"] < 1e10
+    with Image.open(folder / "bench.png") as picture:
+        assert picture.width > 800
+    assert "PROJECTION, not a measurement" in done.stdout
+    assert not [path for path in folder.iterdir() if path.name not in ("bench.json", "bench.png")]
+
+
+def test_each_process_has_its_own_cores(measured):
+    for kind in ("ranks", "copies"):
+        cores = [set(process["cores"]) for process in run_of(measured[2], kind, 2)["processes"]]
+        assert len(cores) == 2
+        assert not cores[0] & cores[1]
+
+
+def test_the_parts_of_a_step_add_up(measured):
+    for each in measured[2]["runs"]:
+        for stage in each["stages"].values():
+            together = sum(stage[part]["median"] for part in PARTS)
+            if each["kind"] == "ranks":  # of copies the medians are of several processes
+                assert together == pytest.approx(stage["step_seconds"]["median"], rel=1e-6)
+            assert stage["images_per_sec"]["median"] > 0
+
+
+def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing_else(measured):
+    updates = run_of(measured[2], "ranks", 2)["stages"]["adversarial"]["updates"]
+    # generator: 100 * 16 * 8 + 2 * 8, 8 * 16 * 4 + 2 * 4, 4 * 16 * 2 + 2 * 2, 2 * 16 * 3 + 3; discriminator alike
+    expected = {"generator": 4 * 13567, "discriminator": 4 * 891}
+    assert {name: update["bytes_reduced"] for name, update in updates.items()} == expected
+    assert all(update["bytes_owned"] == update["bytes_reduced"] for update in updates.values())
+    alone = run_of(measured[2], "ranks", 1)["stages"]["adversarial"]["updates"]
+    assert {update["bytes_reduced"] for update in alone.values()} == {0}
+
+
+def test_efficiency_is_against_copies_and_against_one_rank(measured):
+    one, two = measured[2]["efficiency"]
+    assert (one["ranks"], two["ranks"]) == (1, 2)
+    assert one["of_one_rank"]["median"] == one["of_copies"]["median"] == 1.0
+    rates = [each["images_per_sec"]["median"] for each in (one, two)]
+    copies = run_of(measured[2], "copies", 2)["stages"]["adversarial"]["images_per_sec"]["median"]
+    assert two["of_one_rank"]["median"] == pytest.approx(rates[1] / (2 * rates[0]))
+    assert two["of_copies"]["median"] == pytest.approx(rates[1] / copies)
+
+
+def test_it_projects_to_many_ranks_and_says_so(measured):
+    rows = measured[2]["projection"]
+    assert {row["ranks"] for row in rows} == {8, 64, 512}
+    assert all(row["projected"] and 0 < row["efficiency"] < 1 for row in rows)
+
+
+def test_the_model_is_fitted_to_what_it_made_and_projects_a_ring():
+    model = fit([(size, 1e-4 + 2e-9 * size) for size in (4, 4096, 2**20, 2**24)], ranks=2)
+    assert (model.fixed_seconds, model.seconds_per_byte) == pytest.approx((1e-4, 2e-9), rel=1e-6)
+    assert model.relative_error < 1e-6
+    slow = Link(gbit_per_sec=1, latency_us=10)  # 8 ns for a byte, slower than the 2 ns that were measured
+    expected = 1e-4 + 14 * 10e-6 + 14 / 8 * 1e6 * 8e-9
+    assert model.seconds(1e6, 8, slow) == pytest.approx(expected)
+    assert efficiency(0.1, {1e6: 2.0}, model, 8, slow) == pytest.approx(0.1 / (0.1 + 2 * expected))
+
+
+def test_neither_term_of_the_model_is_negative():
+    falling = fit([(10, 2.0), (1000, 1.0)], ranks=2)
+    assert falling == Model(2, pytest.approx(1.2), 0.0, pytest.approx(0.4))
+    assert fit([(10, 1.0), (1000, 200.0)], ranks=2).fixed_seconds == 0.0
+
+
+def test_blocks_alternate_and_only_what_follows_the_lead_counts():
+    blocks = plan(4, 2, 1, several=True)
+    assert [(block.reduces, block.lead, block.measured) for block in blocks] == [
+        *((kind, 2, 0) for kind in (True, False)),
+        *((kind, 1, 2) for _ in range(2) for kind in (True, False)),
+    ]
+    clock = Clock(blocks)
+    for step in range(clock.steps):
+        clock.enter(step)
+        clock.add(float(step), 0.5, 1.0)
+    assert clock.times[True] == [[5.5, 0.5, 1.0], [11.5, 0.5, 1.0]]
+    found = parts([[4.0, 1.0, 2.5]], [[3.0, 0.5, 2.0]])
+    assert [found[name] for name in PARTS] == [2.0, 0.5, 1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--ranks", "1,zwei"], "not a list of numbers of ranks"),
+        (["--ranks", "1,3", "--local-batch-size", "1", "--links", "fast"], "not a list of GBIT_PER_SEC:MICROSECONDS"),
+        (["--ranks", "2,3", "--local-batch-size", "1"], "cannot be split over 2 ranks"),
+        (["--global-batch-size", "8"], "--global-batch-size: has no meaning here"),
+        (["--launcher", "srun"], "there is no Slurm allocation here"),
+        (["--image-size", "33"], "--image-size 33"),
+        (["--json", "there.json"], "--json there.json: is there already"),
+        (["--plot", "picture.gif"], "picture.gif"),
+        (["--stepz", "3"], "--stepz"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    (tmp_path / "there.json").write_text("mine")
+    assert main([*TINY, "--repeats", "1", *words]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert complaint in lines[-1]
+    assert len([line for line in lines if not line.startswith("1 of 1: ")]) == 1
+    assert (tmp_path / "there.json").read_text() == "mine"
+
+
+def test_the_commands_of_the_page_on_performance_would_launch(tmp_path, monkeypatch, capsys):
+    def launch(*arguments, **more):
+        raise RunError("launched")
+
+    monkeypatch.setattr(Bench, "launch", launch)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "performance.md").read_text()
+    commands = re.findall("^python -m hvdgan.bench (.*)$", page, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert main(shlex.split(command)) == 1
+        assert "launched" in capsys.readouterr().err
