@@ -224,6 +224,9 @@ def start(expect_size: int | None = None) -> Ranks:
     ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu)
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
+    if ranks.size > 1 and not on_gpu and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        ranks = dataclasses.replace(ranks, cores=cores_of_rank(ranks))
+        devices.bind(ranks.local_rank, ranks.local_size, ranks.cores)
     check_devices(ranks)
     return ranks
 

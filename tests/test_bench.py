@@ -128,7 +128,7 @@ def test_blocks_alternate_and_only_what_follows_the_lead_counts():
         (["--ranks", "2,3", "--local-batch-size", "1"], "cannot be split over 2 ranks"),
         (["--global-batch-size", "8"], "--global-batch-size: has no meaning here"),
         (["--launcher", "srun"], "there is no Slurm allocation here"),
-        (["--image-size", "33"], "--image-size 33"),
+        (["--precision", "float8"], "--precision"),
         (["--json", "there.json"], "--json there.json: is there already"),
         (["--plot", "picture.gif"], "picture.gif"),
         (["--stepz", "3"], "--stepz"),

@@ -1,5 +1,6 @@
 """Which GPU a rank takes, with faked lists of them, and which ranks may go together."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -82,3 +83,21 @@ def test_where_the_ranks_are_in_a_line_for_each_host():
     places = [of("a", 0), of("a", 1), of("b", None, 0)]
     assert devices.by_host(places) == ["a: rank 0: GPU 0; rank 1: GPU 1 (A100)", "b: rank 2: CPU, 4 cores"]
     assert Device(**devices.facts(places[0])) == places[0]
+
+
+@pytest.mark.parametrize(
+    ("mine", "ranks", "cores", "expected"),
+    [
+        ({0, 1, 2, 3}, 2, 2, [{0, 1}, {2, 3}]),
+        ({1, 4, 5}, 3, 1, [{1}, {4}, {5}]),
+        ({0, 1}, 4, 1, [{0, 1}] * 4),  # more ranks than cores: the system shares them out
+        ({3}, 2, 1, [{3}, {3}]),  # bound by hand
+    ],
+)
+def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: mine)
+    for rank in range(ranks):
+        bound = [mine]
+        monkeypatch.setattr(os, "sched_setaffinity", lambda _, to, bound=bound: bound.append(set(to)))
+        devices.bind(rank, ranks, cores)
+        assert bound[-1] == expected[rank]

@@ -1,3 +1,5 @@
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -66,3 +68,10 @@ def test_broadcast_gives_all_the_values_of_rank_0(ranks):
     ranks.broadcast([weights, count])
     np.testing.assert_array_equal(weights.numpy(), [0, 1, 2])
     assert count.numpy() == 5
+
+
+def test_each_rank_keeps_to_cores_of_its_own(ranks):
+    """On a machine that has a core for each, and a launcher that has bound none."""
+    everyones = ranks.gather(sorted(os.sched_getaffinity(0)), "cores")
+    assert all(len(cores) == ranks.cores for cores in everyones)
+    assert not set(everyones[0]) & set(everyones[1])
