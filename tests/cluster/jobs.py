@@ -28,17 +28,29 @@ class Job:
         folder: in the cluster's shared folder, made by this.
         arguments: of the trainer, after SETTINGS.
         options: of sbatch.
+        script: in slurm/.
         env: of sbatch.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, *options: str, arguments=(), brake=False, **env: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        *options: str,
+        arguments=(),
+        script="multi_node.sbatch",
+        brake=False,
+        **env: str,
+    ) -> None:
         self._cluster = cluster
         self._folder = folder
         self.run_dir = folder / "run"
         folder.mkdir(exist_ok=True)
         self.brake(brake)
-        words = [*NODES, f"--output={folder}/output.txt", *options, ROOT / "slurm" / "multi_node.sbatch"]
-        arguments = [*SETTINGS, "--run-dir", self.run_dir, *arguments]
+        words = [*NODES, f"--output={folder}/output.txt", *options, ROOT / "slurm" / script]
+        # The array names its run folders itself.
+        where = [] if script == "array.sbatch" else ["--run-dir", self.run_dir]
+        arguments = [*SETTINGS, *where, *arguments]
         env = {"HVDGAN_BRAKE": str(folder / "brake"), **env}
         self.number = cluster.slurm("sbatch", "--parsable", *words, *map(str, arguments), cwd=ROOT, **env)
 
