@@ -351,7 +351,8 @@ def test_verify_names_file_and_record(images, tmp_path, capsys):
 def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
     many = write_images(tmp_path / "many", 300, width=200, height=200)
     process = subprocess.Popen(
-        [*PREPARE, many, "made", "--image-size", "128", "--workers", "2"],
+        # A shell ignores SIGINT for what it starts in the background, such as these tests.
+        ["env", "--default-signal=INT", *PREPARE, many, "made", "--image-size", "128", "--workers", "2"],
         cwd=tmp_path,
         env=environment(),
         stderr=subprocess.PIPE,
