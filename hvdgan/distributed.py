@@ -16,20 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import devices
+from hvdgan import devices, transport
 from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.launchers import launched, refuse_srun_without_pmi
-
-_DEFAULTS = {
-    # Four ranks that start on two cores can be a minute apart; Gloo's own 30 s would end the run.
-    "HOROVOD_GLOO_TIMEOUT_SECONDS": "300",
-    # Without it a stalled collective warns for ever and never ends.
-    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
-}
-# Where ranks own all the cores, the polling of the background thread takes time from the step (docs/performance.md).
-_CPU_DEFAULTS = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-_CPU_GLOO_DEFAULTS = {"HOROVOD_CYCLE_TIME": "5"}
-
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
@@ -97,13 +86,13 @@ class Ranks:
         variables: Sequence[keras.Variable],
         compression: str = "none",
     ) -> list[tf.Tensor]:
-        """Gradients of the loss with respect to exactly these variables, averaged over the ranks.
+        """Gradients of the losses' mean over the ranks with respect to exactly these variables.
 
         Call it inside a tf.function and under a name scope of stage and update: Horovod matches tensors by name.
 
         Args:
             tape: the tape that recorded the loss.
-            loss: scalar, the mean over this rank's samples.
+            loss: scalar, the mean over this rank's samples, times loss_factor(compression).
             variables: Keras variables; the tape is asked for the tf.Variable inside each.
             compression: "none", or "fp16": they travel, and are summed, in float16.
 
@@ -115,10 +104,24 @@ class Ranks:
             # One group: with several, or none, three and more ranks sum in another order at every run. Two have one
             # order, and reduce what is ready while the rest is computed.
             groups = 1 if self.size > 2 else None
-            kind = getattr(_horovod().Compression, compression)
-            tape = _horovod().DistributedGradientTape(tape, groups=groups, sparse_as_dense=True, compression=kind)
+            hvd = _horovod()
+            tape = hvd.DistributedGradientTape(
+                tape,
+                groups=groups,
+                sparse_as_dense=True,
+                compression=getattr(hvd.Compression, compression),
+                op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
+            )
         gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def loss_factor(self, compression: str = "none") -> float:
+        """What reduced_gradients() wants the loss multiplied with.
+
+        A loss divided by the number of ranks costs nothing, and gradients divided after their sum a pass over all of
+        them. In float16 the smallest ones would be lost.
+        """
+        return 1.0 / self.size if compression == "none" else 1.0
 
     def mean(self, values: tf.Tensor) -> tf.Tensor:
         """The mean over ranks of a tensor, through which gradients flow; call it inside a tf.function.
@@ -312,9 +315,9 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
 def _join(launcher: str, on_gpu: bool) -> Ranks:
     hvd = _horovod()
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
-    on_cpu = {} if on_gpu else _CPU_DEFAULTS if over_mpi else _CPU_GLOO_DEFAULTS
-    for name, value in {**_DEFAULTS, **on_cpu}.items():
-        os.environ.setdefault(name, value)
+    # An elastic run of two may have more ranks later.
+    pair = launched()[1] == 2 and not is_elastic()
+    transport.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair)
     refuse_srun_without_pmi(over_mpi=over_mpi)
     hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)

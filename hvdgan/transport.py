@@ -1,0 +1,31 @@
+"""What Horovod and MPI are told before they start, by their environment variables; what the user has set stays."""
+
+import os
+
+_ALWAYS = {
+    # Four ranks that start on two cores can be a minute apart; Gloo's own 30 s would end the run.
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "300",
+    # Without it a stalled collective warns for ever and never ends.
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
+}
+# Where ranks own all the cores, the polling of the background thread takes time from the step (docs/performance.md).
+_CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+_CPU_GLOO = {"HOROVOD_CYCLE_TIME": "5"}
+# Two ranks reduce tensor by tensor; only small ones are worth a copy into a common buffer and back.
+_CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
+
+
+def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
+    """Set what is not set; call it before Horovod is initialised.
+
+    Args:
+        on_gpu: whether gradients live on GPUs, for which Horovod's own defaults are made.
+        over_mpi: whether the ranks meet over MPI, else over Gloo.
+        pair: whether there are two ranks, and never more.
+    """
+    settings = dict(_ALWAYS)
+    if not on_gpu:
+        settings |= _CPU_MPI if over_mpi else _CPU_GLOO
+        settings |= _CPU_PAIR if pair else {}
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
