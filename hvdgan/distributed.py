@@ -16,9 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import devices, transport
+from hvdgan import bundling, devices, transport
 from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.launchers import launched, refuse_srun_without_pmi
+
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
@@ -100,20 +101,20 @@ class Ranks:
             One dense tensor per variable.
         """
         values = [variable.value for variable in variables]
-        if self.size > 1:
+        if self.size == 1:
+            return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
+        hvd = _horovod()
+        tape = hvd.DistributedGradientTape(
+            bundling.tape_of_bundles(tape, values),
             # One group: with several, or none, three and more ranks sum in another order at every run. Two have one
             # order, and reduce what is ready while the rest is computed.
-            groups = 1 if self.size > 2 else None
-            hvd = _horovod()
-            tape = hvd.DistributedGradientTape(
-                tape,
-                groups=groups,
-                sparse_as_dense=True,
-                compression=getattr(hvd.Compression, compression),
-                op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
-            )
-        gradients = tape.gradient(loss, values)
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+            groups=1 if self.size > 2 else None,
+            compression=getattr(hvd.Compression, compression),
+            op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
+        )
+        # Horovod's tape wants a source for each gradient, and asks of it only that it is not another's.
+        sources = [values[places[0]] for places in bundling.bundles(values)]
+        return bundling.unbundle(tape.gradient(loss, sources), values)
 
     def loss_factor(self, compression: str = "none") -> float:
         """What reduced_gradients() wants the loss multiplied with.

@@ -9,7 +9,7 @@ _ALWAYS = {
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
 }
 # Where ranks own all the cores, the polling of the background thread takes time from the step (docs/performance.md).
-_CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+_CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
 _CPU_GLOO = {"HOROVOD_CYCLE_TIME": "5"}
 # Two ranks reduce tensor by tensor; only small ones are worth a copy into a common buffer and back.
 _CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
