@@ -55,7 +55,8 @@ def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, A
         statistics: (size, n) float32, the statistics of each rank, kept beside their means in `tensors`.
         facts: what else the manifest holds.
     """
-    values = {name: np.array(variable.numpy(), order="C") for name, variable in tensors.items()}
+    # numpy() is a copy, for both Keras' variables and TensorFlow's.
+    values = {name: np.asarray(variable.numpy(), order="C") for name, variable in tensors.items()}
     if len(statistics) > 1 and statistics.size:
         values[_RANKS] = statistics
     return Snapshot(step, values, facts)

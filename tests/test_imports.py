@@ -27,7 +27,7 @@ LAYERS = [
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
-    {"spectral", "peers", "devices"},
+    {"spectral", "peers", "devices", "transport", "bundling"},
     {"config", "launchers", "hosts", "verdicts"},
     {"errors"},
 ]

@@ -1,0 +1,35 @@
+"""Gradients that travel together arrive as they left."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan import bundling
+
+
+def _like_a_network():
+    shapes = [(3, 5), (7,), (512, 512), (2, 2, 3), (256, 300), ()]
+    random = np.random.default_rng(0)
+    tensors = [tf.constant(random.normal(size=shape), tf.float32) for shape in shapes]
+    return [*tensors, tf.constant([1.0, 2.0], tf.float16), tf.constant([3.0], tf.float16)]
+
+
+def test_small_ones_of_a_dtype_are_one_and_large_ones_stay_as_they_are():
+    assert bundling.bundles(_like_a_network()) == [[0, 1, 3, 5], [2], [4], [6, 7]]
+
+
+def test_bundling_and_unbundling_gives_back_the_same_in_the_same_places():
+    tensors = _like_a_network()
+    back = bundling.unbundle(bundling.bundle(tensors), tensors)
+    for before, after in zip(tensors, back, strict=True):
+        assert before.dtype == after.dtype
+        np.testing.assert_array_equal(before, after)
+
+
+def test_a_tape_of_bundles_gives_each_variable_its_gradient():
+    variables = [keras.Variable(value).value for value in _like_a_network()[:4]]
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([(place + 1.0) * tf.reduce_sum(each) for place, each in enumerate(variables)])
+    bundled = bundling.tape_of_bundles(tape, variables).gradient(loss, variables[:1])
+    for place, gradient in enumerate(bundling.unbundle(bundled, variables)):
+        np.testing.assert_array_equal(gradient, np.full(variables[place].shape, place + 1.0))
