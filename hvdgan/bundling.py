@@ -23,16 +23,21 @@ def tape_of_bundles(tape: tf.GradientTape, variables: Sequence[tf.Variable]) -> 
     # A class of its own: Horovod makes its tape from the class, and forgets the object.
     class Bundled(tf.GradientTape):
         def gradient(self, target: tf.Tensor, *_: Any, **__: Any) -> list[tf.Tensor]:
-            return bundle([tf.convert_to_tensor(each) for each in tape.gradient(target, variables)])
+            return bundle([tf.convert_to_tensor(each) for each in tape.gradient(target, variables)], variables)
 
     return Bundled()
 
 
-def bundle(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The bundles of tensors of static shapes."""
+def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
+    """The bundles of tensors.
+
+    Args:
+        tensors: gradients, whose shapes tracing may not know where somebody has written a gradient himself.
+        like: tensors or variables of the same shapes and dtypes, known.
+    """
     return [
         tensors[places[0]] if len(places) == 1 else tf.concat([tf.reshape(tensors[place], [-1]) for place in places], 0)
-        for places in bundles(tensors)
+        for places in bundles(like)
     ]
 
 
@@ -41,7 +46,7 @@ def unbundle(reduced: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tenso
 
     Args:
         reduced: as bundle() returns them.
-        like: tensors or variables of the shapes and dtypes of the tensors.
+        like: as bundle() was given.
     """
     tensors = {}
     for places, values in zip(bundles(like), reduced, strict=True):

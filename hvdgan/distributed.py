@@ -1,4 +1,4 @@
-"""The ranks of one run and what they say to each other; the only module that imports Horovod.
+"""The ranks of one run and what they say to each other; only membership.py imports Horovod beside this.
 
 At size 1 everything here is a no-op, also where Horovod is not installed. Collectives are calls that every rank must
 make: none may stand under `if is_root`.
@@ -225,7 +225,7 @@ def start(expect_size: int | None = None) -> Ranks:
     """
     launcher, started, _ = launched()
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
-    ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu)
+    ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu, pair=started == 2)
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
     if ranks.size > 1 and not on_gpu and "TF_NUM_INTRAOP_THREADS" not in os.environ:
@@ -262,7 +262,7 @@ def join_elastic(*, again: bool, uneven_by: int) -> Ranks:
     if again:
         _horovod().shutdown()
     try:
-        ranks = _join("horovodrun", on_gpu)
+        ranks = _join("horovodrun", on_gpu, pair=False)
     except ValueError as error:  # what went wrong, Horovod has written to stderr
         raise RunError(
             "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
@@ -313,11 +313,9 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
     return kind(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
 
 
-def _join(launcher: str, on_gpu: bool) -> Ranks:
+def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
     hvd = _horovod()
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
-    # An elastic run of two may have more ranks later.
-    pair = launched()[1] == 2 and not is_elastic()
     transport.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair)
     refuse_srun_without_pmi(over_mpi=over_mpi)
     hvd.init()

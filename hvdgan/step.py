@@ -183,7 +183,7 @@ class StageStep:
             raise UserError(f"{self.where(update)}: a metric is named loss, as the loss itself is; rename it")
         metrics = {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}
         # Gradients may be finite where the loss is not: they must not be.
-        # What the ranks add up is the mean over the samples, also where their slices are not equal.
+        # The reduced gradient is that of the mean over all samples, also where the ranks' slices are not equal.
         factor = self._weight * self.ranks.loss_factor(self.config.compression)
         loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), factor, math.nan))
         scale = self.state.loss_scales.get(update.name)

@@ -20,7 +20,7 @@ def test_small_ones_of_a_dtype_are_one_and_large_ones_stay_as_they_are():
 
 def test_bundling_and_unbundling_gives_back_the_same_in_the_same_places():
     tensors = _like_a_network()
-    back = bundling.unbundle(bundling.bundle(tensors), tensors)
+    back = bundling.unbundle(bundling.bundle(tensors, tensors), tensors)
     for before, after in zip(tensors, back, strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
@@ -33,3 +33,15 @@ def test_a_tape_of_bundles_gives_each_variable_its_gradient():
     bundled = bundling.tape_of_bundles(tape, variables).gradient(loss, variables[:1])
     for place, gradient in enumerate(bundling.unbundle(bundled, variables)):
         np.testing.assert_array_equal(gradient, np.full(variables[place].shape, place + 1.0))
+
+
+def test_a_gradient_whose_shape_tracing_does_not_know_travels_too():
+    variables = [keras.Variable(np.ones(shape, np.float32)).value for shape in [(5, 3), (4,)]]
+
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+    def there_and_back(first, second):
+        return bundling.unbundle(bundling.bundle([first, second], variables), variables)
+
+    sent = [np.arange(15, dtype=np.float32).reshape(5, 3), np.arange(4, dtype=np.float32)]
+    for before, after in zip(sent, there_and_back(*sent), strict=True):
+        np.testing.assert_array_equal(before, after)

@@ -158,7 +158,6 @@ def test_rank_1_alone_is_killed_and_later_all_are_asked_to_stop_in_each_stage(tm
         process = start(tmp_path, *words)
         try:
             wait_for(lambda target=target: latest(run_dir) >= target, process)
-            print(f"{which.name} to rank {rank} at {latest(run_dir)}")
             os.kill(ranks_of(run_dir)[rank], which)
             assert process.wait(timeout=200) != 0
         finally:
