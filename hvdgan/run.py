@@ -13,8 +13,8 @@ from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.data import Source, cached, hold_out, open_source
 from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
+from hvdgan.fast_layers import use_fast_layers
 from hvdgan.fused import use_fused_kernels
-from hvdgan.gradients import use_fast_gradients
 from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
 from hvdgan.scaling import LossScale
@@ -97,7 +97,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks, weight):
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     use_fused_kernels(state.networks.values(), state.optimizers.values())
-    use_fast_gradients(state.networks.values())
+    use_fast_layers(state.networks.values())
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

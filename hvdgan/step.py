@@ -66,6 +66,7 @@ class StageStep:
         self._first, self._count = first, last - first
         self._weight = ranks.weights(config.global_batch_size)[ranks.rank]
         self._functions: dict[tuple[str, ...], tf.types.experimental.PolymorphicFunction] = {}
+        self._traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
         """Run one step.
@@ -85,7 +86,10 @@ class StageStep:
         """
         due = self.stage.due(stage_step)
         data = {name: data[name] for name in ("images", "labels") if name in data}
-        return self.function(due)(tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), data)
+        arguments = tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), data
+        # The trace itself: the function would look for one that fits at every call, which takes a millisecond.
+        traced = self._traced.get(_names(due)) or self._trace(due, *arguments)
+        return traced(*arguments)
 
     def trace(self, image_size: int, channels: int, *, labelled: bool) -> None:
         """Trace all that this stage will run: a mistake in its losses must not wait for hours until the stage begins.
@@ -107,8 +111,7 @@ class StageStep:
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
             if due := self.stage.due(stage_step):
-                metrics, _ = self.function(due).get_concrete_function(number, number, data).structured_outputs
-                self.metrics |= metrics.keys()
+                self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
         until = self.stage.until
         if until and until.metric not in self.metrics:
             raise UserError(
@@ -116,9 +119,13 @@ class StageStep:
                 f"{', '.join(sorted(self.metrics))}"
             )
 
+    def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
+        traced = self._traced[_names(due)] = self.function(due).get_concrete_function(*arguments)
+        return traced
+
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
-        """The traced step in which exactly these updates run."""
-        key = tuple(update.name for update in due)
+        """The step in which exactly these updates run."""
+        key = _names(due)
         if key not in self._functions:
 
             def run(step: tf.Tensor, stage_step: tf.Tensor, data: Data) -> tuple[Metrics, Metrics]:
@@ -276,6 +283,10 @@ class StageStep:
                 tf.raw_ops.ResourceApplyGradientDescent(
                     var=average.value.handle, alpha=1.0 - decay, delta=average.value - variable.value
                 )
+
+
+def _names(due: tuple[Update, ...]) -> tuple[str, ...]:
+    return tuple(update.name for update in due)
 
 
 class _InTurn:

@@ -23,11 +23,11 @@ LAYERS = [
     {"apply", "retention", "packing"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
-    {"recipe", "nets", "layers", "fused", "gradients", "plain", "saved", "app"},
+    {"recipe", "nets", "layers", "fused", "fast_layers", "plain", "saved", "app"},
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
-    {"spectral", "peers", "devices", "transport", "bundling"},
+    {"convolution", "spectral", "peers", "devices", "transport", "bundling"},
     {"config", "launchers", "hosts", "verdicts"},
     {"errors"},
 ]

@@ -75,6 +75,16 @@ def test_ranks_apart_and_a_program_that_fails_are_said(tmp_path, monkeypatch):
     assert bench.main() == 1
 
 
+def test_copies_are_timed_while_all_train():
+    early = {1: 1.0, 2: 2.0, 4: 4.0, 8: 6.0}  # twice as fast once the other has ended
+    late = {1: 3.0, 2: 3.5, 5: 5.0}
+    assert running.steps_per_second([early], 2) == pytest.approx(6 / 4)
+    # From 3.5, when the later one is warm, to 5.0, when it ends: 2.5 steps and 3.
+    assert running.steps_per_second([early, late], 2) == pytest.approx(5.5 / 1.5)
+    with pytest.raises(running.Failed, match="take more --steps"):
+        running.steps_per_second([{1: 1.0, 2: 2.0}, {1: 4.0, 2: 5.0}], 1)
+
+
 def test_a_goal_is_judged_within_each_repeat_against_the_best_peer():
     def runs(*rates):
         return [

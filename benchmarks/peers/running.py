@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from programs import KINDS, Program, environment
 from tensorboard.compat.proto import event_pb2
@@ -42,13 +43,15 @@ def measure(program: Program, work: Work, seconds: float) -> dict[str, Any]:
     for copy in range(program.copies):
         out = work.out / f"copy-{copy}"
         out.mkdir(parents=True)
-        copies.append(dataclasses.replace(work, out=out))
+        # Copies are not ready at the same moment, and are timed while all are at it.
+        copies.append(dataclasses.replace(work, out=out, steps=work.steps * (1 if program.copies == 1 else 2)))
     begun = time.time()
     peak = run(program, copies, seconds)
-    timed = [timing(program, copy, begun) for copy in copies]
+    kind = KINDS[program.kind]
+    ends = [(hvdgan_ends if program.kind.startswith("hvdgan") else peer_ends)(copy) for copy in copies]
     return {
-        "images_per_sec": sum(rate for rate, _ in timed),
-        "start_seconds": max(start for _, start in timed),
+        "images_per_sec": steps_per_second(ends, work.warm_up) * work.batch_size * kind.ranks,
+        "start_seconds": max(each[1] for each in ends) - begun,
         "peak_mib": peak / 2**20,
     }
 
@@ -123,25 +126,36 @@ def last_lines(logs: list[Path]) -> str:
     return "".join(f"\n    {line}" for line in lines)
 
 
-def timing(program: Program, work: Work, begun: float) -> tuple[float, float]:
-    """(images per second of one copy, seconds to the end of its first step)."""
-    ranks = KINDS[program.kind].ranks
-    first, warm, last = hvdgan_ends(work) if program.kind.startswith("hvdgan") else peer_ends(work)
-    return work.steps * work.batch_size * ranks / (last - warm), first - begun
+def steps_per_second(copies: list[dict[int, float]], warm_up: int) -> float:
+    """Of all copies together, in the time in which all train.
+
+    Args:
+        copies: for each, when it had done so many steps, in seconds of the clock.
+        warm_up: steps that are not counted.
+
+    Raises:
+        Failed: there is no such time.
+    """
+    begin = max(ends[warm_up] for ends in copies)
+    end = min(max(ends.values()) for ends in copies)
+    if begin >= end:
+        raise Failed("one copy had ended before the other was warm; take more --steps")
+    done = [np.diff(np.interp([begin, end], list(ends.values()), list(ends)))[0] for ends in copies]
+    return float(sum(done)) / (end - begin)
 
 
-def peer_ends(work: Work) -> tuple[float, float, float]:
-    """When the first step, the warm-up and the last step had ended, in seconds of the clock; on the slowest rank."""
+def peer_ends(work: Work) -> dict[int, float]:
+    """When so many steps had been done, in seconds of the clock, on the slowest rank."""
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.out.glob("rank-*.json"))]
     if not reports:
         raise Failed(f"no rank has written its report in {work.out}")
     if any(report["weights"] != reports[0]["weights"] for report in reports):
         raise Failed("the ranks do not hold the same weights in the end")
-    ends = [max(report["ends"][step] for report in reports) for step in (0, work.warm_up - 1, -1)]
-    return ends[0], ends[1], ends[2]
+    ends = zip(*(report["ends"] for report in reports), strict=True)
+    return {number: max(times) for number, times in enumerate(ends, start=1)}
 
 
-def hvdgan_ends(work: Work) -> tuple[float, float, float]:
+def hvdgan_ends(work: Work) -> dict[int, float]:
     """The same of hvdgan, from when its records were written: what it does between steps is counted as well.
 
     The end of the first step is that of the warm-up less its other steps, taken to be as long as later ones.
@@ -151,7 +165,7 @@ def hvdgan_ends(work: Work) -> tuple[float, float, float]:
         raise Failed("a loss is not finite")
     written = times_of_records(work.out / "tensorboard")
     warm, last = written[work.warm_up], written[work.warm_up + work.steps]
-    return warm - (work.warm_up - 1) * (last - warm) / work.steps, warm, last
+    return {1: warm - (work.warm_up - 1) * (last - warm) / work.steps, **written}
 
 
 def times_of_records(folder: Path) -> dict[int, float]:

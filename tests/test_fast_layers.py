@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import gradients
-from hvdgan.gradients import FastConv2D, FastConv2DTranspose, FastLeakyReLU, use_fast_gradients
+from hvdgan import convolution
+from hvdgan.fast_layers import FastConv2D, FastConv2DTranspose, FastLeakyReLU, use_fast_layers
 
 conv, conv_transpose = keras.layers.Conv2D, keras.layers.Conv2DTranspose
 
@@ -34,7 +34,7 @@ def _layer(kind, options, shape, *, fast):
     layer = kind(24, kernel_initializer=keras.initializers.RandomNormal(seed=1), **options)
     layer.build((None, *shape[1:]))
     if fast:
-        use_fast_gradients([keras.Sequential([keras.Input(shape[1:]), layer])])
+        use_fast_layers([keras.Sequential([keras.Input(shape[1:]), layer])])
     return layer
 
 
@@ -58,49 +58,58 @@ def _run(layer, shape):
     return [value.numpy() for value in tf.nest.flatten(run())]
 
 
-def _uses_products(layer, shape):
-    function = tf.function(lambda x: tf.gradients(layer(x), layer.trainable_variables[0].value), autograph=False)
-    graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
-    return "ExtractImagePatches" in {operation.type for operation in graph.get_operations()}
+def _convolutions(layer, shape):
+    """How many convolutions of TensorFlow's compute the output and the gradients of input and kernel."""
+
+    def run(x):
+        return tf.gradients(layer(x), [x, layer.trainable_variables[0].value])
+
+    graph = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(shape)).graph
+    return sum(operation.type.startswith("Conv2D") for operation in graph.get_operations())
 
 
+@pytest.mark.parametrize(("positions", "convolutions"), [(10**6, 0), (0, 2)], ids=["all", "filter gradient"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_convolutions_and_their_gradients_of_both_orders(name, monkeypatch):
-    monkeypatch.setattr(gradients, "_WEIGHTS_PER_POSITION", 1)
+def test_convolutions_and_their_gradients_of_both_orders(name, positions, convolutions, monkeypatch):
+    monkeypatch.setattr(convolution, "_FEW_POSITIONS", positions)
+    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION_FILTER", 1)
     kind, options, shape = LAYERS[name]
     plain, fast = (_layer(kind, options, shape, fast=fast) for fast in (False, True))
     assert type(fast) in (FastConv2D, FastConv2DTranspose)
-    assert _uses_products(fast, shape)
-    assert not _uses_products(plain, shape)
+    assert _convolutions(fast, shape) == convolutions
+    assert _convolutions(plain, shape) == 3
     for mine, expected in zip(_run(fast, shape), _run(plain, shape), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_other_convolutions_are_keras_own(name, monkeypatch):
-    monkeypatch.setattr(gradients, "_WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION_FILTER", 1)
     kind, options, shape = KEPT[name]
-    fast = _layer(kind, options, shape, fast=True)
-    assert not _uses_products(fast, shape)
-    np.testing.assert_array_equal(fast(tf.ones(shape)), _layer(kind, options, shape, fast=False)(tf.ones(shape)))
+    plain, fast = (_layer(kind, options, shape, fast=fast) for fast in (False, True))
+    assert _convolutions(fast, shape) == _convolutions(plain, shape)
+    np.testing.assert_array_equal(fast(tf.ones(shape)), plain(tf.ones(shape)))
 
 
 def test_products_are_for_many_weights_at_few_positions():
     options = {"kernel_size": 4, "strides": 2, "padding": "same", "kernel_initializer": "zeros"}
-    innermost, outermost = keras.layers.Conv2D(512, **options), keras.layers.Conv2D(64, **options)
-    network = keras.Sequential([keras.Input((8, 8, 256)), innermost])
-    use_fast_gradients([network, keras.Sequential([keras.Input((32, 32, 64)), outermost])])
-    assert _uses_products(innermost, (16, 8, 8, 256))
-    assert not _uses_products(innermost, (1024, 8, 8, 256))
-    assert not _uses_products(innermost, (None, 8, 8, 256))
-    assert not _uses_products(outermost, (16, 32, 32, 64))
+    inner, middle, outer = (keras.layers.Conv2D(filters, **options) for filters in (512, 256, 64))
+    sizes = {(8, 8, 256): inner, (16, 16, 256): middle, (32, 32, 64): outer}
+    use_fast_layers([keras.Sequential([keras.Input(size), layer]) for size, layer in sizes.items()])
+    assert _convolutions(inner, (16, 8, 8, 256)) == 0
+    assert _convolutions(inner, (1024, 8, 8, 256)) == 3
+    assert _convolutions(inner, (None, 8, 8, 256)) == 3
+    assert _convolutions(middle, (4, 16, 16, 256)) == 2
+    assert _convolutions(outer, (16, 32, 32, 64)) == 3
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_leaky_relu_has_keras_values_and_gradients(policy):
     x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))
     plain, fast = (keras.layers.LeakyReLU(0.2, dtype=policy) for _ in range(2))
-    use_fast_gradients([keras.Sequential([fast])])
+    use_fast_layers([keras.Sequential([fast])])
     assert type(fast) is FastLeakyReLU
     results = []
     for layer in (plain, fast):
