@@ -269,13 +269,16 @@ def gathering(size):
 @pytest.mark.parametrize("seconds", [(5, 5), (0, 5), (5, 0)])
 def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, seconds):
     """Also where they are told other seconds: those of rank 0 hold."""
-    gather_of, watched = gathering(2), {}
+    gather_of, watched, heard = gathering(2), {}, threading.Event()
 
     def work(rank):
         with heartbeat.start(rank, gather_of(rank), seconds[rank], tmp_path / "log.txt") as heart:
             watched[rank] = heart._watch is not None
             if rank == 0 and heart._watch:
                 wait_until_heard(heart._watch, 1)
+                heard.set()
+            elif heart._watch:
+                assert heard.wait(SECONDS)  # one that leaves before it was heard is looked for
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
     for thread in threads:
