@@ -22,7 +22,7 @@ test-faults: setup  ## run the long fault tests: many kills, ranks that die or f
 test-cluster: setup  ## run the tests on a Slurm of two nodes that is made for them: root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
 
-bench: setup  ## hvdgan beside Horovod, tf.distribute, Keras and PyTorch (about 15 minutes); ARGS='--only "hvdgan*" --json FILE'
+bench: setup  ## hvdgan beside Horovod, tf.distribute, Keras and PyTorch (about 25 minutes); ARGS='--only "hvdgan*" --json FILE'
 	@bash benchmarks/peers/setup.sh
 	$(python) benchmarks/peers/bench.py $(ARGS)
 

@@ -1,6 +1,6 @@
 """hvdgan beside its peers on the same DCGAN: every program in turn, several times, and what that comes to.
 
-make bench                                                       about 15 minutes on two quiet cores
+make bench                                                       about 25 minutes on two quiet cores
 make bench ARGS="--repeats 5 --json bench.json --plot bench.png"
 make bench ARGS="--only 'hvdgan*,ddp*' --repeats 3"              some programs; --list names all
 """
