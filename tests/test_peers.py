@@ -45,7 +45,10 @@ def test_every_program_trains_the_same_networks(sizes):
 def test_programs_run_and_are_timed(tmp_path):
     """Ranks under Horovod and tf.distribute, which end with the same weights, and two copies of hvdgan."""
     names = ["horovod-gloo", "multiworker", "hvdgan-digits-x2"]
-    words = "--repeats 1 --warm-up 1 --steps 2 --nf 2 --batch-size 2 --json out.json --plot out.png --runs runs".split()
+    # So many steps that one copy is at it long after the other has begun.
+    words = (
+        "--repeats 1 --warm-up 1 --steps 30 --nf 2 --batch-size 2 --json out.json --plot out.png --runs runs".split()
+    )
     done = run([sys.executable, PEERS / "bench.py", "--only", ",".join(names), *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     known = json.loads((tmp_path / "out.json").read_text())

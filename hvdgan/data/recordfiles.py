@@ -64,7 +64,8 @@ class RecordFiles:
 
     def _record(self, index: int, shard: int, offset: int, length: int) -> bytes:
         try:
-            record = os.pread(self._opened(shard).descriptor, length, offset)
+            file = self._opened(shard)  # held: of two threads that open it at once one has a file that is in no cache
+            record = os.pread(file.descriptor, length, offset)
             if len(record) < length:
                 raise ValueError(f"the file ends {length - len(record):,} bytes before the record does")
             return payload_of(record)

@@ -64,6 +64,7 @@ def test_two_ranks_compute_what_one_computes(ranks, name):
             for variable, value in zip(run.state.tensors().values(), fresh.values(), strict=True):
                 variable.assign(value)
             run.state.reset_optimizers(run.recipe, run.state.networks)
+        before = values_of(together)
         results = [run.steps[index](0, 0, data_of(run))[0] for run in (alone, together)]
         mine = {metric: float(value) for metric, value in results[1].items()}
         everyones = ranks.gather(mine, "metrics")
@@ -71,7 +72,7 @@ def test_two_ranks_compute_what_one_computes(ranks, name):
             mean = sum(each[metric] for each in everyones) / 2
             assert mean == pytest.approx(float(value), rel=2e-3, abs=1e-4), metric
         stage, after = together.schedule.stages[index], values_of(together)
-        assert_owned(together, stage, fresh, after)
+        assert_owned(together, stage, before, after)
         expected, found = slots(values_of(alone)), slots(after)
         for owned in stage.owns:
             largest = max(np.linalg.norm(v) for n, v in expected.items() if n.startswith(f"optimizers/{owned}/"))

@@ -62,8 +62,9 @@ def test_ranks_stay_equal_and_differ_from_one_trained_alone_on_its_half(ranks):
     alone = tiny_run(options=TinyOptions(steps=20), global_batch_size=8)
     step = stage_step(alone)
     for number in range(20):
-        begin = 16 * number + 8 * ranks.rank
-        step(number, number, {"images": tf.constant(alone.source.fetch_batch(np.arange(begin, begin + 8)))})
+        mine = np.arange(8) + 16 * number + 8 * ranks.rank
+        labels = tf.constant(alone.source.labels[mine])
+        step(number, number, {"images": tf.constant(alone.source.fetch_batch(mine)), "labels": labels})
     apart = _weights(values_of(alone))
     assert all(np.max(np.abs(together[name] - apart[name])) > 1e-3 for name in together if name.endswith("kernel"))
 
