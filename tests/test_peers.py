@@ -47,7 +47,7 @@ def test_programs_run_and_are_timed(tmp_path):
     names = ["horovod-gloo", "multiworker", "hvdgan-digits-x2"]
     # So many steps that one copy is at it long after the other has begun.
     words = (
-        "--repeats 1 --warm-up 1 --steps 30 --nf 2 --batch-size 2 --json out.json --plot out.png --runs runs".split()
+        "--repeats 1 --warm-up 1 --steps 20 --nf 2 --batch-size 2 --json out.json --plot out.png --runs runs".split()
     )
     done = run([sys.executable, PEERS / "bench.py", "--only", ",".join(names), *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

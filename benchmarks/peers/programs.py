@@ -99,7 +99,7 @@ def trainer(launcher: list[str], ranks: int) -> Callable[[Work], list[Start]]:
             "beta-1": work.beta_1,
             "global-batch-size": work.batch_size * ranks,
             "precision": work.precision,
-            "max-steps": work.warm_up + work.steps,
+            "steps": work.warm_up + work.steps,
             # A record after the warm-up and one after the last step, between which the time is taken; nothing is
             # sampled or saved before the last.
             "log-every": work.warm_up,
