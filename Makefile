@@ -17,7 +17,7 @@ test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to py
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-faults: setup  ## run the long fault tests: many kills, ranks that die or freeze; ARGS as above
-	$(python) -m pytest -n 2 --dist worksteal -m long tests/faults $(ARGS)
+	$(python) -m pytest -m long tests/faults $(ARGS)
 
 test-cluster: setup  ## run the tests on a Slurm of two nodes that is made for them: root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
