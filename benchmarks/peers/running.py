@@ -44,7 +44,7 @@ def measure(program: Program, work: Work, seconds: float) -> dict[str, Any]:
         out = work.out / f"copy-{copy}"
         out.mkdir(parents=True)
         # Copies are not ready at the same moment, and are timed while all are at it.
-        copies.append(dataclasses.replace(work, out=out, steps=work.steps * (1 if program.copies == 1 else 2)))
+        copies.append(dataclasses.replace(work, out=out, steps=work.steps * program.copies))
     begun = time.time()
     peak = run(program, copies, seconds)
     kind = KINDS[program.kind]
