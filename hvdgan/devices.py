@@ -1,8 +1,9 @@
 """The GPU that each rank takes, and whether what they take goes together."""
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def claim(local_rank: int) -> None:
 
 
 def bind(local_rank: int, local_size: int, cores: int) -> None:
-    """Keep this thread, and those that it starts from now on, on cores that no other rank of this host uses.
+    """Keep this process, those of its threads that run already included, on cores that no other rank of this host uses.
 
     Unbound, the ranks' threads move about and meet on one core while another is idle, and all ranks wait for that one.
     Where there are not as many cores nothing is changed.
@@ -67,7 +68,27 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
     """
     mine = sorted(os.sched_getaffinity(0))
     if cores < len(mine) and cores * local_size <= len(mine):
-        os.sched_setaffinity(0, mine[local_rank * cores : (local_rank + 1) * cores])
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.sched_setaffinity(int(thread), mine[local_rank * cores : (local_rank + 1) * cores])
+
+
+@contextlib.contextmanager
+def started_threads_do_not_interrupt() -> Iterator[None]:
+    """Threads that are started within wait, when they wake up, until the one that computes on their core pauses.
+
+    That is Linux's SCHED_BATCH: they get their share of the core, at the scheduler's next turn. Horovod's thread wakes
+    up many times in a step to ask whether there is something to reduce, and the thread that computes the gradients
+    would be interrupted each time. Where the process already has a policy of its own it is left as it is.
+    """
+    ordinary = os.sched_getscheduler(0) == os.SCHED_OTHER
+    if ordinary:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        if ordinary:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def claimed(local_rank: int, cores: int) -> Device:

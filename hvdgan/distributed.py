@@ -4,6 +4,7 @@ At size 1 everything here is a no-op, also where Horovod is not installed. Colle
 make: none may stand under `if is_root`.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -318,7 +319,8 @@ def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
     transport.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair)
     refuse_srun_without_pmi(over_mpi=over_mpi)
-    hvd.init()
+    with contextlib.nullcontext() if on_gpu else devices.started_threads_do_not_interrupt():
+        hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
 
 

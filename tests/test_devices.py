@@ -1,6 +1,7 @@
 """Which GPU a rank takes, with faked lists of them, and which ranks may go together."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -101,3 +102,27 @@ def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, mo
         monkeypatch.setattr(os, "sched_setaffinity", lambda _, to, bound=bound: bound.append(set(to)))
         devices.bind(rank, ranks, cores)
         assert bound[-1] == expected[rank]
+
+
+def _in_a_new_thread(call):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do():
+    def policy() -> int:
+        return os.sched_getscheduler(0)
+
+    with devices.started_threads_do_not_interrupt():
+        assert _in_a_new_thread(policy) == os.SCHED_BATCH
+    assert policy() == _in_a_new_thread(policy) == os.SCHED_OTHER
+
+
+def test_a_policy_that_the_user_has_chosen_stays():
+    def policies() -> list[int]:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        with devices.started_threads_do_not_interrupt():
+            within = os.sched_getscheduler(0)
+        return [within, os.sched_getscheduler(0)]
+
+    assert _in_a_new_thread(policies) == [os.SCHED_IDLE, os.SCHED_IDLE]
