@@ -8,17 +8,13 @@ _ALWAYS = {
     # Without it a stalled collective warns for ever and never ends.
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
 }
-# Without GPUs Horovod's thread wakes up on the cores that compute. It does not interrupt them
-# (devices.started_threads_do_not_interrupt), so it may wake up often (docs/performance.md).
-_CPU = {"HOROVOD_CYCLE_TIME": "0.5"}
-# Else MPI's polling takes the core.
-_CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-_CPU_PAIR = {
-    # Two ranks agree so fast that waiting less pays.
-    "HOROVOD_CYCLE_TIME": "0.1",
-    # They reduce tensor by tensor; only small ones are worth a copy into a common buffer and back.
-    "HOROVOD_FUSION_THRESHOLD": str(1024 * 1024),
-}
+# Without GPUs Horovod's thread wakes up on the cores that compute, and over MPI polls there. It does not interrupt the
+# step (devices.started_threads_do_not_interrupt), so over MPI it may wake up often (docs/performance.md).
+_CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
+_CPU_MPI_PAIR = {"HOROVOD_CYCLE_TIME": "0.1"}
+_CPU_GLOO = {"HOROVOD_CYCLE_TIME": "5"}
+# Two ranks reduce tensor by tensor; only small ones are worth a copy into a common buffer and back.
+_CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
 
 
 def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
@@ -31,7 +27,8 @@ def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
     """
     settings = dict(_ALWAYS)
     if not on_gpu:
-        settings |= _CPU | (_CPU_MPI if over_mpi else {})
+        settings |= _CPU_MPI if over_mpi else _CPU_GLOO
         settings |= _CPU_PAIR if pair else {}
+        settings |= _CPU_MPI_PAIR if over_mpi and pair else {}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
