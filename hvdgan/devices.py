@@ -68,9 +68,10 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
     """
     mine = sorted(os.sched_getaffinity(0))
     if cores < len(mine) and cores * local_size <= len(mine):
+        own = mine[local_rank * cores : (local_rank + 1) * cores]
         for thread in os.listdir("/proc/self/task"):
             with contextlib.suppress(ProcessLookupError):  # it has ended since
-                os.sched_setaffinity(int(thread), mine[local_rank * cores : (local_rank + 1) * cores])
+                os.sched_setaffinity(int(thread), own)
 
 
 @contextlib.contextmanager

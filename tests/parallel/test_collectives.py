@@ -79,7 +79,8 @@ def test_each_rank_keeps_to_cores_of_its_own(ranks):
 
 def test_all_threads_of_a_rank_are_on_its_cores_and_horovods_do_not_interrupt(ranks):
     threads = [int(name) for name in os.listdir("/proc/self/task")]
-    assert all(len(os.sched_getaffinity(thread)) == ranks.cores for thread in threads)
+    assert len(os.sched_getaffinity(0)) == ranks.cores
+    assert all(os.sched_getaffinity(thread) == os.sched_getaffinity(0) for thread in threads)
     policies = {thread: os.sched_getscheduler(thread) for thread in threads}
     assert os.SCHED_BATCH in policies.values()
     assert policies[os.getpid()] == os.SCHED_OTHER
