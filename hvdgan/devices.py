@@ -75,21 +75,38 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
 
 
 @contextlib.contextmanager
-def started_threads_do_not_interrupt() -> Iterator[None]:
+def started_threads_do_not_interrupt(*, give_way: bool) -> Iterator[None]:
     """Threads that are started within wait, when they wake up, until the one that computes on their core pauses.
 
     That is Linux's SCHED_BATCH: they get their share of the core, at the scheduler's next turn. Horovod's thread wakes
     up many times in a step to ask whether there is something to reduce, and the thread that computes the gradients
-    would be interrupted each time. Where the process already has a policy of its own it is left as it is.
+    would be interrupted each time. A process that has a policy of its own, or may not choose one, is left as it is.
+
+    Args:
+        give_way: that share is the least there is (nice 19), so that they run while the other threads of the rank wait.
     """
-    ordinary = os.sched_getscheduler(0) == os.SCHED_OTHER
-    if ordinary:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    before = os.listdir("/proc/self/task")
+    batch = os.sched_getscheduler(0) == os.SCHED_OTHER and _choose(os.SCHED_BATCH)
     try:
         yield
     finally:
-        if ordinary:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        if batch:
+            _choose(os.SCHED_OTHER)
+    if batch and give_way:
+        for thread in map(int, set(os.listdir("/proc/self/task")).difference(before)):
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                # Only those that were started by this one, and not what others start at the same time.
+                if os.sched_getscheduler(thread) == os.SCHED_BATCH:
+                    os.setpriority(os.PRIO_PROCESS, thread, 19)
+
+
+def _choose(policy: int) -> bool:
+    """Whether the system lets this thread have a policy."""
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(0))
+    except PermissionError:  # some containers
+        return False
+    return True
 
 
 def claimed(local_rank: int, cores: int) -> Device:

@@ -9,12 +9,12 @@ _ALWAYS = {
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
 }
 # Without GPUs Horovod's thread wakes up on the cores that compute, and over MPI polls there. It does not interrupt the
-# step (devices.started_threads_do_not_interrupt), so over MPI it may wake up often (docs/performance.md).
+# step (devices.started_threads_do_not_interrupt), so it may wake up often (docs/performance.md).
 _CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
-_CPU_MPI_PAIR = {"HOROVOD_CYCLE_TIME": "0.1"}
-_CPU_GLOO = {"HOROVOD_CYCLE_TIME": "5"}
 # Two ranks reduce tensor by tensor; only small ones are worth a copy into a common buffer and back.
 _CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
+_CPU_PAIR_MPI = {"HOROVOD_CYCLE_TIME": "0.1"}
+_CPU_PAIR_GLOO = {"HOROVOD_CYCLE_TIME": "0.2"}
 
 
 def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
@@ -26,9 +26,9 @@ def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
         pair: whether there are two ranks, and never more.
     """
     settings = dict(_ALWAYS)
-    if not on_gpu:
-        settings |= _CPU_MPI if over_mpi else _CPU_GLOO
-        settings |= _CPU_PAIR if pair else {}
-        settings |= _CPU_MPI_PAIR if over_mpi and pair else {}
+    if not on_gpu and over_mpi:
+        settings |= _CPU_MPI
+    if not on_gpu and pair:
+        settings |= _CPU_PAIR | (_CPU_PAIR_MPI if over_mpi else _CPU_PAIR_GLOO)
     for name, value in settings.items():
         os.environ.setdefault(name, value)

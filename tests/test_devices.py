@@ -109,20 +109,35 @@ def _in_a_new_thread(call):
         return pool.submit(call).result()
 
 
-def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do():
-    def policy() -> int:
-        return os.sched_getscheduler(0)
+@pytest.mark.parametrize(("give_way", "nice"), [(False, 0), (True, 19)])
+def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do(give_way, nice):
+    def priority() -> tuple[int, int]:
+        return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
 
-    with devices.started_threads_do_not_interrupt():
-        assert _in_a_new_thread(policy) == os.SCHED_BATCH
-    assert policy() == _in_a_new_thread(policy) == os.SCHED_OTHER
+    with ThreadPoolExecutor(1) as earlier, ThreadPoolExecutor(1) as background:
+        earlier.submit(priority).result()
+        with devices.started_threads_do_not_interrupt(give_way=give_way):
+            assert background.submit(priority).result()[0] == os.SCHED_BATCH
+        assert background.submit(priority).result() == (os.SCHED_BATCH, nice)
+        ordinary = (os.SCHED_OTHER, 0)
+        assert earlier.submit(priority).result() == priority() == _in_a_new_thread(priority) == ordinary
 
 
 def test_a_policy_that_the_user_has_chosen_stays():
     def policies() -> list[int]:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        with devices.started_threads_do_not_interrupt():
+        with ThreadPoolExecutor(1) as background, devices.started_threads_do_not_interrupt(give_way=True):
             within = os.sched_getscheduler(0)
-        return [within, os.sched_getscheduler(0)]
+            background.submit(int).result()
+        return [within, os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)]
 
-    assert _in_a_new_thread(policies) == [os.SCHED_IDLE, os.SCHED_IDLE]
+    assert _in_a_new_thread(policies) == [os.SCHED_IDLE, os.SCHED_IDLE, 0]
+
+
+def test_a_system_that_lets_nobody_choose_a_policy_is_no_error(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    with devices.started_threads_do_not_interrupt(give_way=True):
+        assert _in_a_new_thread(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == 0

@@ -1,0 +1,165 @@
+"""Two ranks beside two independent copies of one rank, in turns of a few seconds.
+
+    python benchmarks/turns.py --rounds 12 --seconds 5
+    python benchmarks/turns.py --rounds 12 --seconds 4 --digits
+
+All programs are started and then stopped (SIGSTOP); in each round every one of them goes on for some seconds, in an
+order that changes. A machine that is slower for a minute is so for all of them, which is why the ratios are steadier
+than those of programs that run one after the other (make bench). Each has the cores 0 and 1, one for each rank.
+`lockstep` are the copies again, where each waits for the other once a step and exchanges nothing: no trainer whose
+ranks go step by step together can be faster on this machine, however it reduces.
+"""
+
+import argparse
+import dataclasses
+import os
+import random
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+RANK = Path(__file__).resolve().with_name("turns_rank.py")
+SETTLE = 0.7  # seconds after it goes on, in which its caches fill
+START = 300.0  # seconds within which a program must train
+WARM = 5
+PROGRAMS = {
+    "copies": [["taskset", "-c", "0"], ["taskset", "-c", "1"]],
+    "lockstep": [["taskset", "-c", "0"], ["taskset", "-c", "1"]],
+    "mpi": [["horovodrun", "--mpi", "-np", "2"]],
+    "gloo": [["horovodrun", "--gloo", "-np", "2"]],
+}
+
+
+@dataclasses.dataclass
+class Program:
+    """Two processes that train, and what started them."""
+
+    name: str
+    folder: Path
+    processes: list[subprocess.Popen[bytes]]
+
+    def everyone(self) -> list[psutil.Process]:
+        """What was started, and what that has started."""
+        found = []
+        for process in self.processes:
+            try:
+                top = psutil.Process(process.pid)
+                found += [top, *top.children(recursive=True)]
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def send(self, what: str) -> None:
+        """Call suspend, resume or kill on all its processes."""
+        for process in self.everyone():
+            try:
+                getattr(process, what)()
+            except psutil.NoSuchProcess:
+                continue
+
+    def clocks(self) -> list[list[float]]:
+        """When each step of each rank has begun, by the monotonic clock."""
+        texts = [path.read_bytes() for path in sorted(self.folder.glob(f"{self.name}.*.clock"))]
+        return [list(struct.unpack(f"{len(text) // 8}d", text)) for text in texts]
+
+
+def main() -> None:
+    """Start all, let them take turns, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=5, help="of a turn, above 1")
+    parser.add_argument(
+        "--digits", action="store_true", help="DCGAN-32 of digits, nf 16, 8 images a rank; else DCGAN-64"
+    )
+    parser.add_argument("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
+    parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    given = parser.parse_args()
+    count = 8 if given.digits else 16
+    data, size, nf = ("digits", 32, 16) if given.digits else ("synthetic", 64, 64)
+    words = ["--data", data, "--image-size", str(size), "--nf", str(nf), "--precision", given.precision]
+    folder = Path(tempfile.mkdtemp(prefix="hvdgan-turns-"))
+    programs: list[Program] = []
+    try:
+        for name in given.only:
+            programs.append(start(name, words, count, folder))
+            wait(programs[-1])
+            programs[-1].send("suspend")
+        report(take_turns(programs, given.rounds, given.seconds, count))
+    finally:
+        for program in programs:
+            program.send("kill")
+            for process in program.processes:
+                process.wait()
+        shutil.rmtree(folder)
+
+
+def start(name: str, words: list[str], count: int, folder: Path) -> Program:
+    """Start a program; it does not end by itself."""
+    launchers = PROGRAMS[name]
+    foreign = ("HOROVOD_", "OMPI_MCA", "TF_NUM")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    environment |= {"TURNS_CLOCK": str(folder / name), "TURNS_LOCKSTEP": "1" if name == "lockstep" else ""}
+    path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    environment |= {"PATH": path, "PYTHONPATH": str(RANK.parents[1]), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    processes = []
+    for index, launcher in enumerate(launchers):
+        batch = count * 2 // len(launchers)
+        # Nothing but steps: no sample, no save, no other rank that is missed while all are stopped.
+        never = ["--sample-every", "0", "--checkpoint-every", "0", "--peer-timeout", "0", "--steps", "10000000"]
+        run = ["--global-batch-size", str(batch), "--run-dir", str(folder / f"run-{name}-{index}")]
+        with (folder / f"{name}.log").open("ab") as log:
+            command = [*launcher, sys.executable, str(RANK), "--recipe", "dcgan", *words, *never, *run]
+            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+    return Program(name, folder, processes)
+
+
+def wait(program: Program) -> None:
+    """Until both of its ranks train; exit if they do not."""
+    end = time.monotonic() + START
+    while True:
+        clocks = program.clocks()
+        if len(clocks) == 2 and min(map(len, clocks)) > WARM:
+            return
+        if time.monotonic() > end or any(process.poll() is not None for process in program.processes):
+            text = (program.folder / f"{program.name}.log").read_text(errors="replace")
+            raise SystemExit(f"{program.name} does not train:\n{text[-2000:]}")
+        time.sleep(0.2)
+
+
+def take_turns(programs: list[Program], rounds: int, seconds: float, count: int) -> dict[str, list[float]]:
+    """Images/s of both ranks in each round, by the program's name."""
+    rates: dict[str, list[float]] = {program.name: [] for program in programs}
+    for turn in range(rounds):
+        for program in random.Random(turn).sample(programs, len(programs)):
+            program.send("resume")
+            begin = time.monotonic()
+            time.sleep(seconds)
+            end = time.monotonic()
+            program.send("suspend")
+            steps = [[at for at in clock if begin + SETTLE < at < end] for clock in program.clocks()]
+            if min(map(len, steps)) < 2:
+                raise SystemExit(f"{program.name}: no whole step in a turn of {seconds} s; give more --seconds")
+            rates[program.name].append(sum(count * (len(each) - 1) / (each[-1] - each[0]) for each in steps))
+    return rates
+
+
+def report(rates: dict[str, list[float]]) -> None:
+    """A table in Markdown: images/s, and what part it is of the first program's in the same round."""
+    first = next(iter(rates))
+    print(f"| | images/s, median (range) | of {first}, median (quartiles) |\n|---|---|---|")
+    for name, each in rates.items():
+        parts = sorted(mine / base for mine, base in zip(each, rates[first], strict=True))
+        low, high = parts[len(parts) // 4], parts[-1 - len(parts) // 4]
+        middle = f"{statistics.median(each):,.1f} ({min(each):,.1f} to {max(each):,.1f})"
+        print(f"| {name} | {middle} | {statistics.median(parts):.2f} ({low:.2f} to {high:.2f}) |")
+
+
+if __name__ == "__main__":
+    main()
