@@ -116,7 +116,7 @@ def start(name: str, words: list[str], count: int, folder: Path) -> Program:
         run = ["--global-batch-size", str(batch), "--run-dir", str(folder / f"run-{name}-{index}")]
         with (folder / f"{name}.log").open("ab") as log:
             command = [*launcher, sys.executable, str(RANK), "--recipe", "dcgan", *words, *never, *run]
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
     return Program(name, folder, processes)
 
 
