@@ -3,6 +3,7 @@
 import sys
 
 import psutil
+
 from launching import ROOT, run
 
 
