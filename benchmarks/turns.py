@@ -81,6 +81,10 @@ def main() -> None:
     parser.add_argument("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     given = parser.parse_args()
+    if given.rounds < 1 or given.seconds <= SETTLE:
+        parser.error(f"--rounds must be at least 1, and --seconds above {SETTLE}")
+    if not {0, 1} <= os.sched_getaffinity(0):
+        parser.error("this process may not use the cores 0 and 1")
     count = 8 if given.digits else 16
     data, size, nf = ("digits", 32, 16) if given.digits else ("synthetic", 64, 64)
     words = ["--data", data, "--image-size", str(size), "--nf", str(nf), "--precision", given.precision]
