@@ -9,7 +9,7 @@ from launching import ROOT, run
 
 def test_programs_take_turns_and_are_gone_afterwards(tmp_path):
     flags = "--rounds 1 --seconds 3 --digits --only lockstep gloo"
-    done = run([sys.executable, ROOT / "benchmarks" / "turns.py", *flags.split()], tmp_path)
+    done = run([sys.executable, ROOT / "benchmarks" / "peers" / "turns.py", *flags.split()], tmp_path)
     assert done.returncode == 0, done.stderr
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
     assert [name for name, *_ in rows] == ["lockstep", "gloo"]

@@ -1,7 +1,7 @@
 """Two ranks beside two independent copies of one rank, in turns of a few seconds.
 
-    python benchmarks/turns.py --rounds 12 --seconds 5
-    python benchmarks/turns.py --rounds 12 --seconds 4 --digits
+    python benchmarks/peers/turns.py --rounds 12 --seconds 5
+    python benchmarks/peers/turns.py --rounds 14 --seconds 4 --digits
 
 All programs are started and then stopped (SIGSTOP); in each round every one of them goes on for some seconds, in an
 order that changes. A machine that is slower for a minute is so for all of them, which is why the ratios are steadier
@@ -24,16 +24,19 @@ import time
 from pathlib import Path
 
 import psutil
+from programs import HERE, environment, horovodrun
+from running import last_lines
 
-RANK = Path(__file__).resolve().with_name("turns_rank.py")
+RANK = HERE / "turns_rank.py"
+COPIES = [["taskset", "-c", "0"], ["taskset", "-c", "1"]]
 SETTLE = 0.7  # seconds after it goes on, in which its caches fill
 START = 300.0  # seconds within which a program must train
 WARM = 5
 PROGRAMS = {
-    "copies": [["taskset", "-c", "0"], ["taskset", "-c", "1"]],
-    "lockstep": [["taskset", "-c", "0"], ["taskset", "-c", "1"]],
-    "mpi": [["horovodrun", "--mpi", "-np", "2"]],
-    "gloo": [["horovodrun", "--gloo", "-np", "2"]],
+    "copies": COPIES,
+    "lockstep": COPIES,
+    "mpi": [horovodrun("mpi")],
+    "gloo": [horovodrun("gloo")],
 }
 
 
@@ -74,7 +77,7 @@ def main() -> None:
     """Start all, let them take turns, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=5, help="of a turn, above 1")
+    parser.add_argument("--seconds", type=float, default=5, help=f"of a turn, above {SETTLE}")
     parser.add_argument(
         "--digits", action="store_true", help="DCGAN-32 of digits, nf 16, 8 images a rank; else DCGAN-64"
     )
@@ -107,11 +110,7 @@ def main() -> None:
 def start(name: str, words: list[str], count: int, folder: Path) -> Program:
     """Start a program; it does not end by itself."""
     launchers = PROGRAMS[name]
-    foreign = ("HOROVOD_", "OMPI_MCA", "TF_NUM")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-    environment |= {"TURNS_CLOCK": str(folder / name), "TURNS_LOCKSTEP": "1" if name == "lockstep" else ""}
-    path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
-    environment |= {"PATH": path, "PYTHONPATH": str(RANK.parents[1]), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    clock = {"TURNS_CLOCK": str(folder / name), "TURNS_LOCKSTEP": "1" if name == "lockstep" else ""}
     processes = []
     for index, launcher in enumerate(launchers):
         batch = count * 2 // len(launchers)
@@ -120,7 +119,7 @@ def start(name: str, words: list[str], count: int, folder: Path) -> Program:
         run = ["--global-batch-size", str(batch), "--run-dir", str(folder / f"run-{name}-{index}")]
         with (folder / f"{name}.log").open("ab") as log:
             command = [*launcher, sys.executable, str(RANK), "--recipe", "dcgan", *words, *never, *run]
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+            processes.append(subprocess.Popen(command, env=environment(**clock), stdout=log, stderr=log))
     return Program(name, folder, processes)
 
 
@@ -132,8 +131,7 @@ def wait(program: Program) -> None:
         if len(clocks) == 2 and min(map(len, clocks)) > WARM:
             return
         if time.monotonic() > end or any(process.poll() is not None for process in program.processes):
-            text = (program.folder / f"{program.name}.log").read_text(errors="replace")
-            raise SystemExit(f"{program.name} does not train:\n{text[-2000:]}")
+            raise SystemExit(f"{program.name} does not train{last_lines([program.folder / f'{program.name}.log'])}")
         time.sleep(0.2)
 
 
