@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from hvdgan import lean
 from hvdgan.errors import RunError, UserError
 from hvdgan.launchers import launched
 
@@ -18,6 +19,7 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
     Returns:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
+    lean.imported()
     try:
         return work() or 0
     except RunError as error:

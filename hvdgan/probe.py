@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hvdgan import __version__
+from hvdgan import __version__, lean
 from hvdgan.checks import SETUP, can_lock, gpus, horovod_built_for, remove
 from hvdgan.errors import RunError
 from hvdgan.launchers import launched
@@ -288,6 +288,7 @@ def _size(size: int) -> str:
 
 
 if __name__ == "__main__":
+    lean.imported()
     main(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
     sys.stdout.flush()
     # An orderly exit could wait in MPI_Finalize for ranks that have failed.

@@ -1,0 +1,68 @@
+"""A command starts without what no training needs, and whoever wants that gets it."""
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import hvdgan
+from launching import ROOT, environment, run
+
+# Python reads it in every process that has its folder on the path.
+AT_THE_END = """
+import atexit, gc, json, sys
+
+def tell():
+    loaded = [name for name in ("tensorflow", "keras", "sklearn", "matplotlib") if name in sys.modules]
+    print(json.dumps({"loaded": loaded, "collects": gc.isenabled(), "set_aside": gc.get_freeze_count() > 0}))
+
+atexit.register(tell)
+"""
+RECIPE = """
+import matplotlib.pyplot
+import sklearn.cluster
+from tiny import Tiny as Theirs
+"""
+
+
+def at_the_end_of(folder: Path, *words: str) -> dict:
+    """What a Python process has loaded when it ends."""
+    (folder / "sitecustomize.py").write_text(AT_THE_END)
+    (folder / "theirs.py").write_text(RECIPE)
+    path = f"{folder}:{environment()['PYTHONPATH']}"
+    done = run([sys.executable, *words], folder, PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_command_leaves_out_what_no_training_needs(tmp_path):
+    words = "-m hvdgan.train --recipe tiny:Tiny --data digits --image-size 8 --global-batch-size 8 --dry-run"
+    found = at_the_end_of(tmp_path, *words.split())
+    assert found == {"loaded": ["tensorflow", "keras"], "collects": True, "set_aside": True}
+
+
+def test_a_recipe_may_import_it(tmp_path):
+    words = "-m hvdgan.train --recipe theirs:Theirs --data synthetic --image-size 8 --global-batch-size 8 --dry-run"
+    found = at_the_end_of(tmp_path, *words.split())
+    assert found["loaded"] == ["tensorflow", "keras", "sklearn", "matplotlib"]
+
+
+def test_in_others_programs_nothing_is_left_out(tmp_path):
+    found = at_the_end_of(tmp_path, "-c", "import hvdgan.run, hvdgan.train; hvdgan.train.main(['--help'])")
+    assert found == {"loaded": ["tensorflow", "keras", "sklearn", "matplotlib"], "collects": True, "set_aside": False}
+
+
+COMMANDS = [path for path in Path(hvdgan.__file__).parent.rglob("*.py") if "__main__" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_command_collects_garbage(path):
+    """exit_code and run_alone begin with it."""
+    called = {
+        getattr(node.func, "id", getattr(node.func, "attr", ""))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    }
+    assert called & {"exit_code", "run_alone", "imported"}
