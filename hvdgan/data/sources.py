@@ -116,10 +116,7 @@ class DigitsSource(Source):
         file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
         table = np.loadtxt(str(file), delimiter=",")
         self._scans = scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-        if image_size == 8:
-            self._images = scans[..., None]
-        else:
-            self._images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
+        self._images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
         super().__init__(
             name="digits",
             image_size=image_size,
