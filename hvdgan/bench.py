@@ -25,7 +25,8 @@ from hvdgan.cli import parse
 from hvdgan.config import Count, CountOrNever, Positive, Words
 from hvdgan.errors import UserError
 from hvdgan.speed import figures, report
-from hvdgan.speed.launches import Bench, Variant, choose_launcher
+from hvdgan.speed.launcher import choose_launcher
+from hvdgan.speed.launches import Bench, Variant
 from hvdgan.speed.projection import RANKS, Link, Model, efficiency, fit
 
 _HELP = """Measure a training: images/s, where a step's time goes, and how it scales over ranks.
@@ -90,8 +91,10 @@ class Request:
     """file for all figures"""
     plot: Path | None = None
     """.png with the parts of a step and the efficiencies"""
+    timeline: Path | None = None
+    """.json with Horovod's timeline of ten steps of each stage on the most ranks, for chrome://tracing"""
     overwrite: bool = False
-    """let --json and --plot write over files"""
+    """let --json, --plot and --timeline write over files"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,17 +115,20 @@ def _command(
 ) -> None:
     launcher = choose_launcher(request.launcher, request.controller, request.hosts)
     weak, strong = _variants(request)
+    launcher.spread(weak[-1].count)  # says where there are too few slots
     _check(request, training, weak[-1].global_batch_size)
-    per_host = math.ceil(weak[-1].count / launcher.num_hosts)
-    cores = request.cores_per_rank or max(1, len(os.sched_getaffinity(0)) // per_host)
-    bench = Bench(launcher, list(training), request.steps, cores, request.timeout)
+    most = weak[-1].count
+    cores = request.cores_per_rank or launcher.cores(most)
+    bench = Bench(launcher, list(training), request.steps, cores, most, request.timeout)
     copies = [Variant("copies", each.count, each.local_batch_size) for each in weak if each.count > 1]
     variants = list(dict.fromkeys([*weak, *copies, *strong]))
     results: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
     for repeat in range(request.repeats):
         for variant in variants:
             print(f"{repeat + 1} of {request.repeats}: {variant}", file=sys.stderr, flush=True)
-            results[variant].append(bench.launch(variant, allreduce=variant == weak[-1]))
+            largest = variant == weak[-1]
+            timeline = request.timeline if largest and repeat == 0 else None
+            results[variant].append(bench.launch(variant, allreduce=largest, timeline=timeline))
     facts = _facts(request, training, results, weak, strong)
     print(report.in_words(facts), flush=True)
     if request.json:
@@ -158,6 +164,10 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
     if request.plot:
         outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
         report.check_plot()
+    if request.timeline:
+        if max(request.ranks) == 1:
+            raise UserError("--timeline: is of what two or more ranks say to each other; --ranks gives them")
+        outputs.check_new(request.timeline, overwrite=request.overwrite, flag="--timeline")
     parse([*training, "--global-batch-size", str(global_batch_size)])
 
 
@@ -180,7 +190,13 @@ def _facts(
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": {"host": platform.node(), "cpu": _cpu(), "cores": os.cpu_count(), "gpus": checks.gpus()},
         "versions": versions(),
-        "settings": {**dataclasses.asdict(request), "json": None, "plot": None, "training": list(training)},
+        "settings": {
+            **dataclasses.asdict(request),
+            "json": None,
+            "plot": None,
+            "timeline": None,
+            "training": list(training),
+        },
         "runs": runs,
         "efficiency": rows,
         "allreduce": measured,

@@ -1,6 +1,7 @@
 """hvdgan.bench: real launches, small; what they come to; mistakes."""
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -12,8 +13,10 @@ from hvdgan.bench import main
 from hvdgan.errors import RunError
 from hvdgan.speed.blocks import Clock, parts, plan
 from hvdgan.speed.figures import PARTS
+from hvdgan.speed.launcher import Launcher, choose_launcher
 from hvdgan.speed.launches import Bench
 from hvdgan.speed.projection import Link, Model, efficiency, fit
+from hvdgan.speed.worker import bind
 from launching import ROOT, run
 
 TINY = ["--recipe", "dcgan", "--image-size", "32", "--nf", "2", "--data", "synthetic"]
@@ -25,7 +28,7 @@ def measured(tmp_path_factory):
     """What one small measurement printed and wrote."""
     folder = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--controller", "gloo"]
-    done = run([*command, "--json", "bench.json", "--plot", "bench.png"], folder)
+    done = run([*command, "--json", "bench.json", "--plot", "bench.png", "--timeline", "line.json"], folder)
     assert done.returncode == 0, done.stderr
     return folder, done, json.loads((folder / "bench.json").read_text())
 
@@ -44,7 +47,13 @@ def test_one_rank_two_and_two_copies_are_measured(measured):
     with Image.open(folder / "bench.png") as picture:
         assert picture.width > 800
     assert "PROJECTION, not a measurement" in done.stdout
-    assert not [path for path in folder.iterdir() if path.name not in ("bench.json", "bench.png")]
+    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "line.json"}
+
+
+def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):
+    events = json.loads((measured[0] / "line.json").read_text())
+    begun = [event for event in events if event.get("name") == "ALLREDUCE" and event["ph"] == "B"]
+    assert len(begun) == 20  # the small networks' gradients are one tensor for each update
 
 
 def test_each_process_has_its_own_cores(measured):
@@ -128,6 +137,10 @@ def test_blocks_alternate_and_only_what_follows_the_lead_counts():
         (["--ranks", "2,3", "--local-batch-size", "1"], "cannot be split over 2 ranks"),
         (["--global-batch-size", "8"], "--global-batch-size: has no meaning here"),
         (["--launcher", "srun"], "there is no Slurm allocation here"),
+        (["--hosts", "node1,node2"], "--hosts node1: expected HOST:SLOTS"),
+        (["--hosts", "node1:1,node2:1", "--ranks", "1,4"], "--hosts: 2 slots for 4 processes"),
+        (["--timeline", "line.json", "--ranks", "1"], "--timeline: is of what two or more ranks say"),
+        (["--timeline", "there.json"], "--timeline there.json: is there already"),
         (["--precision", "float8"], "--precision"),
         (["--json", "there.json"], "--json there.json: is there already"),
         (["--plot", "picture.gif"], "picture.gif"),
@@ -145,6 +158,33 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monke
     assert (tmp_path / "there.json").read_text() == "mine"
 
 
+def test_named_hosts_share_the_processes_evenly(monkeypatch):
+    launcher = choose_launcher("auto", None, ["node1:4", "node2:2"])
+    assert [launcher.spread(count) for count in (1, 2, 3, 6)] == [[1, 0], [1, 1], [2, 1], [4, 2]]
+    assert launcher.words(2, 0)[-2:] == ["-H", "node1:1,node2:1"]
+    assert launcher.words(1, 0)[-4:] == ["-np", "1", "-H", "node1:1"]
+    assert launcher.elsewhere and not choose_launcher("horovodrun", None, []).elsewhere
+
+
+def test_srun_is_told_how_many_cores_each_process_has(monkeypatch):
+    """On the smaller node; salloc leaves this process on another one, whose own cores tell nothing."""
+    for name, value in {"JOB_ID": "1", "JOB_NUM_NODES": "3", "JOB_CPUS_PER_NODE": "72(x2),16"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    launcher = Launcher("srun", None, (), 3)
+    assert launcher.spread(4) == [2, 1, 1] and launcher.cores(4) == 8
+    assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=8"} <= set(launcher.words(2, 8))
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(0, [0, 1]), (1, [0, 1]), (2, [0, 0])])
+def test_processes_of_a_host_have_their_share_of_its_cores(monkeypatch, cores, expected):
+    bound = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, mine: bound.append(min(mine) - 4))
+    for index in range(2):
+        bind(cores, 2, index)
+    assert bound == expected
+
+
 def test_the_commands_of_the_page_on_performance_would_launch(tmp_path, monkeypatch, capsys):
     def launch(*arguments, **more):
         raise RunError("launched")
@@ -154,7 +194,7 @@ def test_the_commands_of_the_page_on_performance_would_launch(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "performance.md").read_text()
     commands = re.findall("^python -m hvdgan.bench (.*)$", page, re.MULTILINE)
-    assert len(commands) == 2
+    assert len(commands) == 5
     for command in commands:
         assert main(shlex.split(command)) == 1
         assert "launched" in capsys.readouterr().err

@@ -46,12 +46,11 @@ def test_programs_run_and_are_timed(tmp_path):
     """Ranks under Horovod and tf.distribute, which end with the same weights, and two copies of hvdgan."""
     names = ["horovod-gloo", "multiworker", "hvdgan-digits-x2"]
     # So many steps that one copy is at it long after the other has begun.
-    words = (
-        "--repeats 1 --warm-up 1 --steps 20 --nf 2 --batch-size 2 --json out.json --plot out.png --runs runs".split()
-    )
+    words = "--repeats 1 --warm-up 1 --steps 20 --nf 2 --batch-size 2 --runs runs".split()
     done = run([sys.executable, PEERS / "bench.py", "--only", ",".join(names), *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    known = json.loads((tmp_path / "out.json").read_text())
+    (figures,) = tmp_path.glob("bench-*.json")
+    known = json.loads(figures.read_text())
     assert known["failures"] == {} and set(known["summary"]) == set(names)
     for (measured,) in known["runs"].values():
         assert measured["images_per_sec"] > 0 and 0 < measured["start_seconds"] < 240
@@ -61,7 +60,7 @@ def test_programs_run_and_are_timed(tmp_path):
         assert sorted(each["rank"] for each in reports) == [0, 1]
         assert reports[0]["weights"] == reports[1]["weights"]
         assert reports[0]["losses"] != reports[1]["losses"]  # of other images and latents
-    assert (tmp_path / "out.png").stat().st_size > 5000
+    assert figures.with_suffix(".png").stat().st_size > 5000
 
 
 def test_ranks_apart_and_a_program_that_fails_are_said(tmp_path, monkeypatch):
@@ -73,6 +72,7 @@ def test_ranks_apart_and_a_program_that_fails_are_said(tmp_path, monkeypatch):
     )
     with pytest.raises(running.Failed, match="not hold the same weights"):
         running.peer_ends(task)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", "bench.py --only keras --repeats 1".split())
     monkeypatch.setattr(bench, "measure", lambda *_: (_ for _ in ()).throw(running.Failed("exit codes [1]")))
     assert bench.main() == 1
@@ -112,11 +112,14 @@ def test_a_goal_is_judged_within_each_repeat_against_the_best_peer():
         ("--only hvdgam", "--only hvdgam: no such program; --list names them"),
         ("--repeats 0", "0 is no whole number of at least 1"),
         ("--json nowhere/out.json", "nowhere/out.json: there is no folder"),
+        ("--json there.json", "there.json: exists; name a new file"),
+        ("--plot medians.gif", "--plot medians.gif: expected a name that ends in .png"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bench.py", *words.split()])
+    (tmp_path / "there.json").touch()
     with pytest.raises(SystemExit) as left:
         bench.main()
     assert left.value.code == 2 and message in (said := capsys.readouterr().err) and said.count("\n") == 1

@@ -1,7 +1,7 @@
 """hvdgan beside its peers on the same DCGAN: every program in turn, several times, and what that comes to.
 
-make bench                                                       about 25 minutes on two quiet cores
-make bench ARGS="--repeats 5 --json bench.json --plot bench.png"
+make bench                                     about 25 minutes on two quiet cores; bench-TIME.json and .png hold it
+make bench ARGS="--repeats 5 --json five.json --plot five.png"
 make bench ARGS="--only 'hvdgan*,ddp*' --repeats 3"              some programs; --list names all
 """
 
@@ -30,6 +30,9 @@ DIGITS_STEPS = 40
 def main() -> int:
     """Run, print, write; 0 if every program ran, 1 if one failed, 2 for a mistake on the command line."""
     given = arguments()
+    if given.list:
+        return list_programs()
+    name_files(given)
     programs = choose(given)
     folder = Path(tempfile.mkdtemp(prefix="hvdgan-peers-")) if given.runs is None else given.runs.absolute()
     runs: report.Runs = {program.name: [] for program in programs}
@@ -46,15 +49,14 @@ def main() -> int:
             except Failed as failure:
                 failures[program.name] = str(failure)
                 print(f"failed: {failure}", flush=True)
-            if given.json:
-                write(given, begun, runs, failures)
+            write(given, begun, runs, failures)
     done = {name: each for name, each in runs.items() if each}
     print(
         f"\n{given.steps} steps after {given.warm_up}, {given.repeats} repeat(s), {machine()}\n\n{report.table(done)}"
     )
     if given.plot and done:
         report.plot(done, given.plot)
-    print(f"\nlogs: {folder}")
+    print(f"\nfigures: {given.json}{f', {given.plot}' if given.plot and done else ''}\nlogs: {folder}")
     return 1 if failures else 0
 
 
@@ -88,21 +90,37 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nf", type=positive, help="width of the networks (default: 64; digits: 16)")
     parser.add_argument("--batch-size", type=positive, help="images of a rank (default: 16; digits: 8)")
     parser.add_argument("--timeout", type=positive, default=300, metavar="SECONDS", help="of one run (default: 300)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every run, the summary and the goals")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the medians; needs matplotlib")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="every run, the summary and the goals (default: bench-TIME.json)"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.png", help="the medians (default: bench-TIME.png, where matplotlib is)"
+    )
     parser.add_argument(
         "--runs", type=Path, metavar="FOLDER", help="new folder for logs and runs; default: a temporary one"
     )
     given = parser.parse_args()
     given.fail = parser.error
-    if given.plot and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib, which is not installed")
-    for path in (given.json, given.plot):
-        if path and not path.absolute().parent.is_dir():
-            parser.error(f"{path}: there is no folder {path.absolute().parent}")
     if given.runs and given.runs.exists():
         parser.error(f"--runs {given.runs}: exists; name a new folder")
     return given
+
+
+def name_files(given: argparse.Namespace) -> None:
+    """Choose the names that were not given; refuse what cannot be written."""
+    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
+    if given.plot and not has_matplotlib:
+        given.fail("--plot needs matplotlib, which is not installed")
+    if given.plot and given.plot.suffix.lower() != ".png":
+        given.fail(f"--plot {given.plot}: expected a name that ends in .png")
+    stem = time.strftime("bench-%Y%m%d-%H%M%S")
+    given.json = given.json or Path(f"{stem}.json")
+    given.plot = given.plot or (Path(f"{stem}.png") if has_matplotlib else None)
+    for path in (given.json, given.plot):
+        if path and not path.absolute().parent.is_dir():
+            given.fail(f"{path}: there is no folder {path.absolute().parent}")
+        if path and path.exists():
+            given.fail(f"{path}: exists; name a new file")
 
 
 def positive(text: str) -> int:
@@ -112,14 +130,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def list_programs() -> int:
+    """Say what there is to run."""
+    for program in PROGRAMS.values():
+        why = missing(program)
+        print(f"{'*' if program.name in DEFAULT else ' '} {program.name}{f' (left out: {why})' if why else ''}")
+    print("* by default")
+    return 0
+
+
 def choose(given: argparse.Namespace) -> list[Program]:
     """The programs to run, in the order of the table; says which are left out."""
-    if given.list:
-        for program in PROGRAMS.values():
-            why = missing(program)
-            print(f"{'*' if program.name in DEFAULT else ' '} {program.name}{f' (left out: {why})' if why else ''}")
-        print("* by default")
-        sys.exit()
     patterns = given.only.split(",") if given.only else DEFAULT
     for pattern in patterns:
         if not fnmatch.filter(PROGRAMS, pattern.strip()):

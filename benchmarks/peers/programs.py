@@ -18,6 +18,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LAUNCHER = ROOT / "launch" / "single_node.sh"
 TORCH = ROOT / ".venv-peers" / "bin" / "python"
+MADE = ROOT / ".venv-peers" / ".hvdgan"
+"""empty where setup.sh was cut short"""
 
 Start = tuple[list[str], dict[str, str]]
 """A command, and what it finds in its environment beside the usual."""
@@ -148,7 +150,7 @@ DEFAULT = [
 def missing(program: Program) -> str:
     """Why a program cannot run here; nothing if it can."""
     needs = KINDS[program.kind].needs
-    if needs == "torch" and not TORCH.exists():
+    if needs == "torch" and not (TORCH.exists() and MADE.is_file() and MADE.stat().st_size):
         return f"there is no {TORCH.relative_to(ROOT)} (make bench makes it)"
     if needs == "mpi" and not shutil.which("mpirun"):
         return "there is no mpirun on the PATH"

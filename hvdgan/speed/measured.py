@@ -31,13 +31,14 @@ from hvdgan.heartbeat import Heartbeat
 from hvdgan.layers import SynchronisedBatchNormalization
 from hvdgan.run import Run, build
 from hvdgan.speed.blocks import Block, Clock, parts, plan
-from hvdgan.speed.worker import Meeting, Spec
+from hvdgan.speed.worker import TIMELINE, Meeting, Spec
 from hvdgan.stages import Update
 from hvdgan.step import StageStep
 
 _MORE = 10**9
 """steps that the last stage has beyond those that are measured, for copies that wait for others"""
 _ALLREDUCE_SECONDS = 0.2
+_TIMELINE_STEPS = 10
 
 
 class _Enough(Exception):
@@ -135,15 +136,15 @@ class _ClockedStep:
             session.together(block)
         with contextlib.nullcontext() if block.reduces else self.apart:
             begin = time.perf_counter()
-            metrics, may_go_on = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
-            _finish(may_go_on)
+            metrics, finite = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
+            _finish(finite)
             end = time.perf_counter()
         self.clock.add(end - session.ended, session.waited, end - begin)
         session.ended = end
         if session.startup is None:
             session.startup = time.time() - session.began
         self.data = {name: data[name] for name in ("images", "labels") if name in data}
-        return metrics, may_go_on
+        return metrics, finite
 
 
 def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) -> dict[str, Any]:
@@ -176,6 +177,8 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         loop.train(run, Resume(resume="never"), Heartbeat())
     peak = session.peak or _peak_memory()
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
+    if spec.timeline:
+        _record_timeline(str(Path(spec.folder) / TIMELINE), clocked)
     sizes = [update["bytes_owned"] for stage in stages.values() for update in stage["updates"].values()]
     return {
         "ranks": ranks.size,
@@ -232,9 +235,9 @@ def _clocked_batches(session: _Session) -> Iterator[None]:
         setattr(loop, "Batches", before)  # noqa: B010
 
 
-def _finish(may_go_on: dict[str, tf.Tensor]) -> None:
+def _finish(finite: dict[str, tf.Tensor]) -> None:
     """Wait for a step to end."""
-    for verdict in may_go_on.values():
+    for verdict in finite.values():
         verdict.numpy()
 
 
@@ -296,6 +299,14 @@ def _over_ranks(times: dict[bool, list[list[float]]], ranks: Ranks) -> tuple[Any
     everyones = ranks.gather([times[True], times[False]], "bench: times")
     with_reduction, without = (np.mean([each[kind] for each in everyones], axis=0).tolist() for kind in (0, 1))
     return with_reduction, without
+
+
+def _record_timeline(path: str, steps: Sequence[_ClockedStep]) -> None:
+    """Steps of each stage on the batch that was the last, apart from those that are measured: it slows them."""
+    with distributed.timeline(path):
+        for step in steps:
+            for number in range(min(_TIMELINE_STEPS, step.stage.steps)):
+                _finish(step.inner(number, number, step.data)[1])
 
 
 def _allreduce(ranks: Ranks, sizes: Sequence[int]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from hvdgan.errors import RunError
 from hvdgan.exits import exit_code
 from hvdgan.launchers import launched, local_rank
 
+TIMELINE = "timeline.json"
 _WAIT_SECONDS = 600.0
 
 
@@ -25,9 +26,11 @@ class Spec:
         arguments: of hvdgan.train.
         global_batch_size: of the ranks together, or of each copy.
         steps: to measure, of each kind and stage.
-        cores: per process, to which it is bound; 0: left as it is.
+        cores: per process, to which it is bound; 0: its share of the host's.
+        processes_per_host: where the most processes run.
         copies: independent processes; 0: the processes are ranks.
         allreduce: whether to measure the all-reduce too.
+        timeline: whether to leave Horovod's timeline of some steps in the folder.
         began: seconds since 1970 when the launch began.
         folder: that all processes see, for results and signs.
     """
@@ -36,23 +39,26 @@ class Spec:
     global_batch_size: int
     steps: int
     cores: int
+    processes_per_host: int
     copies: int
     allreduce: bool
+    timeline: bool
     began: float
     folder: str
 
 
-def bind(cores: int, index: int) -> None:
+def bind(cores: int, processes: int, index: int) -> None:
     """Bind this process to its share of the host's cores, before any library makes threads.
 
     Args:
-        cores: per process; 0: leave it as it is.
+        cores: per process; 0: as many as each of `processes` has for itself.
+        processes: on a host, where they are the most.
         index: of this process on its host.
     """
     mine = sorted(os.sched_getaffinity(0))
-    if cores:
-        # Where a launcher has bound it already these are its own, and it stays within them.
-        os.sched_setaffinity(0, {mine[(index * cores + place) % len(mine)] for place in range(cores)})
+    cores = cores or max(1, len(mine) // processes)
+    # Where a launcher has bound it already these are its own, and it stays within them.
+    os.sched_setaffinity(0, {mine[(index * cores + place) % len(mine)] for place in range(cores)})
     # Else the ranks of a host would divide among them what each has for itself.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(len(os.sched_getaffinity(0))))
 
@@ -92,12 +98,16 @@ class Meeting:
         return len(list(self._folder.glob(f"{what}-*"))) >= self._count
 
 
-def main(path: Path) -> None:
-    """Train, take the time, and write it to the folder: rank 0 for all ranks, each copy for itself."""
-    spec = Spec(**json.loads(path.read_text(encoding="utf-8")))
-    bind(spec.cores, local_rank())
+def prepare(spec: Spec) -> None:
+    """What the libraries look at when they are loaded."""
+    bind(spec.cores, spec.processes_per_host, local_rank())
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Only now: what these import makes threads.
+    if spec.timeline:
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # else it cannot be begun later
+
+
+def main(spec: Spec) -> None:
+    """Train, take the time, and write it to the folder: rank 0 for all ranks, each copy for itself."""
     from hvdgan import distributed
     from hvdgan.speed.measured import measure
 
@@ -113,7 +123,12 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    code = exit_code(lambda: main(Path(sys.argv[1])))
+    asked = Spec(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    prepare(asked)
+    # Only now, since what this loads makes threads, and before exit_code, as all commands do: it starts quicker so.
+    import hvdgan.speed.measured  # noqa: F401
+
+    code = exit_code(lambda: main(asked))
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: a rank that fails must not wait in MPI_Finalize for those that go on.
