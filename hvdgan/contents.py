@@ -41,6 +41,8 @@ def contents(checkpoint: Path) -> Facts:
             },
             "others": {name: list(shape) for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
         }
+    except OSError as error:
+        raise RunError(f"{checkpoint} cannot be read: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
         raise RunError(f"{checkpoint} is damaged: its manifest.json is not as it was written: {error!r}") from error
 

@@ -128,7 +128,7 @@ def _prepare(plan: Plan, request: Request, crew: Crew) -> None:
     with ExitStack() as stack:
 
         def begin() -> int:
-            originals = stack.enter_context(begun(plan))
+            originals = stack.enter_context(begun(plan, request.max_bad_fraction))
             found.extend([] if originals is None else [originals])
             return len(originals.names) if originals else 0
 

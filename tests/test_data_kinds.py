@@ -14,6 +14,7 @@ from PIL import Image
 from hvdgan.config import Config
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.images import MAX_BYTES
+from hvdgan.errors import UserError
 from hvdgan.train import main
 from packed import prepare
 from test_data_images import (
@@ -178,19 +179,25 @@ def open_to_all():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and root itself may read all")
 def test_what_the_user_may_not_read_is_named(open_to_all):
-    for name in ("good.png", "secret.png", "locked/inside.png"):
-        (open_to_all / name).parent.mkdir(exist_ok=True)
+    """A folder only where all may fail, since nobody knows what is in it; also one that a link leads to."""
+    for name in ("data/good.png", "data/secret.png", "data/locked/inside.png", "elsewhere/class/inside.png"):
+        (open_to_all / name).parent.mkdir(parents=True, exist_ok=True)
         RED_BLUE.save(open_to_all / name)
-    (open_to_all / "secret.png").chmod(0)
-    (open_to_all / "locked").chmod(0)
+    data = open_to_all / "data"
+    (data / "link").symlink_to(open_to_all / "elsewhere" / "class")
+    for name in ("data/secret.png", "data/locked", "elsewhere"):
+        (open_to_all / name).chmod(0)
     os.seteuid(65534)
     try:
-        source = open_source(Config(data=str(open_to_all), image_size=SIZE, max_bad_fraction=0.7))
+        source = open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1.0))
         assert source.fetch(0)[0, 0].tolist() == list(RED)
+        with pytest.raises(UserError, match="link/: folder: Permission denied, so that its images are unknown"):
+            open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=0.99))
     finally:
         os.seteuid(0)
     assert len(source) == 1
-    assert dict(source.bad_files) == {"secret.png": "Permission denied", "locked/": "folder: Permission denied"}
+    denied = {"link/": "folder: Permission denied", "locked/": "folder: Permission denied"}
+    assert dict(source.bad_files) == {"secret.png": "Permission denied", **denied}
 
 
 def test_folders_a_thousand_deep_and_deeper_than_a_path_can_be(open_to_all):
@@ -207,7 +214,7 @@ def test_folders_a_thousand_deep_and_deeper_than_a_path_can_be(open_to_all):
             os.chdir("d")
     finally:
         os.chdir(here)
-    source = open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=0.5))
+    source = open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1.0))
     assert len(source) == 1 and source.fetch(0)[0, 0].tolist() == list(RED)
     assert [bad.reason for bad in source.bad_files] == ["folder: File name too long"]
 

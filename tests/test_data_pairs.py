@@ -1,5 +1,7 @@
 """Classes by folder, and pairs: which input goes with which image, from every kind of data."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -196,6 +198,16 @@ def test_the_halves_of_an_array_share_its_range(tmp_path):
     assert values_of(opened(tmp_path / "wide.npy")) == [(128, 0)] * 2
 
 
+def damaged_npz(place, bytes_there):
+    """With other bytes in its directory."""
+    file = io.BytesIO()
+    np.savez(file, **{"größe": RAMP})
+    content = bytearray(file.getvalue())
+    place += content.index(b"PK\x01\x02")
+    content[place : place + 2] = bytes_there
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("name", "arrays", "found"),
     [
@@ -203,6 +215,8 @@ def test_the_halves_of_an_array_share_its_range(tmp_path):
         ("other.npz", {"inputs": RAMP[:2], "images": RAMP}, r"shape \(2, 8, 8, 3\) of inputs and \(3, 8, 8, 3\) of "),
         ("single.npz", {"images": RAMP}, r"shape \(3, 8, 8, 3\); pairs are two arrays"),
         ("text.npz", b"text", "cannot be read as a NumPy array"),
+        ("name.npz", damaged_npz(46, b"\xff\xff"), "cannot be read as a NumPy array: 'utf-8' codec can't decode"),
+        ("version.npz", damaged_npz(6, b"\x63\0"), "cannot be read as a NumPy array: zip file version 9.9"),
     ],
 )
 def test_arrays_that_are_no_pairs(tmp_path, name, arrays, found):

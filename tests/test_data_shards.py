@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hvdgan import checkpoint, saved
 from hvdgan.config import Config
-from hvdgan.data import hold_out, open_source
+from hvdgan.data import cached, hold_out, open_source
 from hvdgan.data.pipeline import Batches
 from hvdgan.errors import RunError, UserError
 from hvdgan.train import main as train
@@ -83,6 +83,22 @@ def test_the_images_of_an_array_with_its_labels(tmp_path):
 def test_images_are_held_out_as_those_of_the_folder_are(folder, shards):
     held = [hold_out(opened(data), 0.6)[1] for data in (folder, shards)]
     np.testing.assert_array_equal(all_images(held[0]), all_images(held[1]))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_images_are_held_out_as_those_of_the_array_are(tmp_path, paired):
+    """Also where each is decoded only once."""
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 16 if paired else 8, 3), np.uint8)
+    np.save(tmp_path / "some.npy", pixels)
+    made = prepare(tmp_path / "some.npy", tmp_path / "shards", *(["--pairs"] if paired else []))
+    array, shards = (opened(data, paired=paired) for data in (tmp_path / "some.npy", made))
+    held = [hold_out(source, 0.5)[1] for source in (array, shards, cached(shards, "memory", tmp_path))]
+    assert 8 < len(held[0]) < 32
+    for other in held[1:]:
+        np.testing.assert_array_equal(all_images(other), all_images(held[0]))
+    # Of what is held out some again are chosen alike.
+    again = [hold_out(source, 0.3)[1] for source in held]
+    np.testing.assert_array_equal(all_images(again[1]), all_images(again[0]))
 
 
 def test_equal_images_of_an_array_stay_together(tmp_path):

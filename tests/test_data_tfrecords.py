@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.config import Config
-from hvdgan.data import BadImage, open_source
+from hvdgan.data import BadImage, open_source, tfrecords
 from hvdgan.data.named import KERAS
 from hvdgan.errors import RunError, UserError
 
@@ -131,6 +131,54 @@ def test_damage_after_opening_names_file_and_record(tmp_path, change, reason):
     change(path)
     with pytest.raises(RunError, match=f"a.tfrecord, {reason}.*; the file is damaged"):
         source.fetch(5)
+
+
+def raw_records(images=IMAGES, labels=(0, 1, 2, 3, 4, 5), **more):
+    """Of one length each, whatever the pixels."""
+    return [{"image": image.tobytes(), "label": label, **more} for image, label in zip(images, labels, strict=True)]
+
+
+def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
+    """Of files of one name whose records lie at the same places."""
+
+    def fingerprint(folder, records, **settings):
+        (tmp_path / folder).mkdir()
+        path = write(tmp_path / folder / "a.tfrecord", records)
+        return opened(path, tfrecord_shape="8,8,3", **settings).fingerprint
+
+    first, last = IMAGES.copy(), IMAGES.copy()
+    first[0, 0, 0, 0] ^= 1
+    last[-1, -1, -1, -1] ^= 1
+    numbered = raw_records(other=7)
+    seen = [
+        fingerprint("plain", numbered),
+        fingerprint("first", raw_records(first, other=7)),
+        fingerprint("last", raw_records(last, other=7)),
+        fingerprint("turned round", numbered[::-1]),
+        fingerprint("label", numbered, tfrecord_label="label"),
+        fingerprint("other label", numbered, tfrecord_label="other"),
+        fingerprint("changed", raw_records(labels=[5, 1, 2, 3, 4, 0], other=7), tfrecord_label="label"),
+    ]
+    assert len(set(seen)) == len(seen)
+    assert fingerprint("again", numbered) == seen[0]
+
+
+def test_labels_alone_tell_records_apart(tmp_path, monkeypatch):
+    """Where another feature of the same records is the label, and where a checksum does not tell."""
+    path = write(tmp_path / "a.tfrecord", raw_records(other=7))
+    settings = {"tfrecord_shape": "8,8,3", "tfrecord_label": "label"}
+    before = opened(path, **settings).fingerprint
+    single_integer = tfrecords.single_integer
+    monkeypatch.setattr(tfrecords, "single_integer", lambda *where: single_integer(*where) + 1)
+    assert opened(path, **settings).fingerprint != before
+
+
+def test_the_checksums_cost_one_read_more_per_file(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.tfrecord", records() * 10)
+    places, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, at: places.append(at) or pread(file, count, at))
+    assert len(opened(path)) == 60
+    assert len(places) <= 60 + 1 + 2  # and what the first record is looked at for
 
 
 def test_names_that_no_library_knows(tmp_path, monkeypatch):

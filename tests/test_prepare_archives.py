@@ -1,10 +1,13 @@
 """Archives to packed shards: in place, whatever their size, and whatever harm they mean."""
 
+import gzip
+import io
 import os
 import sys
 import tarfile
 import zipfile
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -37,6 +40,22 @@ def test_archives_make_the_shards_of_their_folder(images, tmp_path, prefix):
     }
     for kind, archive in made.items():
         assert shards_of(prepare(archive, tmp_path / f"from {kind}")) == shards_of(images.parent / "by one"), kind
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_zip_archive_within_a_tar_archive_is_not_what_is_read(images, wanted, tmp_path, mode):
+    """Python finds the end of the one near the end of the other."""
+    features = io.BytesIO()
+    np.savez(features, features=np.zeros(9))
+    target = tarred(images, tmp_path / "some.tar")
+    with tarfile.open(target, "a") as archive:
+        add(archive, "features.npz", features.getvalue())
+    assert zipfile.is_zipfile(target)
+    if mode == "w:gz":
+        target.with_suffix(".tar.gz").write_bytes(gzip.compress(target.read_bytes(), 0))
+        target = target.with_suffix(".tar.gz")
+    made = shards_of(prepare(target, tmp_path / "made"))
+    assert made == {name: wanted[name] for name in made} and len(made) > 9
 
 
 @pytest.mark.parametrize("kind", ["tar", "zip"])
@@ -115,6 +134,27 @@ def test_a_member_that_says_another_size_is_left_out(tmp_path):
     (tmp_path / "lies.zip").write_bytes(content)
     made = prepare(tmp_path / "lies.zip", tmp_path / "made", "--max-bad-fraction", "1")
     assert manifest_of(made)["failures"] == [["lies.png", "damaged in the archive: size or checksum is another"]]
+
+
+@pytest.mark.parametrize(
+    ("place", "bytes_there", "complaint"),
+    [
+        (46, b"\xff\xff", "'utf-8' codec can't decode byte 0xff"),  # the name, which is flagged as UTF-8
+        (46, b"\0\0", "cannot be read as a zip archive"),  # which makes it empty
+        (6, b"\x63\0", "zip file version 9.9"),  # the version that is needed to unpack it
+    ],
+)
+def test_a_directory_that_python_cannot_read_is_one_line(tmp_path, capsys, place, bytes_there, complaint):
+    with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
+        archive.writestr("ü.png", png())
+    content = bytearray((tmp_path / "some.zip").read_bytes())
+    place += content.index(b"PK\x01\x02")
+    content[place : place + 2] = bytes_there
+    (tmp_path / "some.zip").write_bytes(content)
+    assert main([str(tmp_path / "some.zip"), str(tmp_path / "made"), "--image-size", "8"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hvdgan: {tmp_path}/some.zip: cannot be read as a zip archive: ") and complaint in error
+    assert error.count("\n") == 1 and not (tmp_path / "made").exists()
 
 
 def test_a_damaged_archive_is_refused(images, tmp_path, capsys):

@@ -117,7 +117,7 @@ def array_names(name: str) -> list[str]:
     try:
         with zipfile.ZipFile(name) as archive:
             return [member.removesuffix(".npy") for member in archive.namelist()]
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):  # opening it will say why
         return []
 
 

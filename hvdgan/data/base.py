@@ -32,6 +32,13 @@ class BadImage(Exception):
         self.bad_file = BadFile(name, reason)
 
 
+class Unreadable(RunError):
+    """The disk, the network or the memory has failed, not the file that was to be read.
+
+    Counted as a broken image it would be left out for ever, or by one rank alone.
+    """
+
+
 class Source(abc.ABC):
     """Images by index, all of one size.
 
@@ -114,6 +121,10 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def key(self, index: int) -> bytes:
         """What identifies an image on every machine: its name within the data, or what it holds."""
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of an image's key."""
+        return hashlib.sha256(self.key(index)).digest()
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         """Read several images.

@@ -97,6 +97,9 @@ class _Cached(Source):
     def key(self, index: int) -> bytes:
         return self._source.key(index)
 
+    def digest(self, index: int) -> bytes:
+        return self._source.digest(index)
+
 
 class _InMemory(_Store):
     """An array of which the system gives the memory only where an image has been written."""

@@ -1,5 +1,6 @@
 """A folder of image files, searched recursively."""
 
+import errno
 import io
 import itertools
 import os
@@ -8,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from hvdgan.data.base import BadFile, BadImage, Source, fingerprint, printable, refuse_if_too_many
+from hvdgan.data.base import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
 from hvdgan.data.images import SUFFIXES, check_header, read_halves, read_image, read_partners
-from hvdgan.data.sharing import ALONE, Peers, share_out
+from hvdgan.data.sharing import ALONE, Peers, on_all, share_out
 from hvdgan.errors import RunError, UserError
 
 # Reading headers waits for the disk or the network file system, not for a core.
@@ -18,6 +19,8 @@ _SCAN_THREADS = 16
 _SCAN_CHUNK = 256
 _SIDES = ("A", "B")
 """the folders of inputs and of images"""
+_OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""what an OSError says where a folder can never be listed, and not only now"""
 
 
 class FolderSource(Source):
@@ -25,8 +28,9 @@ class FolderSource(Source):
 
     Names that begin with a dot are skipped, and files without one of the suffixes of `hvdgan.data.images` do not count.
     Symbolic links to folders are followed, each folder counts once. Every file's header is read on opening, by one of
-    the ranks; the files that fail are left out and listed in `bad_files`. A file that is gone later, or has another
-    size, ends the run: the images would no longer be those that the run began with.
+    the ranks; the files that fail are left out and listed in `bad_files`. A folder that cannot be listed is left out
+    only where all may fail. A file that is gone later, or has another size, ends the run: the images would no longer be
+    those that the run began with.
 
     Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
     order of their names.
@@ -44,8 +48,8 @@ class FolderSource(Source):
         peers: the ranks that open it together.
 
     Raises:
-        UserError: no images are found, or too many are broken.
-        RunError: the ranks do not see the same files.
+        UserError: no images are found, too many are broken, or a folder may not be listed.
+        RunError: the disk has failed, or the ranks do not see the same files.
     """
 
     def __init__(
@@ -58,17 +62,9 @@ class FolderSource(Source):
         paired: bool = False,
         peers: Peers = ALONE,
     ) -> None:
-        files, bad_files = find_images(name)
-        found: list[tuple[str, ...]] = [(file,) for file in files]
-        if paired and in_two_folders(name, files):
-            found, alone = match_partners(files)
-            bad_files += alone
+        listing = f"--data {name}: its folders"
+        files, found, bad_files = on_all(lambda: _listed(name, paired, max_bad_fraction), peers, listing)
         total = len(found) + len(bad_files)
-        if not total:
-            raise UserError(
-                f"--data {name}: found no images in this folder or below it; "
-                f"expected files named {', '.join('*' + suffix for suffix in SUFFIXES)} (hidden ones are skipped)"
-            )
         checked = dict(zip(files, _check_headers(name, files, peers), strict=True))
         self._images: list[tuple[str, ...]] = []
         """the file, or the files of input and image"""
@@ -128,47 +124,101 @@ class FolderSource(Source):
         return os.fsencode(self._images[index][-1])
 
 
+def _listed(name: str, paired: bool, max_bad_fraction: float) -> tuple[list[str], list[tuple[str, ...]], list[BadFile]]:
+    """All files, the file or the files of each image, and what is bad before any file is looked at."""
+    try:
+        files, bad_files = find_images(name)
+    except Unreadable as error:
+        raise RunError(f"--data {name}: {error}") from error
+    refuse_unlisted(f"--data {name}", bad_files, max_bad_fraction)
+    found: list[tuple[str, ...]] = [(file,) for file in files]
+    if paired and in_two_folders(name, files):
+        found, alone = match_partners(files)
+        bad_files += alone
+    if not found and not bad_files:
+        raise UserError(
+            f"--data {name}: found no images in this folder or below it; "
+            f"expected files named {', '.join('*' + suffix for suffix in SUFFIXES)} (hidden ones are skipped)"
+        )
+    return files, found, bad_files
+
+
 def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
-    """The image files' paths relative to the folder, sorted, and the folders that cannot be listed."""
+    """The image files' paths relative to the folder, sorted, and the folders that may not be listed.
+
+    Raises:
+        Unreadable: the disk has failed, or a folder went away meanwhile.
+    """
     files: list[str] = []
     unlisted: list[BadFile] = []
-    seen = {_identity(folder)}
+    seen: set[tuple[int, int]] = set()
     waiting = [""]  # a list, since recursion would end a thousand folders deep
     while waiting:
         prefix = waiting.pop()
         try:
+            if not prefix:
+                seen.add(_identity(os.stat(folder)))
             with os.scandir(os.path.join(folder, prefix)) as listing:
                 # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
                 entries = sorted((entry for entry in listing if entry.name[0] != "."), key=lambda entry: entry.name)
         except OSError as error:
-            unlisted.append(BadFile(printable(prefix) or ".", f"folder: {error.strerror}"))
+            unlisted.append(_unlisted(prefix, error))
             continue
         inner = []
         for entry in entries:
             path = prefix + entry.name
-            if not _is_folder(entry):
+            try:
+                identity = _identity(entry.stat()) if _is_folder(entry) else None
+            except OSError as error:
+                unlisted.append(_unlisted(f"{path}/", error))
+                continue
+            if identity is None:
                 if entry.name.lower().endswith(SUFFIXES):
                     files.append(path)
-            elif (identity := _identity(os.path.join(folder, path))) is None or identity not in seen:
+            elif identity not in seen:
                 seen.add(identity)
                 inner.append(f"{path}/")
         waiting += reversed(inner)
     return sorted(files), unlisted
 
 
+def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
+    """Refuse folders that may not be listed, unless all may fail: each could be a class, and counts as one image.
+
+    Raises:
+        UserError: it names the first.
+    """
+    if unlisted and max_bad_fraction < 1:
+        folder, reason = unlisted[0]
+        raise UserError(
+            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable or move it away, or do "
+            f"without it by --max-bad-fraction 1 (now {max_bad_fraction:g})"
+        )
+
+
+def _unlisted(prefix: str, error: OSError) -> BadFile:
+    folder = printable(prefix) or "."
+    if error.errno not in _OF_THE_FOLDER:
+        raise Unreadable(
+            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
+            "when it is back, give the same command again"
+        ) from error
+    return BadFile(folder, f"folder: {error.strerror}")
+
+
 def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one; raises an OSError where it could be one."""
     try:
         return entry.is_dir()
-    except OSError:  # such as a link that leads to itself
-        return False
+    except OSError as error:
+        # A link that leads nowhere; and what is called an image is looked at, which will say why.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(SUFFIXES):
+            return False
+        raise
 
 
-def _identity(folder: str) -> tuple[int, int] | None:
+def _identity(status: os.stat_result) -> tuple[int, int]:
     """What tells a folder from all others of this machine, by whatever path it is reached."""
-    try:
-        status = os.stat(folder)
-    except OSError:  # listing it will say why
-        return None
     return status.st_dev, status.st_ino
 
 
@@ -197,13 +247,17 @@ def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[Ba
 
 def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
     """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
-    # Of two partners, what counts is the path within A.
-    paths = [files[0].partition("/")[2] if len(files) == 2 else files[0] for files in images]
-    if not all("/" in path for path in paths):
+    own = [first_folder(files) for files in images]
+    if not all(own):
         return None, None
-    own = [path.partition("/")[0] for path in paths]
     numbers = {name: number for number, name in enumerate(sorted(set(own)))}
     return np.array([numbers[name] for name in own], np.int32), [printable(name) for name in numbers]
+
+
+def first_folder(files: tuple[str, ...]) -> str:
+    """Of an image's path, or of two partners' path within A; empty if it lies in none."""
+    path = files[0].partition("/")[2] if len(files) == 2 else files[0]
+    return path.rpartition("/")[0].partition("/")[0]
 
 
 def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:
@@ -214,6 +268,8 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
             return check_header(os.path.join(folder, file), printable(file))
         except BadImage as bad:
             return bad.bad_file
+        except Unreadable as error:
+            raise RunError(f"--data {folder}: {error}") from error
 
     def check_all(some: Sequence[str]) -> list[int | BadFile]:
         with ThreadPoolExecutor(_SCAN_THREADS) as pool:

@@ -1,7 +1,5 @@
 """Images that training never sees: which they are is a function of the images alone, the same on every machine."""
 
-import hashlib
-
 import numpy as np
 
 from hvdgan.data.base import Source
@@ -26,7 +24,7 @@ def hold_out(source: Source, fraction: float) -> tuple[Source, Source | None]:
     """
     if not fraction:
         return source, None
-    held = np.array([_place(source.key(index)) < fraction for index in range(len(source))])
+    held = np.array([_place(source.digest(index)) < fraction for index in range(len(source))])
     if held.all() or not held.any():
         raise UserError(
             f"--holdout {fraction:g}: {int(held.sum())} of {len(source)} images of {source.name} would be held out; "
@@ -82,7 +80,10 @@ class Subset(Source):
     def key(self, index: int) -> bytes:
         return self._source.key(int(self._indices[index]))
 
+    def digest(self, index: int) -> bytes:
+        return self._source.digest(int(self._indices[index]))
 
-def _place(key: bytes) -> float:
+
+def _place(digest: bytes) -> float:
     """A number in [0, 1) that looks random and is not."""
-    return int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,6 +1,7 @@
 """From one image file to pixels: what is accepted, and how it is converted."""
 
 import contextlib
+import errno
 import os
 import stat
 import warnings
@@ -10,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from hvdgan.data.base import BadImage
+from hvdgan.data.base import BadImage, Unreadable
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 
@@ -24,9 +25,37 @@ thread that decodes one, and lie below the 179 at which Pillow itself refuses.""
 MAX_BYTES = 2**30
 """Larger files are refused unread: a file is read whole before it is decoded."""
 
+OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""what an OSError says that speaks of one file alone: Pillow's own, rights, links that lead nowhere, a path too long"""
+
 # Pillow would warn, file by file, of damaged metadata and of images from 89 megapixels on, which are welcome here.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def check_file(path: str, name: str) -> os.stat_result:
+    """Look at a file without opening it: at a named pipe that would wait for its writer for ever.
+
+    Args:
+        path: the file.
+        name: what to call it in errors.
+
+    Returns:
+        What the system says of it.
+
+    Raises:
+        BadImage: it is no regular file, empty, too large, or there is no way to it.
+        Unreadable: the disk has failed.
+    """
+    with _reasons(name):
+        status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise BadImage(name, "not a regular file")
+    if status.st_size == 0:
+        raise BadImage(name, "empty file")
+    if status.st_size > MAX_BYTES:
+        raise BadImage(name, f"{status.st_size:,} bytes, more than the {MAX_BYTES:,} accepted")
+    return status
 
 
 def check_header(path: str, name: str) -> int:
@@ -41,18 +70,11 @@ def check_header(path: str, name: str) -> int:
 
     Raises:
         BadImage: it is no image of an accepted format, too large, or not readable.
+        Unreadable: the disk has failed, as in all that reads here.
     """
-    with _reasons(name):
-        status = os.stat(path)
-        # Opening a named pipe would wait for its writer for ever.
-        if not stat.S_ISREG(status.st_mode):
-            raise BadImage(name, "not a regular file")
-        if status.st_size == 0:
-            raise BadImage(name, "empty file")
-        if status.st_size > MAX_BYTES:
-            raise BadImage(name, f"{status.st_size:,} bytes, more than the {MAX_BYTES:,} accepted")
-        with Image.open(path, formats=_FORMATS) as image:
-            _check_pixels(image, name)
+    status = check_file(path, name)
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        _check_pixels(image, name)
     return status.st_size
 
 
@@ -159,12 +181,8 @@ def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
         BadImage: it cannot be decoded, or is neither grey nor RGB of 8 bits, or has transparent pixels.
     """
     check_header(path, name)
-    try:
-        with Image.open(path, formats=_FORMATS) as image:
-            image.load()
-            upright = _upright(image)
-    except Exception as error:  # as above
-        raise BadImage(name, _reason(error)) from error
+    with _reasons(name), Image.open(path, formats=_FORMATS) as image:
+        upright = _loaded(image)
     if upright.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
         raise BadImage(name, f"its colour mode is {upright.mode}; expected grey or RGB of 8 bits")
     if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
@@ -223,6 +241,8 @@ def _upright(image: Image.Image) -> Image.Image:
     """The loaded image, turned as its EXIF orientation says."""
     try:
         ImageOps.exif_transpose(image, in_place=True)
+    except MemoryError:
+        raise
     except Exception:  # damaged metadata says nothing against the pixels
         return image
     return image
@@ -235,12 +255,25 @@ def _check_pixels(image: Image.Image, name: str) -> None:
 
 @contextlib.contextmanager
 def _reasons(name: str) -> Iterator[None]:
-    """Whatever goes wrong is a BadImage of this name: Pillow's parsers raise nearly every type on damaged files."""
+    """Whatever goes wrong is a BadImage of this name: Pillow's parsers raise nearly every type on damaged files.
+
+    Raises:
+        Unreadable: what goes wrong is none of the file's doing.
+    """
     try:
         yield
     except BadImage:
         raise
+    except MemoryError as error:
+        raise Unreadable(
+            f"out of memory while decoding {name}; fewer --pipeline.threads or, of hvdgan.prepare, --workers need less"
+        ) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno not in OF_ONE_FILE:
+            raise Unreadable(
+                f"{name}: {_reason(error)}: the disk or the network has failed, not the image; "
+                "when it is back, give the same command again"
+            ) from error
         raise BadImage(name, _reason(error)) from error
 
 

@@ -1,6 +1,7 @@
 """The records of a folder of packed shards by their index: found, read and verified one by one."""
 
 import functools
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -88,10 +89,16 @@ class RecordFiles:
         )
 
     def key(self, index: int) -> bytes:
-        """What identifies an image on every machine: its name in a folder or archive, or what an array held."""
+        """What identifies an image on every machine: its name in a folder or archive, or the digest of an array's."""
         shard, place = self._place(index)
         facts = self._facts(shard)
         return bytes.fromhex(facts["keys"][place]) if "keys" in facts else os.fsencode(facts["names"][place])
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of the key that the image has in what was packed, so that the same images are held out."""
+        shard, _ = self._place(index)
+        key = self.key(index)
+        return key if "keys" in self._facts(shard) else hashlib.sha256(key).digest()
 
     def labels(self) -> np.ndarray | None:
         """int32 (N,), or None where there are none.

@@ -10,8 +10,9 @@ import google_crc32c
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-HEADER = _LENGTH.size + _CHECKSUM.size
-FRAME = HEADER + _CHECKSUM.size
+CHECKSUM = _CHECKSUM.size
+HEADER = _LENGTH.size + CHECKSUM
+FRAME = HEADER + CHECKSUM
 """bytes of a record beside those that it holds"""
 
 
@@ -31,8 +32,8 @@ def payload_of(record: bytes) -> bytes:
         raise ValueError("no record begins here")
     if _LENGTH.unpack_from(record)[0] != len(record) - FRAME:
         raise ValueError("its length is another")
-    payload = record[HEADER : -_CHECKSUM.size]
-    if record[-_CHECKSUM.size :] != _masked_crc(payload):
+    payload = record[HEADER:-CHECKSUM]
+    if record[-CHECKSUM:] != _masked_crc(payload):
         raise ValueError("its checksum does not match")
     return payload
 

@@ -76,6 +76,9 @@ class ShardSource(Source):
     def key(self, index: int) -> bytes:
         return self._files.key(index)
 
+    def digest(self, index: int) -> bytes:
+        return self._files.digest(index)
+
     def _converted(self, image: np.ndarray) -> np.ndarray:
         sides = np.split(image, 2, axis=-1) if self.paired else [image]
         pictures = [Image.fromarray(side[..., 0] if side.shape[-1] == 1 else side) for side in sides]

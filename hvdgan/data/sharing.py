@@ -82,6 +82,30 @@ def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], 
     return joined
 
 
+def on_all(work: Callable[[], Any], peers: Peers, name: str) -> Any:
+    """Do something on every rank, each for itself: a rank that failed alone would leave the others waiting for it.
+
+    Args:
+        work: returns what this rank gets; the others see whether it failed.
+        peers: the ranks; every one calls this.
+        name: of the work, for errors.
+
+    Raises:
+        RunError: what the work raised on one of them, on all.
+    """
+    if peers.size == 1:
+        return work()
+    result, failure = None, None
+    try:
+        result = work()
+    except RunError as error:
+        failure = [str(error), error.exit_code]
+    for its_failure in peers.gather(failure, name):
+        if its_failure is not None:
+            raise _failed(*its_failure)
+    return result
+
+
 def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
     """Do something first on rank 0, then on one rank of each other host, then on the others: what one of a host
     downloads the next find there.
@@ -94,19 +118,10 @@ def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
     Raises:
         RunError: what the work raised on one of them, on all.
     """
-    result = None
     turn = 0 if peers.rank == 0 else 1 if peers.local_rank == 0 else 2
-    for now in range(3 if peers.size > 1 else 1):
-        failure = None
-        if now == turn:
-            try:
-                result = work()
-            except RunError as error:
-                failure = [str(error), error.exit_code]
-        for its_failure in peers.gather(failure, f"{name}, turn {now}"):
-            if its_failure is not None:
-                raise _failed(*its_failure)
-    return result
+    turns = range(3 if peers.size > 1 else 1)
+    results = [on_all(work if now == turn else lambda: None, peers, f"{name}, turn {now}") for now in turns]
+    return results[turn]
 
 
 def _failed(text: str, exit_code: int) -> RunError:

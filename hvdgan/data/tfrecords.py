@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import glob
+import hashlib
 import io
 import os
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from PIL import Image
 from hvdgan.data.base import BadImage, Source, fingerprint, printable
 from hvdgan.data.examples import features_of, single_bytes, single_integer
 from hvdgan.data.images import read_halves, read_image, read_partners, to_pixels
-from hvdgan.data.records import FRAME, HEADER, length_of, payload_of
+from hvdgan.data.records import CHECKSUM, FRAME, HEADER, length_of, payload_of
 from hvdgan.data.sharing import ALONE, Peers, share_out
 from hvdgan.errors import RunError, UserError
 
@@ -54,7 +55,7 @@ class RecordSource(Source):
 
     The index, where each record begins and its label, is made on opening and kept in memory, 16 bytes per record; each
     file is looked at by one of the ranks, which passes over the images. A record is read, and its checksum compared,
-    when it is asked for.
+    when it is asked for. The fingerprint covers the labels and those checksums, and so every byte.
 
     Args:
         name: what `--data` says.
@@ -86,25 +87,25 @@ class RecordSource(Source):
         self._files = list(files)
         self._features = features
         looked_at = share_out(self._files, lambda some: [_index(name, file, features) for file in some], peers, name)
-        records = [len(offsets) for offsets, _ in looked_at]
+        records = [len(offsets) for offsets, *_ in looked_at]
         if not sum(records):
             raise UserError(f"--data {name}: {len(self._files)} TFRecord file(s) without a record; expected images")
         self._firsts = np.cumsum([0, *records])
         """the index of each file's first record, and of the one after the last"""
-        self._offsets = np.concatenate([np.array(offsets, np.int64) for offsets, _ in looked_at])
-        labels = [np.array(labels, np.int32) for _, labels in looked_at]
+        self._offsets = np.concatenate([np.array(offsets, np.int64) for offsets, *_ in looked_at])
+        labels = np.concatenate([np.array(labels, np.int32) for _, labels, _ in looked_at])
         self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(_Opened)
-        # A label's name or a spelling changes no image, and every machine may have its own folder.
+        # The name of the labels' feature changes none of them, and every machine may have its own folder.
         parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
+        parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]
+        parts += [digest.encode() for *_, digest in looked_at]
         what = repr((features.image, features.input, features.shape, paired)).encode()
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(
-                image_size, channels, [b"tfrecord", what, *parts, self._firsts.tobytes(), self._offsets.tobytes()]
-            ),
-            labels=np.concatenate(labels) if features.label else None,
+            fingerprint=fingerprint(image_size, channels, [b"tfrecord", what, *parts]),
+            labels=labels if features.label else None,
             class_names=class_names,
             paired=paired,
         )
@@ -231,16 +232,16 @@ class _Ahead:
         return self._content[within : within + count]
 
 
-def _index(name: str, file: str, features: Features) -> list[list[int]]:
-    """Where each record of a file begins, and its label, if there are to be some."""
+def _index(name: str, file: str, features: Features) -> tuple[list[int], list[int], str]:
+    """Where each record of a file begins, its label, if there are to be some, and a digest of all checksums."""
     offsets: list[int] = []
     labels: list[int] = []
+    checksums = hashlib.sha256()
     where = f"--data {name}: {printable(file)}"
     try:
         opened = _Opened(file)
-        position = 0
+        position, header = 0, opened.read(0, min(HEADER, opened.size))
         while position < opened.size:
-            header = opened.read(position, min(HEADER, opened.size - position))
             if position == 0 and header[:2] == b"\x1f\x8b":
                 raise UserError(
                     f"{where}: compressed as a whole, so that no record can be read alone; unpack it (gunzip)"
@@ -255,11 +256,15 @@ def _index(name: str, file: str, features: Features) -> list[list[int]]:
                 labels += _looked_up(where, len(offsets), spans, read, features)
             offsets.append(position)
             position += length + FRAME
+            # A record's checksum and the header of the next lie together: one read.
+            border = opened.read(position - CHECKSUM, min(CHECKSUM + HEADER, opened.size - position + CHECKSUM))
+            checksums.update(border[:CHECKSUM])
+            header = border[CHECKSUM:]
     except OSError as error:
         raise UserError(f"{where}: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"{where}, record {len(offsets)}: {error}; expected a whole file of TFRecords") from error
-    return [offsets, labels]
+    return offsets, labels, checksums.hexdigest()
 
 
 def _looked_up(

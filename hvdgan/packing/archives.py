@@ -15,10 +15,12 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hvdgan.data.base import BadImage, printable
+from hvdgan.data.base import BadImage, Unreadable, printable
 from hvdgan.data.images import MAX_BYTES, SUFFIXES
 from hvdgan.errors import UserError
 
+GONE = "it was there when the images were listed. Bring it back, then give the same command again: it goes on"
+"""what to do about an original that can no longer be read"""
 MAX_EXPANSION = 20
 """times its size that a compressed tar archive may grow: image files hardly compress"""
 _MIN_EXPANDED = 2**26
@@ -56,15 +58,21 @@ def list_zip(path: Path) -> list[Member]:
     try:
         with zipfile.ZipFile(path) as archive:
             return [_zip_member(info) for info in archive.infolist() if not info.is_dir() and _is_image(info.filename)]
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError) as error:  # names that are none
         raise UserError(f"{path}: cannot be read as a zip archive: {error}") from error
 
 
 def is_tar(path: Path) -> bool:
-    """Whether this is a tar archive, compressed or not."""
+    """Whether this is a tar archive, compressed or not, with something in it.
+
+    Zeros are an empty one to Python, and a zip archive may begin with them.
+    """
     try:
-        return tarfile.is_tarfile(path)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+        # Python's own search for the compression takes zeros for endless xz streams.
+        unpack = _unpacker(path) or open
+        with unpack(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            return archive.next() is not None
+    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError):
         return False
 
 
@@ -78,11 +86,8 @@ def list_tar(path: Path, work: Path) -> tuple[Path, list[Member]]:
     Raises:
         UserError: it is damaged, or unfolds to too much.
     """
-    with path.open("rb") as file:
-        start = file.read(6)
-    for magic, unpack in _PACKERS.items():
-        if start.startswith(magic):
-            path = _expanded(path, work / "archive.tar", unpack)
+    if unpack := _unpacker(path):
+        path = _expanded(path, work / "archive.tar", unpack)
     members, end = [], os.stat(path).st_size
     try:
         with tarfile.open(path, "r:") as archive:
@@ -114,13 +119,16 @@ def read_member(path: str, member: Member) -> bytes:
 
     Raises:
         BadImage: they are not what the archive says they are.
+        Unreadable: the archive can no longer be read, which says nothing of an image.
     """
     name = printable(member.name)
     try:
         with open(path, "rb", buffering=0) as file:
             offset = member.offset if member.crc is None else _after_local_header(file.fileno(), member)
             stored = os.pread(file.fileno(), member.stored, offset)
-    except (OSError, struct.error) as error:
+    except OSError as error:
+        raise Unreadable(f"{name}: {error.strerror}; {GONE}") from error
+    except struct.error as error:
         raise BadImage(name, f"the archive cannot be read there: {error}") from error
     if len(stored) < member.stored:
         raise BadImage(name, "the archive is cut off there")
@@ -131,6 +139,13 @@ def read_member(path: str, member: Member) -> bytes:
     if len(data) != member.size or (member.crc is not None and zlib.crc32(data) != member.crc):
         raise BadImage(name, "damaged in the archive: size or checksum is another")
     return data
+
+
+def _unpacker(path: Path) -> Any:
+    """What opens a compressed file; None for one that is not."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    return next((unpack for magic, unpack in _PACKERS.items() if start.startswith(magic)), None)
 
 
 def _is_image(name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.data.base import BadFile, refuse_if_too_many
+from hvdgan.data.folder import refuse_unlisted
 from hvdgan.data.manifest import (
     FORMAT,
     FORMAT_VERSION,
@@ -56,8 +57,12 @@ class Plan:
 
 
 @contextlib.contextmanager
-def begun(plan: Plan) -> Iterator[Originals | None]:
+def begun(plan: Plan, max_bad_fraction: float) -> Iterator[Originals | None]:
     """Lock DST, and list SRC; when it is left, what was needed for the work alone is removed from a finished DST.
+
+    Args:
+        plan: what to make of what.
+        max_bad_fraction: of the images that may be broken; folders that may not be listed are left out where it is 1.
 
     Yields:
         What is to be packed; None where DST is finished.
@@ -72,17 +77,18 @@ def begun(plan: Plan) -> Iterator[Originals | None]:
         locked = lock(plan.folder / WORK, named=str(plan.folder), by="hvdgan.prepare")
     with locked:
         try:
-            yield _listed(plan, new)
+            yield _listed(plan, new, max_bad_fraction)
         finally:
             if (plan.folder / MANIFEST).exists():
                 shutil.rmtree(plan.folder / WORK, ignore_errors=True)
 
 
-def _listed(plan: Plan, new: bool) -> Originals | None:
+def _listed(plan: Plan, new: bool, max_bad_fraction: float) -> Originals | None:
     """What is to be packed, compared with what was begun or noted for it."""
     work = plan.folder / WORK
     try:
         originals = find_originals(plan.source, work, channels=plan.channels, pairs=plan.pairs)
+        refuse_unlisted(str(plan.source), originals.unlisted, max_bad_fraction)
         source = {"kind": originals.kind, "images": originals.total, "fingerprint": originals.fingerprint}
         _refuse_other_settings(plan, source)
         _refuse_if_changed(plan, originals, new)

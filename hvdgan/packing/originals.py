@@ -7,7 +7,6 @@ import hashlib
 import io
 import itertools
 import os
-import stat
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +16,18 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hvdgan.data.arrays import ArraySource
-from hvdgan.data.base import BadFile, printable
-from hvdgan.data.folder import classes_of, find_images, in_two_folders, match_partners
-from hvdgan.data.images import MAX_BYTES, SUFFIXES, read_halves, read_image, read_partners, read_size
+from hvdgan.data.base import BadFile, BadImage, Unreadable, printable
+from hvdgan.data.folder import classes_of, find_images, first_folder, in_two_folders, match_partners
+from hvdgan.data.images import OF_ONE_FILE, SUFFIXES, check_file, read_halves, read_image, read_partners, read_size
 from hvdgan.data.pairs import ArrayPairs
-from hvdgan.errors import UserError
+from hvdgan.errors import RunError, UserError
 from hvdgan.packing.archives import Member, is_tar, list_tar, list_zip, read_member, reason_against
 
-_STAT_THREADS = 16
+_THREADS = 16
+"""that look at files, which takes waiting for the disk and not a core"""
 _CHUNK = 1024
+Group = tuple[str, ...]
+"""the file of an image, or the files of an input and its image"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +134,7 @@ class Originals:
     labels: int32 (N,), or None.
     class_names: what the labels mean, where that is known.
     bad_files: what was found broken when listing.
+    unlisted: of these, the folders that may not be listed.
     channels: 1 or 3.
     fingerprint: hex digits, equal wherever the same names and sizes are found.
     stamp: hex digits that also change with a file's time of modification.
@@ -144,6 +147,7 @@ class Originals:
     labels: np.ndarray | None
     class_names: list[str] | None
     bad_files: list[BadFile]
+    unlisted: list[BadFile]
     channels: int
     fingerprint: str
     stamp: str
@@ -172,6 +176,7 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
 
     Raises:
         UserError: there is nothing of that name, or it holds no images.
+        RunError: the disk has failed.
     """
     try:
         if source.is_dir():
@@ -180,26 +185,30 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
             raise UserError(f"{source}: no such file or folder")
         if source.suffix.lower() in (".npy", ".npz"):
             return _of_array(source, channels, pairs)
-        if zipfile.is_zipfile(source):
-            return _of_archive("zip", source, source, list_zip(source), channels or 3, pairs)
-        if is_tar(source):
+        if is_tar(source):  # first: what ends as a zip archive does may be one within a tar archive
             where, members = list_tar(source, work)
             return _of_archive("tar", source, where, members, channels or 3, pairs)
+        if zipfile.is_zipfile(source):
+            return _of_archive("zip", source, source, list_zip(source), channels or 3, pairs)
+    except Unreadable as error:
+        raise RunError(f"{source}: {error}") from error
     except OSError as error:
-        raise UserError(f"{source}: {error.strerror or error}") from error
+        failure = UserError if error.errno in OF_ONE_FILE else RunError
+        raise failure(f"{source}: {error.strerror or error}") from error
     raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or an .npy/.npz array")
 
 
 def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
-    files, bad_files = find_images(str(source))
-    with ThreadPoolExecutor(_STAT_THREADS) as pool:
+    files, unlisted = find_images(str(source))
+    with ThreadPoolExecutor(_THREADS) as pool:
         chunks = [files[first : first + _CHUNK] for first in range(0, len(files), _CHUNK)]
         found = list(itertools.chain(*pool.map(lambda chunk: [_size_and_time(source, file) for file in chunk], chunks)))
     sizes = dict(zip(files, (size for size, _ in found), strict=True))
     times = dict(zip(files, (time for _, time in found), strict=True))
     two_folders = pairs and in_two_folders(str(source), files)
     groups, broken = _grouped({file: file for file in files}, sizes, two_folders)
-    bad_files += broken
+    groups, headless = _with_headers(FolderPart(_names(groups), None, str(source), groups, 1, channels, pairs), groups)
+    bad_files = unlisted + broken + headless
     _refuse_none(source, groups, bad_files)
     labels, class_names = classes_of(groups)
     parts = [os.fsencode(f"{file}\0{sizes[file]}") for file in itertools.chain(*groups)]
@@ -207,11 +216,12 @@ def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     return Originals(
         "folder",
         str(source),
-        [group[-1] for group in groups],
+        _names(groups),
         groups,
         labels,
         class_names,
         bad_files,
+        unlisted,
         channels,
         _digest(parts),
         stamp,
@@ -227,13 +237,16 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], cha
         checked[name] = BadFile(printable(member.name), reason) if reason else member.size
     both = {name.partition("/")[0] for name in by_name} == {"A", "B"}
     groups, bad_files = _grouped({name: name for name in sorted(by_name)}, checked, pairs and both)
+    places = [tuple(by_name[name] for name in group) for group in groups]
+    groups, headless = _with_headers(ArchivePart(_names(groups), None, str(where), places, 1, channels, pairs), groups)
+    bad_files += headless
     _refuse_none(where, groups, bad_files)
     labels, class_names = classes_of(groups)
     parts = [os.fsencode(f"{name}\0{by_name[name].size}\0{by_name[name].crc}") for name in itertools.chain(*groups)]
-    names = [group[-1] for group in groups]
     places = [tuple(by_name[name] for name in group) for group in groups]
     digest, stamp = _digest(parts), _digest([*parts, _time_of(source)])
-    return Originals(kind, str(where), names, places, labels, class_names, bad_files, channels, digest, stamp)
+    names = _names(groups)
+    return Originals(kind, str(where), names, places, labels, class_names, bad_files, [], channels, digest, stamp)
 
 
 def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
@@ -250,6 +263,7 @@ def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
         array.labels,
         None,
         [],
+        [],
         array.channels,
         array.fingerprint,
         _digest([array.fingerprint.encode(), _time_of(source)]),
@@ -262,19 +276,12 @@ def _opened(name: str, image_size: int, channels: int | None, pairs: bool) -> Ar
 
 
 def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
-    """A file's size in bytes, or why it cannot be an image; and the nanosecond of its last change.
-
-    Reading a named pipe would wait for ever.
-    """
+    """A file's size in bytes, or why it cannot be an image; and the nanosecond of its last change."""
     try:
-        status = os.stat(os.path.join(folder, file))
-    except OSError as error:
-        return BadFile(printable(file), error.strerror or "cannot be read"), 0
-    if not stat.S_ISREG(status.st_mode):
-        return BadFile(printable(file), "not a regular file"), 0
-    if status.st_size > MAX_BYTES:
-        return BadFile(printable(file), f"{status.st_size:,} bytes, more than the {MAX_BYTES:,} accepted"), 0
-    return status.st_size or BadFile(printable(file), "empty file"), status.st_mtime_ns
+        status = check_file(os.path.join(folder, file), printable(file))
+    except BadImage as bad:
+        return bad.bad_file, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def _time_of(path: Path) -> bytes:
@@ -283,9 +290,9 @@ def _time_of(path: Path) -> bytes:
 
 def _grouped(
     files: dict[str, str], checked: dict[str, int | BadFile], two_folders: bool
-) -> tuple[list[tuple[str, ...]], list[BadFile]]:
+) -> tuple[list[Group], list[BadFile]]:
     """Files one by one or with their partners, and those that are broken or alone."""
-    found: list[tuple[str, ...]] = [(file,) for file in files]
+    found: list[Group] = [(file,) for file in files]
     bad_files: list[BadFile] = []
     if two_folders:
         found, bad_files = match_partners(files)
@@ -296,6 +303,40 @@ def _grouped(
         else:
             groups.append(together)
     return groups, bad_files
+
+
+def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], list[BadFile]]:
+    """The images without those of a folder in which no header passes, and these.
+
+    Training looks for classes among the images whose header passes: a stray file beside the folders, or a folder of
+    broken ones, is no reason for other classes. To see the same it is enough to find one that passes in each folder.
+
+    Args:
+        part: all images.
+        groups: their files.
+    """
+    in_folders: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        in_folders.setdefault(first_folder(group), []).append(number)
+
+    def failures(numbers: list[int]) -> dict[int, BadFile]:
+        found = {}
+        for number in numbers:
+            try:
+                part.smallest_side(number)
+                return {}
+            except BadImage as bad:
+                found[number] = bad.bad_file
+        return found
+
+    # Members of an archive are read whole, one at a time.
+    with ThreadPoolExecutor(_THREADS if isinstance(part, FolderPart) else 1) as pool:
+        failed = {number: bad for some in pool.map(failures, in_folders.values()) for number, bad in some.items()}
+    return [group for number, group in enumerate(groups) if number not in failed], list(failed.values())
+
+
+def _names(groups: Sequence[Group]) -> list[str]:
+    return [group[-1] for group in groups]
 
 
 def _refuse_none(source: Path, groups: Sequence[Any], bad_files: Sequence[BadFile]) -> None:

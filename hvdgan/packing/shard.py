@@ -20,10 +20,11 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from PIL import Image
 
-from hvdgan.data.base import BadImage, printable
+from hvdgan.data.base import BadImage, Unreadable, printable
 from hvdgan.data.manifest import WORK, sha256_of
 from hvdgan.data.records import example, framed, payload_of
 from hvdgan.errors import RunError
+from hvdgan.packing.archives import GONE
 from hvdgan.packing.originals import Part
 
 Encoding = Literal["png", "jpeg", "raw"]
@@ -220,9 +221,11 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
             return b""
         pixels = part.read(number)
     except BadImage as bad:
-        _refuse_if_all_may_fail(part, bad)
+        _refuse_if_gone(part, bad)
         half["failures"].append([printable(name), bad.bad_file.reason])
         return b""
+    except Unreadable as error:
+        raise RunError(f"{part.where}: {error}") from error
     record = record_of(part, number, pixels, packing.encoding)
     half["names"].append(name)
     half["lengths"].append(len(record))
@@ -235,16 +238,11 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
     return record
 
 
-def _refuse_if_all_may_fail(part: Part, bad: BadImage) -> None:
-    """What ails the disk, the network or this machine says nothing of an image: noted as broken, it would stay so."""
+def _refuse_if_gone(part: Part, bad: BadImage) -> None:
+    """What was there when it was listed is no broken image: noted as one, it would stay so."""
     cause = bad.__cause__
-    if isinstance(cause, MemoryError):
-        raise RunError(f"{part.where}: {bad}: out of memory; give the same command again with fewer --workers")
     if isinstance(cause, OSError) and cause.errno not in _OF_THE_FILE:
-        raise RunError(
-            f"{part.where}: {bad}; it was there when the images were listed. "
-            "Bring it back, then give the same command again: it goes on"
-        )
+        raise RunError(f"{part.where}: {bad}; {GONE}")
 
 
 def _is_half_made(folder: Path, name: str) -> bool:

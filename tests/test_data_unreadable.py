@@ -1,0 +1,249 @@
+"""What fails in the disk, the network or the memory is no broken image: one line that names the file, on every rank."""
+
+import dataclasses
+import errno
+import json
+import os
+import threading
+
+import pytest
+from PIL import Image, ImageOps
+
+from hvdgan.config import Config
+from hvdgan.data import open_source
+from hvdgan.data.folder import find_images
+from hvdgan.data.images import read_image
+from hvdgan.data.pipeline import Batches
+from hvdgan.data.sharing import ALONE, in_turn
+from hvdgan.errors import RunError, UserError
+from hvdgan.prepare import main as prepare
+from packed import manifest_of, names_in, write_images
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten images in two classes, 000 to 009 in turn."""
+    return write_images(tmp_path / "images")
+
+
+def opened(folder, peers=ALONE, **changes):
+    """Where a class that vanishes or a few broken images would not be too many."""
+    return open_source(Config(data=str(folder), **{"image_size": 8, "max_bad_fraction": 0.9, **changes}), peers=peers)
+
+
+def let_fail(monkeypatch, what, name, number, thread=None):
+    """From now on a function that takes a path fails at the path that ends like this; in one thread, if it is named."""
+    module, function = what
+    original = getattr(module, function)
+
+    def fail(path, *rest, **options):
+        here = thread in (None, threading.current_thread().name)
+        if here and isinstance(path, str) and path.rstrip("/").endswith(name):
+            raise OSError(number, os.strerror(number), path)
+        return original(path, *rest, **options)
+
+    monkeypatch.setattr(module, function, fail)
+
+
+LIST, STAT, OPEN = (os, "scandir"), (os, "stat"), (Image, "open")
+PREPARE = ["--image-size", "8", "--shards", "3", "--workers", "1", "--max-bad-fraction"]
+
+
+def prepared(folder, fraction="0.9"):
+    """The exit code."""
+    return prepare([str(folder), str(folder.parent / "made"), *PREPARE, fraction])
+
+
+@pytest.mark.parametrize("fraction", [0.9, 1.0])
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [(LIST, "class 1"), (LIST, "images"), (STAT, "class 1/003.png"), (OPEN, "class 1/003.png")],
+    ids=["list a class", "list all", "stat", "read"],
+)
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_disk_that_fails_ends_the_opening(folder, monkeypatch, what, name, number, fraction):
+    let_fail(monkeypatch, what, name, number)
+    with pytest.raises(RunError) as caught:
+        opened(folder, max_bad_fraction=fraction)
+    message = str(caught.value)
+    assert type(caught.value) is RunError and message.startswith(f"--data {folder}: ") and "\n" not in message
+    assert f"{'.' if name == 'images' else name}" in message and os.strerror(number) in message
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ENOENT, errno.ELOOP])
+@pytest.mark.parametrize("what", [STAT, OPEN])
+def test_what_is_wrong_with_one_file_leaves_it_out(folder, monkeypatch, what, number):
+    let_fail(monkeypatch, what, "class 1/003.png", number)
+    source = opened(folder)
+    assert source.bad_files == [("class 1/003.png", os.strerror(number))] and len(source) == 9
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_folder_that_may_not_be_listed_is_left_out_only_where_all_may_fail(folder, monkeypatch, number):
+    let_fail(monkeypatch, LIST, "class 1", number)
+    with pytest.raises(UserError) as caught:
+        opened(folder)
+    message = str(caught.value)
+    assert message.startswith(f"--data {folder}: class 1/: folder: {os.strerror(number)}") and "\n" not in message
+    assert "--max-bad-fraction 1 (now 0.9)" in message
+    source = opened(folder, max_bad_fraction=1.0)
+    assert source.bad_files == [("class 1/", f"folder: {os.strerror(number)}")] and source.class_names == ["class 0"]
+
+
+@dataclasses.dataclass
+class Threads:
+    """Ranks that are threads of this process."""
+
+    size: int = 2
+
+    def __post_init__(self):
+        self.barrier, self.values = threading.Barrier(self.size, timeout=30), [None] * self.size
+
+    def run(self, work):
+        """What the work raised on each rank."""
+        failures = [None] * self.size
+
+        def one(rank):
+            try:
+                work(Rank(self, rank))
+            except Exception as error:
+                failures[rank] = error
+
+        threads = [threading.Thread(target=one, args=[rank], name=f"rank {rank}") for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return failures
+
+
+@dataclasses.dataclass
+class Rank:
+    threads: Threads
+    rank: int
+    local_size = 1
+    local_rank = 0
+
+    @property
+    def size(self):
+        return self.threads.size
+
+    def gather(self, value, name):
+        self.threads.values[self.rank] = json.dumps([name, value])
+        self.threads.barrier.wait()
+        named = [json.loads(each) for each in self.threads.values]
+        self.threads.barrier.wait()
+        assert len({name for name, _ in named}) == 1
+        return [value for _, value in named]
+
+
+FAILURES = [
+    (LIST, "class 1", errno.EIO, RunError),
+    (LIST, "class 1", errno.EACCES, UserError),
+    (LIST, "images", errno.EACCES, UserError),
+    (STAT, "class 1/003.png", errno.EIO, RunError),
+]
+
+
+@pytest.mark.parametrize(("what", "name", "number", "kind"), FAILURES)
+def test_what_one_rank_meets_all_ranks_say(folder, monkeypatch, what, name, number, kind):
+    """No rank is left to wait for one that has ended."""
+    # Each rank lists all folders, and looks at half of the files, in threads of its own.
+    let_fail(monkeypatch, what, name, number, thread="rank 1" if what is LIST else None)
+    failures = Threads().run(lambda peers: opened(folder, peers))
+    assert [type(failure) for failure in failures] == [kind] * 2, failures
+    assert str(failures[0]) == str(failures[1]) and os.strerror(number) in str(failures[0])
+
+
+def test_no_images_on_one_rank_is_said_by_all(folder, monkeypatch):
+    def none_on_rank_1(name):
+        return ([], []) if threading.current_thread().name == "rank 1" else find_images(name)
+
+    monkeypatch.setattr("hvdgan.data.folder.find_images", none_on_rank_1)
+    failures = Threads().run(lambda peers: opened(folder, peers))
+    assert all(isinstance(failure, UserError) and "found no images" in str(failure) for failure in failures), failures
+
+
+def test_what_is_done_in_turn_fails_on_all_ranks():
+    done = []
+
+    def work(peers, failing):
+        done.append(peers.rank)
+        if peers.rank == failing:
+            raise UserError("no network")
+        return peers.rank
+
+    assert Threads().run(lambda peers: done.append(in_turn(lambda: work(peers, None), peers, "x") + 10)) == [None, None]
+    assert done[:2] == [0, 1] and sorted(done[2:]) == [10, 11]
+    for failing, begun in ((0, [0]), (1, [0, 1])):
+        done.clear()
+        failures = Threads().run(lambda peers, failing=failing: in_turn(lambda: work(peers, failing), peers, "x"))
+        assert [(type(failure), str(failure)) for failure in failures] == [(UserError, "no network")] * 2
+        assert done == begun
+
+
+# hvdgan.prepare
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [(LIST, "class 1"), (STAT, "class 1/003.png"), (OPEN, "class 1/001.jpg"), (OPEN, "class 1/003.png")],
+    ids=["list", "stat", "read while listing", "read while packing"],
+)
+def test_preparing_ends_and_goes_on_when_the_disk_is_back(folder, monkeypatch, capsys, what, name):
+    with monkeypatch.context() as patch:
+        let_fail(patch, what, name, errno.EIO)
+        assert prepared(folder) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"hvdgan: {folder}: class 1") and name in error and "Input/output error" in error
+    assert error.count("\n") == 1 and "give the same command again" in error
+    assert prepared(folder) == 0
+    made = folder.parent / "made"
+    assert manifest_of(made)["failures"] == [] and len(names_in(made)) == 10
+
+
+def test_preparing_leaves_out_a_folder_only_where_all_may_fail(folder, monkeypatch, capsys):
+    let_fail(monkeypatch, LIST, "class 1", errno.EACCES)
+    assert prepared(folder) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hvdgan: {folder}: class 1/: folder: Permission denied") and error.count("\n") == 1
+    assert not (folder.parent / "made").exists()  # before any work
+    assert prepared(folder, "1") == 0
+    manifest = manifest_of(folder.parent / "made")
+    assert manifest["failures"] == [["class 1/", "folder: Permission denied"]] and manifest["count"] == 5
+
+
+# memory
+
+
+def out_of_memory(*_, **__):
+    raise MemoryError
+
+
+@pytest.mark.parametrize("where", ["hvdgan.data.images.to_pixels", "PIL.ImageOps.exif_transpose"])
+def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
+    """The image is not left out: the other ranks would keep it."""
+    source = opened(folder, max_bad_fraction=1.0)
+    monkeypatch.setattr(where, out_of_memory)
+    options = {"rank": 0, "size": 1, "start_step": 0, "threads": 1, "prefetch": 1, "max_bad_fraction": 1.0}
+    with Batches(source, seed=0, global_batch_size=2, **options) as batches, pytest.raises(RunError) as caught:
+        next(batches)
+    message = str(caught.value)
+    assert message.startswith("out of memory while decoding class ") and "--pipeline.threads" in message
+    assert "\n" not in message and source.bad_files == []
+
+
+def test_memory_that_runs_out_ends_the_preparing(folder, monkeypatch, capsys):
+    monkeypatch.setattr("hvdgan.data.images.to_pixels", out_of_memory)
+    assert prepared(folder, "1") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"hvdgan: {folder}: out of memory while decoding class 0/000.png; ")
+    assert "--workers" in error and error.count("\n") == 1
+
+
+def test_a_damaged_note_on_turning_is_no_reason_to_fail(folder, monkeypatch):
+    def damaged(*_, **__):
+        raise ValueError("damaged")
+
+    monkeypatch.setattr(ImageOps, "exif_transpose", damaged)
+    assert read_image(str(folder / "class 0" / "000.png"), "000.png", 8, 3).shape == (8, 8, 3)
