@@ -57,8 +57,8 @@ def main() -> None:
     checkpoint.write = timed  # type: ignore[assignment]
     for step in range(given.saves * given.steps):
         begin = time.perf_counter()
-        _, may_go_on = run.steps[0](step, step, data)
-        assert all(verdict.numpy() for verdict in may_go_on.values())
+        _, finite = run.steps[0](step, step, data)
+        assert all(verdict.numpy() for verdict in finite.values())
         (during if step % given.steps < 2 and step >= given.steps else steps).append(time.perf_counter() - begin)
         if (step + 1) % given.steps == 0:
             begin = time.perf_counter()

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from hvdgan.stages import LearningRate, Update
+from hvdgan.errors import UserError
+from hvdgan.stages import LearningRate, Stage, Update
 from hvdgan.state import TrainState
 
 
@@ -44,6 +45,27 @@ def apply_gradients(
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
+
+
+def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
+    """Refuse updates that ask of an optimizer what it does not have.
+
+    Args:
+        stages: whose updates these are.
+        state: its optimizers are looked at.
+
+    Raises:
+        UserError: naming stage, update and network.
+    """
+    for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
+        for name in update.owns:
+            if update.learning_rate is not None and name not in state.learning_rates:
+                raise UserError(
+                    f"{where}: it has a learning rate, and the optimizer of {name} a schedule of its own; leave one out"
+                )
+            has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))
+            if update.betas is not None and not has_betas:
+                raise UserError(f"{where}: it has betas, and the optimizer of {name} none; leave them out, or use Adam")
 
 
 def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:

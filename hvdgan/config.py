@@ -127,7 +127,7 @@ class Config:
     deterministic: Annotated[bool, _TRAINING] = False
     """only operations that give the same bits every time, also on GPUs, where that costs speed; CPUs need no flag"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
-    """stop after so many steps in a row whose gradients or losses are not finite; such a step changes no weight"""
+    """stop where an update's gradients or loss were not finite so often in a row; such an update changes nothing"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000
     """steps between two comparisons of the ranks' weights; 0: never"""
 

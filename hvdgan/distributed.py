@@ -10,7 +10,7 @@ import functools
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -296,6 +296,19 @@ def controller() -> str:
     return "mpi" if _horovod().mpi_enabled() else "gloo"
 
 
+@contextlib.contextmanager
+def timeline(path: str) -> Iterator[None]:
+    """Let Horovod write what it does within, as chrome://tracing reads it; every rank calls it, and rank 0 writes.
+
+    HOROVOD_TIMELINE must have been DYNAMIC when the ranks joined.
+    """
+    _horovod().start_timeline(path)
+    try:
+        yield
+    finally:
+        _horovod().stop_timeline()
+
+
 def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:
     """What to say where an error of TensorFlow's is that of a collective; None for any other.
 
@@ -333,7 +346,7 @@ def _horovod() -> Any:
         # Before the import proper: a library built for another TensorFlow fails with a missing symbol, or worse, loads.
         check_installed_version("tensorflow", tf.__version__, exception=ImportError())
         import horovod.tensorflow as hvd
-    except ImportError as error:
+    except (ImportError, tf.errors.OpError) as error:  # TensorFlow's own where a library such as MPI's is not found
         if error.__class__.__name__ == "HorovodVersionMismatchError":
             assert isinstance(error, HorovodVersionMismatchError)
             raise UserError(

@@ -6,13 +6,15 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.config import Config
-from hvdgan.data import BadImage, Source
+from hvdgan.data import BadFile, BadImage, Source
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
+from hvdgan.errors import RunError, UserError
 from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.state import TrainState
 
 _FIRST_STEP = -2  # no training step, nor the samples': what is drawn here is the same at every evaluation
+METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
 class Evaluator:
@@ -32,16 +34,61 @@ class Evaluator:
         self._source = source
         self._ranks = ranks
         self._config = config
+        self._first, self._last = ranks.slice_of(config.global_batch_size)
+        self._bad: dict[int, BadFile] = {}
         self._function = tf.function(self._measure, autograph=False)
 
     def __call__(self) -> dict[str, float]:
-        """The means by name over all images that can be read; every rank calls it and gets them."""
+        """The means by name over all images that can be read; every rank calls it and gets them.
+
+        Raises:
+            RunError: on every rank, where none can be read, or one of them reads data that is not what it was.
+        """
+        sums: dict[str, float] = {}
+        count, failure = 0, ""
+        try:
+            sums, count = self._sums()
+        except RunError as error:  # the others must not wait for numbers that never come
+            failure = str(error)
+        everyones = self._ranks.gather([sums, count, failure, self.bad_files[:1]], "evaluation")
+        if failures := [failure for _, _, failure, _ in everyones if failure]:
+            raise RunError(failures[0])
+        total = sum(count for _, count, _, _ in everyones)
+        if not total:
+            first = next(": ".join(bad) for *_, some in everyones for bad in some)
+            raise RunError(
+                f"--data {self._source.name}: none of the {len(self._source)} images held out can be read; the first: "
+                f"{first}"
+            )
+        return {name: math.fsum(theirs[name] for theirs, *_ in everyones) / total for name in sums}
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """The distinct broken images met by this rank so far."""
+        return list(self._bad.values())
+
+    def trace(self) -> set[str]:
+        """Trace what a call runs, without an image: a mistake in evaluate() must not wait until the first one is due.
+
+        Returns:
+            The names of the metrics.
+
+        Raises:
+            UserError: evaluate() does not return metrics.
+        """
+        count = self._last - self._first
+        data = {"images": tf.TensorSpec((count, *self._source.shape), tf.uint8)}
+        if self._source.labels is not None:
+            data["labels"] = tf.TensorSpec((count,), tf.int32)
+        return set(self._function.get_concrete_function(tf.TensorSpec((), tf.int64), data).structured_outputs)
+
+    def _sums(self) -> tuple[dict[str, float], int]:
+        """The sums by name over this rank's images that can be read, and how many they are."""
         sums: dict[str, float] = {}
         count = 0
         size = self._config.global_batch_size
         for number in range(math.ceil(len(self._source) / size)):
-            first, last = self._ranks.slice_of(size)
-            indices = np.arange(number * size + first, number * size + last)
+            indices = np.arange(number * size + self._first, number * size + self._last)
             images, readable = self._fetch(indices)
             data = {"images": tf.constant(images)}
             if self._source.labels is not None:
@@ -49,9 +96,7 @@ class Evaluator:
             for name, values in self._function(tf.constant(_FIRST_STEP - number, tf.int64), data).items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
             count += int(readable.sum())
-        everyones = self._ranks.gather([sums, count], "evaluation")
-        total = max(1, sum(count for _, count in everyones))
-        return {name: math.fsum(sums[name] for sums, _ in everyones) / total for name in sums}
+        return sums, count
 
     def _fetch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images (B, H, W, C) and whether each is one of the source, rather than a filling."""
@@ -61,16 +106,23 @@ class Evaluator:
         for place, index in enumerate(indices[readable]):
             try:
                 images[place] = source.fetch(int(index))
-            except BadImage:
+            except BadImage as error:
+                self._bad[int(index)] = error.bad_file
                 readable[place] = False
         return images, readable
 
     def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        config, ranks = self._config, self._ranks
-        first, last = ranks.slice_of(config.global_batch_size)
-        random = Random(config.seed, step, first, last - first, config.global_batch_size)
+        config, count = self._config, self._last - self._first
+        random = Random(config.seed, step, self._first, count, config.global_batch_size)
         inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
         drawn = self._recipe.draw(random.scoped("draw"))
         batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)
-        nets = self._state.sampling_nets
-        return {f"eval/{name}": tf.cast(v, tf.float32) for name, v in self._recipe.evaluate(nets, batch).items()}
+        metrics = self._recipe.evaluate(self._state.sampling_nets, batch)
+        where = f"recipe {type(self._recipe).__name__}: evaluate() returns"
+        if not isinstance(metrics, dict):
+            raise UserError(f"{where} {type(metrics).__name__}; it must return {METRICS}")
+        values = {name: tf.convert_to_tensor(value) for name, value in metrics.items()}
+        for name, value in values.items():
+            if value.dtype in (tf.string, tf.variant) or not value.shape.is_compatible_with((count,)):
+                raise UserError(f"{where} {name} as {value.dtype.name} {value.shape}; it must return {METRICS}")
+        return {f"eval/{name}": tf.cast(value, tf.float32) for name, value in values.items()}

@@ -1,5 +1,6 @@
 """How a command ends: one line and an exit code for whatever went wrong."""
 
+import io
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,8 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
     """
     lean.imported()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: the name of a file need not be UTF-8
     try:
         return work() or 0
     except RunError as error:

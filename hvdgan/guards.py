@@ -1,10 +1,11 @@
 """What ends a training that is no longer worth going on with; every rank calls these alike."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hvdgan.errors import RunError
 from hvdgan.run import Run
+from hvdgan.step import Data, Metrics, StageStep
 
 
 def check_ranks(run: Run, done: int) -> None:
@@ -31,19 +32,61 @@ def check_ranks(run: Run, done: int) -> None:
     )
 
 
-def not_finite(run: Run, where: str, mine: Sequence[str], bad_steps: int) -> RunError:
-    """What to raise after too many steps whose gradients no rank has applied.
+class BadUpdates:
+    """Counts how often in a row an update was not finite, and was skipped by every rank.
 
     Args:
         run: in the middle of its steps.
-        where: step, stage and update.
-        mine: what is not finite on this rank.
-        bad_steps: how many there were in a row.
+        say: called with a line for people.
+        counts: what an earlier one had in `counts`.
     """
-    found = run.ranks.gather(list(mine), "what is not finite")
-    named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
-    return RunError(
-        f"{where}: the gradients are not finite ({'; '.join(named) or 'where, cannot be seen any more'}), "
-        f"{bad_steps} step(s) in a row; no rank has applied them; lower the rate, or look at the data; "
-        "the last checkpoint is intact"
-    )
+
+    def __init__(self, run: Run, say: Callable[[str], None], counts: Mapping[str, int]) -> None:
+        self._run = run
+        self._say = say
+        self.counts = dict(counts)
+        """by <stage>/<update>, expressible in JSON"""
+
+    def count(self, step: StageStep, number: int, data: Data, metrics: Metrics, skipped: Mapping[str, bool]) -> bool:
+        """Whether an update was bad; every rank calls it after each step.
+
+        An overflow is not, as long as the loss scale can be lowered. An update that was not due counts neither way.
+
+        Args:
+            step: of the stage.
+            number: the global step.
+            data: of that step.
+            metrics: of that step.
+            skipped: whether it was, for each update that was due.
+
+        Raises:
+            RunError: one was for --max-bad-steps times in a row, naming what is not finite on which rank.
+        """
+        bad = [each for each in skipped if skipped[each] and metrics.get(f"{each}/loss_scale", 1.0) <= 1.0]
+        for update, was in skipped.items():
+            if not was:
+                self.counts.pop(f"{step.stage.name}/{update}", None)
+        for update in bad:
+            where = f"step {number}, stage {step.stage.name}, update {update}"
+            key = f"{step.stage.name}/{update}"
+            self.counts[key] = self.counts.get(key, 0) + 1
+            if self.counts[key] >= self._run.config.max_bad_steps:
+                raise self._failure(where, step.diagnose(update, number, data), self.counts[key])
+            self._say(f"warning: {where}: not finite, and skipped by every rank ({self.counts[key]} in a row)")
+        return bool(bad)
+
+    def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
+        found = self._run.ranks.gather(list(mine), "what is not finite")
+        named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
+        return RunError(
+            f"{where}: the gradients are not finite ({'; '.join(named) or 'where, cannot be seen any more'}), "
+            f"{times} step(s) in a row; no rank has applied them; lower the rate, or look at the data; "
+            "the last checkpoint is intact"
+        )
+
+
+def without_skipped(metrics: Metrics, skipped: Mapping[str, bool]) -> Metrics:
+    """The metrics of a step, less what the losses of updates have computed that were skipped."""
+    prefixes = tuple(f"{update}/" for update, was in skipped.items() if was)
+    kept = ("/applied", "/loss_scale")
+    return {name: value for name, value in metrics.items() if not name.startswith(prefixes) or name.endswith(kept)}

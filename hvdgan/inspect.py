@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -48,6 +48,9 @@ def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
         print(json.dumps(facts, indent=1) if request.json else "\n".join(_difference_in_words(facts)))
         return
     results = {checkpoint: verified(checkpoint) for checkpoint in newest_first(run / "checkpoints")[::-1] or [found]}
+    # A training that still runs removes its oldest ones.
+    gone = [each for each, result in results.items() if each != found and not result["verified"] and not each.exists()]
+    results = {each: result for each, result in results.items() if each not in gone}
     shown = {**_contents(found), **results[found]}
     listed = list(results.values()) if found != run else None
     if request.json:
@@ -144,8 +147,8 @@ def _amount(number: float | None) -> str:
     return "not finite" if number is None else f"{number:.3g}"
 
 
-def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
+def _count(number: Any) -> str:
+    return f"{number:,}" if isinstance(number, int) else "unknown"
 
 
 if __name__ == "__main__":

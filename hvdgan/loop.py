@@ -17,14 +17,14 @@ from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
-from hvdgan.guards import check_ranks, not_finite
+from hvdgan.guards import BadUpdates, check_ranks, without_skipped
 from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
 from hvdgan.resume import Found, claim, snapshot
 from hvdgan.retention import Best, Retention
 from hvdgan.run import Run, describe
-from hvdgan.samples import Sampler, save_grid
+from hvdgan.samples import save_grid
 from hvdgan.saver import Saver
 from hvdgan.stages import Position
 from hvdgan.step import StageStep
@@ -160,7 +160,7 @@ class _Loop:
         self.weights = run.ranks.weights(run.config.global_batch_size)
         progress, config = found.progress, run.config
         self.bad_files: dict[str, str] = dict(progress.get("bad_files", {}))
-        self.bad_steps: int = progress.get("bad_steps", 0)
+        self.bad_updates = BadUpdates(run, record.say, progress.get("bad_updates", {}))
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
         self.input_check = InputCheck()
@@ -170,11 +170,9 @@ class _Loop:
         self.best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
         self.measured: dict[str, float] = dict(progress.get("measured", {}))
         """the metrics written since the last checkpoint"""
-        self.sampler = Sampler(run.recipe, run.state, run.source, config.seed) if run.ranks.is_root else None
+        self.sampler = run.sampler if run.ranks.is_root else None
         self.saver = Saver(run.checkpoints, Retention(config.keep), record.say) if run.ranks.is_root else None
-        self.evaluator = None
-        if run.held_out:
-            self.evaluator = Evaluator(run.recipe, run.state, run.held_out, run.ranks, config)
+        self.evaluator = run.evaluator
 
     def steps(self) -> bool:
         """All steps to the run's last; returns whether it is reached."""
@@ -237,30 +235,20 @@ class _Loop:
         begin = time.perf_counter()
         data = next(batches)
         arrived = time.perf_counter()
-        metrics, may_go_on = stage_step(step, step_of_stage, data)
-        # Reading whether it may go on waits for the step to end, which makes step_seconds true.
-        bad = [update for update, finite in may_go_on.items() if not finite.numpy()]
+        metrics, finite = stage_step(step, step_of_stage, data)
+        # Reading what was finite waits for the step to end, which makes step_seconds true.
+        skipped = {update: not verdict.numpy() for update, verdict in finite.items()}
         end = time.perf_counter()
         if self.input_check.add(arrived - begin, end - begin):
             everyones = self.run.ranks.gather(self.input_check.seconds, "seconds waited for images")
             prepared = self.run.source.prepared
             self.record.say(verdict(everyones, self.run.config, threads=self.threads, prepared=prepared))
-        if bad:
-            self._skip(stage_step, step, bad[0], data)
+        if self.bad_updates.count(stage_step, step, data, metrics, skipped):
             return
-        self.bad_steps = 0
+        metrics = without_skipped(metrics, skipped)
         self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
         if self.watch:
             self.watch.add(metrics)
-
-    def _skip(self, stage_step: StageStep, step: int, update: str, data: dict[str, tf.Tensor]) -> None:
-        """Count a step whose gradients no rank has applied; every rank comes here alike."""
-        self.bad_steps += 1
-        where = f"step {step}, stage {stage_step.stage.name}, update {update}"
-        if self.bad_steps < self.run.config.max_bad_steps:
-            self.record.say(f"warning: {where}: not finite, and skipped by every rank ({self.bad_steps} in a row)")
-            return
-        raise not_finite(self.run, where, stage_step.diagnose(update, step, data), self.bad_steps)
 
     def _between(self, batches: Batches, done: int, at: Position, stop: bool) -> None:
         """Log, evaluate, sample and save where it is time; every rank takes part, and rank 0 alone writes."""
@@ -275,21 +263,22 @@ class _Loop:
         # Whoever is lost after the last step is lost to what is left to write: then it is done again.
         goes_on = not stop and done < run.last_step
         commit = self.commits is not None and goes_on and (write or self._is_time(done, self.commits.every))
-        evaluate = self.evaluator is not None and self._is_time(done, config.eval_every)
+        evaluator = self.evaluator if self._is_time(done, config.eval_every) else None
         if self._is_time(done, config.log_every):
             self._log(batches, done, at)
-        if not (sample or evaluate or write or commit):
+        if not (sample or evaluator or write or commit):
             return
         # BatchNorm's statistics are each rank's own; whoever looks at the networks sees their means.
         statistics = run.ranks.stack(run.state.read_statistics())
         with run.state.with_statistics(statistics):
-            if evaluate:
-                self._evaluate(done, at)
+            failure = self._evaluate(evaluator, done, at) if evaluator else None
             if sample and self.sampler:
                 with self.record.tolerant("samples"):
                     save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
             self._save(done, statistics)
+        if failure:
+            raise failure
         if commit and self.commits:
             self._commit(self.commits, done, statistics)
             self.commits.leave_if_hosts_changed()
@@ -318,11 +307,16 @@ class _Loop:
         if self.saver:
             self.saver.save(self._snapshot(done, statistics, progress))
 
-    def _evaluate(self, done: int, at: Position) -> None:
-        assert self.evaluator is not None
-        values = self.evaluator()
+    def _evaluate(self, evaluator: Evaluator, done: int, at: Position) -> RunError | None:
+        """Measure the held-out images; returns what has failed, on every rank alike: what is due is saved before."""
+        try:
+            values = evaluator()
+            self._report_bad_files(evaluator)
+        except RunError as error:
+            return error
         self.measured.update(values)
         self.record.write_evaluation(done, at.stage.name, at.stage_step + 1, values)
+        return None
 
     def _progress(self) -> dict[str, Any]:
         """What a resumed loop needs beside the tensors; every rank calls it."""
@@ -332,7 +326,7 @@ class _Loop:
         return {
             **self.run.schedule.progress(),
             "bad_files": self.bad_files,
-            "bad_steps": self.bad_steps,
+            "bad_updates": self.bad_updates.counts,
             "best": self.best and dataclasses.asdict(self.best),
             "ranks": everyones,
         }
@@ -372,21 +366,16 @@ class _Loop:
         self.measured.update(values)
         self.record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
 
-    def _report_bad_files(self, batches: Batches) -> None:
+    def _report_bad_files(self, reader: Batches | Evaluator) -> None:
         """Name the broken files that any rank has met; stop on every rank alike when they are too many."""
-        run = self.run
-        for met in run.ranks.gather([list(bad) for bad in batches.bad_files], "bad files"):
+        source, most = self.run.source, self.run.config.max_bad_fraction
+        for met in self.run.ranks.gather(reader.bad_files, "bad files"):
             for name, reason in met:
                 if name not in self.bad_files:
                     self.record.say(f"skipped {name}: {reason}")
                 self.bad_files[name] = reason
-        refuse_if_too_many(
-            RunError,
-            name=run.source.name,
-            bad_files=list(self.bad_files.items()),
-            total=run.source.total,
-            max_bad_fraction=run.config.max_bad_fraction,
-        )
+        bad = list(self.bad_files.items())
+        refuse_if_too_many(RunError, name=source.name, bad_files=bad, total=source.total, max_bad_fraction=most)
 
     def _batches(self) -> Batches:
         config, ranks = self.run.config, self.run.ranks

@@ -31,7 +31,8 @@ class Record:
         run_dir.mkdir(parents=True, exist_ok=True)
         _drop_after(run_dir / "metrics.jsonl", start_step)
         self._jsonl = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
-        self._log = (run_dir / "log.txt").open("a", encoding="utf-8")
+        # The name of a file need not be UTF-8.
+        self._log = (run_dir / "log.txt").open("a", encoding="utf-8", errors="backslashreplace")
         self._events = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
         self._bar = tqdm(
             total=total_steps, initial=start_step, unit="step", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,

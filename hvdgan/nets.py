@@ -107,11 +107,12 @@ class Nets:
         forwards = self._forwards or Forwards()
         known = forwards.find(name, inputs)
         if name in self._owned:
+            # Its statistics move: from where they were, other calls would not start again.
+            forwards.forget(name)
             if known is None:
                 return self._run(name, inputs)
             for variable, value in known.moved:
                 variable.assign(value)
-            forwards.forget(name)
             return known.output
         if known is not None:
             return known.output

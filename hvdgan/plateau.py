@@ -50,7 +50,8 @@ class Watch:
             return False
         value = math.fsum(means) / len(means)
         better = value if self._rule.mode == "min" else -value
-        if self._best is None or better < self._best - self._rule.min_delta:
+        # NaN is no best: nothing would ever be better than it.
+        if not math.isnan(value) and (self._best is None or better < self._best - self._rule.min_delta):
             self._best, self._waited = better, 0
         else:
             self._waited += 1

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +24,11 @@ _MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "checkpoint_every", "
 _MAY_CHANGE |= {"keep", "best_metric", "best_mode", "deterministic", "peer_timeout"}
 # What changes what is computed, as whoever changes it knows.
 _WITH_WARNING = {"global_batch_size"}
+# The tensors that are there or not as a setting says, in words, and where they begin in a run that had none.
+_TENSORS_OF = {
+    "ema_decay": ("ema", "averages", "the weights"),
+    "precision": ("loss_scales", "loss scales", "their first value"),
+}
 
 
 @dataclasses.dataclass
@@ -74,12 +80,17 @@ def claim(run: Run, resume: Resume) -> Found:
             found.remarks += _check_same_settings(run, run.config_path, read_json(run.config_path), resume)
         if not found.step and resume.init_from is not None:
             found.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
-        if found.step < run.last_step:
+        from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
+        if from_elsewhere and found.step > run.schedule.total_steps:
+            raise UserError(
+                f"--resume {named}: it is of step {found.step}, and this run ends at step {run.schedule.total_steps}; "
+                "give its stages more steps, or name an earlier checkpoint"
+            )
+        if from_elsewhere or found.step < run.last_step:
             found.lock = found.lock or lock(run.run_dir)
             _write_settings(run)
-        if named is not None and named.parent.resolve() != run.checkpoints.resolve():
+        if from_elsewhere:
             # From now on this folder stands by itself, also if the run ends before its first checkpoint is due.
-            found.lock = found.lock or lock(run.run_dir)
             found.run_id = uuid.uuid4().hex
             everyones = run.state.read_statistics()[None] if found.statistics is None else found.statistics
             checkpoint.write(
@@ -173,12 +184,39 @@ def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
     found.remarks += _check_same_settings(run, source, manifest["config"], resume)
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
-    found.statistics = checkpoint.restore(source, manifest, run.state.tensors())
+    _restore_tensors(run, source, manifest, resume, found)
     found.step = manifest["step"]
     found.position = manifest["data"].get("position", found.step * run.config.global_batch_size)
     found.run_id = manifest.get("run_id", found.run_id)
     found.progress = manifest.get("progress", {})
     run.schedule.restore(found.progress)
+
+
+def _restore_tensors(run: Run, source: Path, manifest: dict[str, Any], resume: Resume, found: Found) -> None:
+    """Restore all tensors, but for kinds that only the checkpoint or only the run has, where that is allowed."""
+    tensors = run.state.tensors()
+    theirs, own = ({name.split("/")[0] for name in names} for names in (manifest["tensors"], tensors))
+    skipped, remarks = set(), []
+    for setting, (kind, what, begin) in _TENSORS_OF.items():
+        if setting in resume.allow_changed and kind in theirs ^ own:
+            skipped.add(kind)
+            then = "are dropped" if kind in theirs else f"are not there, and begin at {begin}"
+            remarks.append(f"warning: the {what} of {source} {then}")
+    if "ema" in skipped:
+        skipped.add("ranks")  # each rank's statistics have averages among them: all go on with the means
+    only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
+    wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
+    found.statistics = checkpoint.restore(source, manifest, wanted, only)
+    if "ema" in skipped:
+        _begin_averages(run, run.state.ema)
+    found.remarks += remarks
+
+
+def _begin_averages(run: Run, networks: Iterable[str]) -> None:
+    """Let averages begin at the weights, as those of a new run do."""
+    pairs = run.state.sampling_values()
+    for variable, average in (pair for name in networks for pair in pairs[name]):
+        average.assign(variable)
 
 
 def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
@@ -201,10 +239,7 @@ def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
         prefixes = tuple(f"{kind}/{name}/" for name in sorted(chosen))
         wanted = {name: variable for name, variable in own.items() if name.startswith(prefixes)}
         if kind == "ema" and wanted.keys() - manifest["tensors"].keys():
-            # That run has no averages: they begin at the weights.
-            for network in chosen & run.state.ema.keys():
-                for variable, average in run.state.sampling_values()[network]:
-                    average.assign(variable)
+            _begin_averages(run, chosen & run.state.ema.keys())  # that run has none
         elif wanted:
             checkpoint.restore(source, manifest, wanted, only=prefixes)
     return f"{', '.join(sorted(chosen))} taken from {source}"

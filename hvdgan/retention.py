@@ -50,25 +50,33 @@ class Retention:
 
     keep: int
 
-    def prune(self, folder: Path, newest: checkpoint.Snapshot) -> None:
+    def prune(self, folder: Path, newest: checkpoint.Snapshot) -> list[str]:
         """Delete the checkpoints of the run that made `newest` which need not stay.
 
         Args:
             folder: RUN_DIR/checkpoints.
             newest: just written; its facts tell the run and the best step.
+
+        Returns:
+            For each that cannot be deleted a line for people; the next save is another try.
         """
         if not self.keep:
-            return
+            return []
         mine = [(path, manifest) for path, manifest in _manifests(folder) if _is_of(manifest, newest.facts["run_id"])]
         mine.sort(key=lambda each: each[1]["step"])
         stay = {manifest["step"] for _, manifest in mine[-self.keep :]}
         stay |= set({manifest["stage_index"]: manifest["step"] for _, manifest in mine}.values())  # the last of each
         stay.add((newest.facts.get("best") or {}).get("step"))
+        failures = []
         for path, manifest in mine:
             if manifest["step"] not in stay and manifest["step"] < newest.step:
                 doomed = path.with_name(f".{path.name}.deleted")
-                path.rename(doomed)  # at once, so that nobody finds half of it
-                shutil.rmtree(doomed)
+                try:
+                    path.rename(doomed)  # at once, so that nobody finds half of it
+                    shutil.rmtree(doomed)  # what is left of it, checkpoint.write tries to delete again
+                except OSError as error:
+                    failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
+        return failures
 
 
 def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,17 @@ import keras
 import numpy as np
 
 from hvdgan import checkpoint
+from hvdgan.apply import check_optimizers
 from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.data import Source, cached, hold_out, open_source
 from hvdgan.distributed import Ranks
-from hvdgan.errors import UserError
+from hvdgan.errors import RunError, UserError
+from hvdgan.evaluation import METRICS, Evaluator
 from hvdgan.fast_layers import use_fast_layers
 from hvdgan.fused import use_fused_kernels
 from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
+from hvdgan.samples import SAMPLES, Sampler
 from hvdgan.scaling import LossScale
 from hvdgan.stages import Schedule
 from hvdgan.state import TrainState, build_state, prepare_keras
@@ -38,6 +42,8 @@ class Run:
     schedule: Schedule
     steps: tuple[StageStep, ...]
     """the traced step of each stage"""
+    sampler: Sampler
+    evaluator: Evaluator | None
 
     @property
     def run_dir(self) -> Path:
@@ -104,6 +110,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
             "which cannot be scaled; give the schedule to the Update, as LearningRate"
         )
     schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
+    check_optimizers(schedule.stages, state)
     if config.precision == "mixed_float16":
         names = {update.name for stage in schedule.stages for update in stage.updates}
         state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
@@ -115,8 +122,11 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
     if config.diff_augment and not any(step.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
-    _check_best_metric(config, {name for step in steps for name in step.metrics}, evaluated=held_out is not None)
-    return Run(config, recipe, source, held_out, ranks, state, schedule, steps)
+    sampler = Sampler(recipe, state, source, config.seed)
+    evaluator = Evaluator(recipe, state, held_out, ranks, config) if held_out else None
+    evaluated = _trace_looks(recipe, sampler, evaluator, ranks)
+    _check_best_metric(config, evaluated.union(*(step.metrics for step in steps)))
+    return Run(config, recipe, source, held_out, ranks, state, schedule, steps, sampler, evaluator)
 
 
 def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source, Source | None]:
@@ -131,12 +141,38 @@ def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source
         return source, None  # a handful of images: nobody has asked for an evaluation
 
 
-def _check_best_metric(config: Config, names: set[str], *, evaluated: bool) -> None:
+def _trace_looks(recipe: Recipe, sampler: Sampler, evaluator: Evaluator | None, ranks: Ranks) -> set[str]:
+    """Trace sample() and evaluate(), whose mistakes must not wait until they are due; returns evaluate()'s metrics."""
+    metrics: set[str] = set()
+    mistake, method, wanted = None, "sample", SAMPLES
+    try:
+        sampler.trace()
+        if evaluator:
+            method, wanted = "evaluate", METRICS
+            metrics = evaluator.trace()
+    except RunError as error:
+        mistake = str(error)
+    except Exception as error:  # the recipe's code may raise anything
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        where = f"recipe {type(recipe).__name__}: {method}() fails{_place(recipe, error)}"
+        mistake = f"{where}: {text}; it must return {wanted}"
+    # What a recipe reads may be missing on one host alone.
+    if mistakes := [each for each in ranks.gather(mistake, "samples and evaluation") if each]:
+        raise UserError(mistakes[0])
+    return metrics
+
+
+def _place(recipe: Recipe, error: Exception) -> str:
+    """Where the recipe's own code was when it failed."""
+    frames = traceback.walk_tb(error.__traceback__)
+    places = [(frame.f_code.co_filename, line) for frame, line in frames if frame.f_locals.get("self") is recipe]
+    return f" ({Path(places[-1][0]).name}, line {places[-1][1]})" if places else ""
+
+
+def _check_best_metric(config: Config, names: set[str]) -> None:
     metric = config.best_metric
-    if metric is None or metric in names or (evaluated and metric.startswith("eval/")):
-        return
-    held_out = ", and those of the held-out images, eval/..." if evaluated else ""
-    raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}{held_out}")
+    if metric is not None and metric not in names:
+        raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}")
 
 
 def _check_batch(config: Config, ranks: Ranks) -> None:

@@ -1,5 +1,6 @@
 """Grids of images: what the networks draw from fixed latents, and the real images beside them."""
 
+import functools
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from PIL import Image
 
 from hvdgan.data import BadImage, Source
 from hvdgan.draws import Random
-from hvdgan.errors import RunError
+from hvdgan.errors import RunError, UserError
 from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.state import TrainState
 
@@ -17,6 +18,8 @@ _GRID = 64
 _FRAME = 2  # pixels between two images of a grid
 _FRAME_GREY = 128
 _FIXED_STEP = -1  # no training step: its draws are the samples' own
+_SHAPES = (None, None, None, 1), (None, None, None, 3)
+SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
 
 
 class Sampler:
@@ -30,35 +33,62 @@ class Sampler:
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, source: Source, seed: int) -> None:
-        self._pixels, self._labels = _examples(source)
-        self.real = np.concatenate(np.split(self._pixels, 2, axis=-1), axis=2) if source.paired else self._pixels
         self._recipe = recipe
         self._state = state
+        self._source = source
         self._seed = seed
         self._function = tf.function(self._draw, autograph=False)
 
     def __call__(self) -> np.ndarray:
         """Images, (N, H, W, C) uint8, of the networks as they are now."""
-        return to_uint8(self._function().numpy())
+        return to_uint8(self._function(*self._examples).numpy())
 
-    def _draw(self) -> tf.Tensor:
-        count = len(self._pixels)
+    def trace(self) -> None:
+        """Trace what a call runs, without an image: a mistake in sample() must not wait until the first grid is due.
+
+        Raises:
+            UserError: sample() is not there, or returns no images.
+        """
+        if type(self._recipe).sample is Recipe.sample:
+            raise UserError(f"recipe {type(self._recipe).__name__}: it has no sample(), which must return {SAMPLES}")
+        count = len(_places(self._source))
+        labels = None if self._source.labels is None else tf.TensorSpec((count,), tf.int32)
+        self._function.get_concrete_function(tf.TensorSpec((count, *self._source.shape), tf.uint8), labels)
+
+    @property
+    def real(self) -> np.ndarray:
+        """Images of the data, (N, H, W, C) uint8; a pair side by side."""
+        pixels, _ = self._examples
+        return np.concatenate(np.split(pixels, 2, axis=-1), axis=2) if self._source.paired else pixels
+
+    @functools.cached_property
+    def _examples(self) -> tuple[np.ndarray, np.ndarray | None]:
+        return _examples(self._source)
+
+    def _draw(self, pixels: tf.Tensor, labels: tf.Tensor | None) -> tf.Tensor:
+        count = pixels.shape[0]
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count, count)
-        inputs, images = split_pairs(tf.constant(self._pixels), paired=self._recipe.paired)
-        labels = None if self._labels is None else tf.constant(self._labels)
+        inputs, images = split_pairs(pixels, paired=self._recipe.paired)
         drawn = self._recipe.draw(random.scoped("draw"))
         batch = Batch(images, labels, random.scoped("sample"), drawn, inputs=inputs)
-        nets = self._state.sampling_nets
-        return self._recipe.sample(nets, batch)
+        samples = tf.convert_to_tensor(self._recipe.sample(self._state.sampling_nets, batch))
+        if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in _SHAPES)):
+            raise UserError(
+                f"recipe {type(self._recipe).__name__}: sample() returns {samples.dtype.name} {samples.shape}; it must "
+                f"return {SAMPLES}"
+            )
+        return samples
+
+
+def _places(source: Source) -> np.ndarray:
+    """Which of its images are shown: up to 64, spread evenly, so that every class of a sorted folder is there."""
+    return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
 
 
 def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
-    """Up to 64 images as the source fetches them, and their labels, spread evenly over the data.
-
-    Every class of a sorted folder is there.
-    """
+    """These images as the source fetches them, but for those that cannot be read, and their labels."""
     images, indices = [], []
-    for index in np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64)):
+    for index in _places(source):
         try:
             images.append(source.fetch(int(index)))
         except BadImage:

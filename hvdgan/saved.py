@@ -87,6 +87,9 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     for name in ("step", "stage_step", "samples_seen", "seed", "ranks"):
         if type(manifest.get(name, 0)) is not int:
             raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected a whole number")
+    for name in ("config", "data", "tensors", "versions", "best"):
+        if not isinstance(manifest.get(name) or {}, dict):
+            raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected an object")
     return manifest
 
 

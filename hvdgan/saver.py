@@ -24,6 +24,7 @@ class Saver:
         self._say = say
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
+        self._unremoved: list[str] = []
 
     def save(self, snapshot: checkpoint.Snapshot) -> None:
         """Begin to write; what is still being written is waited for.
@@ -48,10 +49,12 @@ class Saver:
                 self._say(f"warning: {self._failure}; training goes on, and tries again at the next checkpoint")
 
     def settle(self) -> None:
-        """Wait for the last write, however it ends."""
+        """Wait for the last write, however it ends; what it could not tidy up is said, and is no failure."""
         if self._thread:
             self._thread.join()
             self._thread = None
+            for line in self._unremoved:
+                self._say(f"warning: {line}")
 
     def finish(self) -> None:
         """Wait for the last write.
@@ -64,11 +67,20 @@ class Saver:
             raise self._failure
 
     def _write(self, snapshot: checkpoint.Snapshot) -> None:
+        self._unremoved = []
         try:
             checkpoint.write(self._folder, snapshot)
-            self._failure = None
-            self._retention.prune(self._folder, snapshot)
         except RunError as error:
             self._failure = error
         except Exception as error:  # in a thread it would be lost
             self._failure = RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}")
+        else:
+            self._failure = None
+            self._tidy(snapshot)
+
+    def _tidy(self, snapshot: checkpoint.Snapshot) -> None:
+        """Delete what need not stay; whatever happens here, the new checkpoint is there."""
+        try:
+            self._unremoved = self._retention.prune(self._folder, snapshot)
+        except Exception as error:
+            self._unremoved = [f"old checkpoints cannot be removed: {error!r}; the next save tries again"]

@@ -208,6 +208,8 @@ def _check_stage(stage: Stage, networks: set[str]) -> None:
     until = stage.until
     if until and not (until.window >= 1 and until.patience >= 1 and until.min_delta >= 0):
         raise UserError(f"stage {stage.name}: {until}; window and patience must be at least 1, min_delta at least 0")
+    if until and until.mode not in ("min", "max"):
+        raise UserError(f"stage {stage.name}: {until}; mode must be min or max")
 
 
 def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
@@ -221,9 +223,14 @@ def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
         raise UserError(f"{where}: owns {_names(unknown)}, and networks() returns {_names(networks)}")
     if not 1 <= update.every <= stage.steps:
         raise UserError(f"{where}: every is {update.every}; it must be from 1 to the stage's {stage.steps} steps")
-    peak = update.learning_rate.peak if isinstance(update.learning_rate, LearningRate) else update.learning_rate
+    rate = update.learning_rate
+    peak = rate.peak if isinstance(rate, LearningRate) else rate
     if peak is not None and not 0 < peak < math.inf:
         raise UserError(f"{where}: the learning rate is {peak}; it must be above 0")
+    if isinstance(rate, LearningRate) and rate.decay not in ("constant", "linear", "cosine"):
+        raise UserError(f"{where}: the learning rate's decay is {rate.decay!r}; it must be constant, linear or cosine")
+    if isinstance(rate, LearningRate) and not (0 <= rate.final < math.inf and rate.warmup_steps >= 0):
+        raise UserError(f"{where}: {rate}; final and warmup_steps must be at least 0")
     if update.clip_norm is not None and not update.clip_norm > 0:
         raise UserError(f"{where}: clip_norm is {update.clip_norm}; it must be above 0")
 

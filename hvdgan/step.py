@@ -78,8 +78,8 @@ class StageStep:
                 the data has them.
 
         Returns:
-            Metrics, scalars by <update>/<name>, and for each update whether training may go on: its gradients were
-            finite on every rank, or the loss scale can still be lowered. Other gradients change no weight.
+            Metrics, scalars by <update>/<name>, and for each update whether its loss and gradients were finite on
+            every rank. Those that were not have changed nothing but the loss scale.
 
         Raises:
             UserError: where trace() was not called, what it raises.
@@ -138,14 +138,16 @@ class StageStep:
         self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: Data
     ) -> tuple[Metrics, Metrics]:
         metrics: Metrics = {}
-        may_go_on: Metrics = {}
+        finite: Metrics = {}
         compute = _InTurn(self, due, step, data) if self.config.accumulate == 1 else _InParts(self, step, data)
         for update in due:
+            # A forward pass moves statistics before anybody knows whether it was finite.
+            before = [(v, v.value.read_value()) for name in update.owns for v in self._moving(name)]
             gradients, measured = compute(update)
-            may_go_on[update.name], more = self._apply(update, gradients, measured, stage_step)
+            finite[update.name], more = self._apply(update, gradients, measured, stage_step, before)
             metrics.update({f"{update.name}/{name}": value for name, value in {**measured, **more}.items()})
         self._average({name for update in due for name in update.owns}, step)
-        return metrics, may_go_on
+        return metrics, finite
 
     def random(self, step: tf.Tensor, part: "int | tf.Tensor" = 0) -> Random:
         """The draws of a micro-batch of this rank's slice."""
@@ -233,10 +235,22 @@ class StageStep:
         """The name scope of an update: Horovod matches the ranks' tensors by name, and no two updates may share one."""
         return tf.name_scope(f"{self.stage.name}/{update.name}")
 
+    def _moving(self, network: str) -> list[keras.Variable]:
+        """What a network's own forward pass may move."""
+        return self.state.networks[network].non_trainable_variables
+
     def _apply(
-        self, update: Update, gradients: Sequence[tf.Tensor], measured: Metrics, stage_step: tf.Tensor
+        self,
+        update: Update,
+        gradients: Sequence[tf.Tensor],
+        measured: Metrics,
+        stage_step: tf.Tensor,
+        before: Sequence[tuple[keras.Variable, tf.Tensor]],
     ) -> tuple[tf.Tensor, Metrics]:
-        """Step where the gradients are finite; reduced gradients are the same on every rank, and so is the verdict."""
+        """Step where the gradients are finite, else take back what the forward pass moved.
+
+        Reduced gradients are the same on every rank, and so is the verdict.
+        """
         scale = self.state.loss_scales.get(update.name)
         if scale is not None:
             gradients = [gradient / scale.value.value for gradient in gradients]
@@ -256,13 +270,18 @@ class StageStep:
             )
             return tf.constant(True)
 
-        applied = tf.cond(finite & wanted, apply, lambda: tf.constant(False))
+        def take_back() -> tf.Tensor:
+            for variable, value in before:
+                variable.assign(value)
+            return tf.constant(False)
+
+        applied = tf.cond(finite & wanted, apply, lambda: tf.cond(finite, lambda: tf.constant(False), take_back))
         more = {} if update.only_if is None and scale is None else {"applied": tf.cast(applied, tf.float32)}
         if scale is None:
             return finite, more
         used = tf.identity(scale.value.value)
         scale.adapt(finite)
-        return finite | (used > 1.0), {**more, "loss_scale": used}
+        return finite, {**more, "loss_scale": used}
 
     def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """What only_if says of the metrics of all ranks."""

@@ -81,4 +81,4 @@ class Stopping:
     def _rank_0s_wish(self, now: float) -> str:
         if self._end is not None and now >= self._end:
             return "--time-budget is used up"
-        return f"{self._stop_file} is there" if self._stop_file.exists() else ""
+        return f"{self._stop_file} is there; remove it first" if self._stop_file.exists() else ""

@@ -26,13 +26,15 @@ def test_flags_sections_and_recipe_options_are_set():
 
 
 def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
-    command = parse("--recipe tiny:Tiny --seed 5 --max-steps 9 --pipeline.prefetch 4 --steps 7 --run-dir x".split())
+    flags = "--recipe tiny:Tiny --seed 5 --max-steps 9 --pipeline.prefetch 4 --steps 7 --flip --run-dir x"
+    command = parse(flags.split())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(to_json(command.config, command.options)))
     again = parse(["--config", str(path)])
     assert (again.config, again.options, again.recipe) == (command.config, command.options, command.recipe)
-    changed = parse([f"--config={path}", "--seed", "6", "--steps", "8"])
+    changed = parse([f"--config={path}", "--seed", "6", "--steps", "8", "--flip=false"])
     assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
+    assert (again.config.flip, changed.config.flip) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from building import tiny_run
-from hvdgan.errors import UserError
+from hvdgan.distributed import Ranks
+from hvdgan.errors import RunError, UserError
 from hvdgan.evaluation import Evaluator
 from hvdgan.train import main
 from tiny import Tiny
@@ -72,6 +74,83 @@ def test_a_run_writes_them_when_they_are_due(tmp_path):
     assert [record["step"] for record in evaluated] == [2, 4]
     assert evaluated[0]["eval/latent"] == evaluated[1]["eval/latent"]
     assert "held out: eval/brightness" in (tmp_path / "log.txt").read_text()
+
+
+def test_samples_and_evaluations_are_traced_once(tmp_path, monkeypatch):
+    traced = []
+
+    def counting(method):
+        plain = getattr(Measured, method)
+        return lambda *arguments: traced.append(method) or plain(*arguments)
+
+    for method in ("sample", "evaluate"):
+        monkeypatch.setattr(Measured, method, counting(method))
+    assert main([*TINY, "--eval-every", "1", "--sample-every", "1", "--run-dir", str(tmp_path)]) == 0
+    assert sorted(traced) == ["evaluate", "sample"]
+
+
+class Bright(Tiny):
+    """A metric of data without labels."""
+
+    def evaluate(self, nets, batch):
+        return {"brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
+
+
+def break_held_out(folder, how_many=None):
+    """A folder of 40 images, of which some that are held out cannot be decoded; returns their names and the flags."""
+    data = folder / "data"
+    data.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 12, 3), np.uint8)
+    for number in range(40):
+        Image.fromarray(pixels).save(data / f"{number}.png")
+    held_out = tiny_run(Bright, data=str(data), holdout=0.2).held_out
+    names = [held_out.key(index).decode() for index in range(len(held_out))][:how_many]
+    for name in names:
+        (data / name).write_bytes((data / name).read_bytes()[:100])
+    flags = f"--recipe test_evaluation:Bright --image-size 8 --global-batch-size 4 --data {data} --holdout 0.2"
+    return names, [*flags.split(), "--eval-every", "2", "--log-every", "1", "--run-dir", str(folder / "run")]
+
+
+def test_broken_held_out_images_are_reported_as_others_are(tmp_path):
+    (name,), flags = break_held_out(tmp_path, how_many=1)
+    assert main([*flags, "--steps", "5", "--max-bad-fraction", "0.1"]) == 0
+    assert (tmp_path / "run" / "log.txt").read_text().count(f"skipped {name}: ") == 1
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["bad_files"] for record in records if "bad_files" in record] == [0, 0, 1, 1, 1]
+
+
+def test_too_many_of_them_end_the_run_and_what_is_due_is_saved_first(tmp_path, capsys):
+    _, flags = break_held_out(tmp_path, how_many=1)
+    assert main([*flags, "--steps", "8", "--checkpoint-every", "2"]) == 1
+    assert "1 of 40 images cannot be read" in capsys.readouterr().err
+    assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == "step-00000002\n"
+
+
+def test_without_one_that_can_be_read_there_are_no_metrics(tmp_path, capsys):
+    names, flags = break_held_out(tmp_path)
+    best = ["--best-metric", "eval/brightness", "--checkpoint-every", "2"]
+    assert main([*flags, *best, "--steps", "8", "--max-bad-fraction", "1"]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"none of the {len(names)} images held out can be read; the first: {names[0]}: " in error
+    (newest,) = (tmp_path / "run" / "checkpoints").glob("step-*")
+    assert newest.name == "step-00000002" and json.loads((newest / "manifest.json").read_text())["best"]["step"] is None
+
+
+def test_data_that_is_not_what_it_was_is_an_error_of_all_ranks():
+    run, told = tiny_run(Measured), []
+
+    def changed(index):
+        raise RunError("the file of this rank")
+
+    class OneOfTwo(Ranks):
+        def gather(self, value, name):
+            told.append(value)
+            return [[{}, 0, "the file of another", []], value]
+
+    run.held_out.fetch = changed
+    with pytest.raises(RunError, match="the file of another"):
+        Evaluator(run.recipe, run.state, run.held_out, OneOfTwo(), run.config)()
+    assert told == [[{}, 0, "the file of this rank", []]]
 
 
 def few_images(folder):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from hvdgan import inspect
+from hvdgan import contents, inspect
 from hvdgan.train import main as train
 from launching import run as run_process
 
@@ -94,8 +94,27 @@ def test_a_checkpoint_is_shown_alone_and_json_says_the_same(run, capsys):
 
 
 def test_a_checkpoint_that_tells_less_is_shown_too(run, capsys):
-    change(run / FIRST, stage=None, stage_step=None, samples_seen=None, seed=None, versions=None, data={})
+    change(
+        run / FIRST, stage=None, stage_step=None, samples_seen=None, seed=None, versions=None, data={"num_images": "9"}
+    )
     assert "  samples seen  unknown" in told(capsys, f"run/{FIRST}")
+
+
+@pytest.mark.parametrize("fact", [{"versions": "2.18"}, {"best": 3}])
+def test_a_fact_of_another_kind_is_damage(run, capsys, fact):
+    change(run / FIRST, **fact)
+    assert inspect.main([f"run/{FIRST}"]) == 1
+    assert f"its {next(iter(fact))} is {next(iter(fact.values()))!r}; expected an object" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_a_running_training_removes_is_not_damaged(run, capsys, monkeypatch):
+    def verified(checkpoint):
+        if checkpoint.name in FIRST:
+            checkpoint.rename(checkpoint.with_name(".removed"))
+        return contents.verified(checkpoint)
+
+    monkeypatch.setattr(inspect, "verified", verified)
+    assert told(capsys, "run")[0] == f"run/{SECOND}: step 2, verified"
 
 
 def test_damaged_lost_and_added_tensors_are_named(run, capsys):

@@ -3,13 +3,87 @@
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
+from hvdgan.recipe import Recipe
+from hvdgan.stages import Stage, Update
 from hvdgan.train import main
+from tiny import Tiny
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --steps 2".split()
+
+
+class Unseen(Tiny):
+    """No sample()."""
+
+    sample = Recipe.sample
+
+
+class Misspelt(Tiny):
+    """A network that is not there."""
+
+    def sample(self, nets, batch):
+        return nets.genrator(batch.latents)
+
+
+class Flat(Tiny):
+    """Logits for images."""
+
+    def sample(self, nets, batch):
+        return nets.discriminator(batch.images)
+
+
+class Nothing(Tiny):
+    def sample(self, nets, batch):
+        nets.generator(batch.latents)
+
+
+class Mean(Tiny):
+    """One number for all held-out images."""
+
+    def evaluate(self, nets, batch):
+        return {"bright": tf.reduce_mean(batch.images)}
+
+
+class Unnamed(Tiny):
+    def evaluate(self, nets, batch):
+        return tf.reduce_mean(batch.images, axis=(1, 2, 3))
+
+
+class Missing(Tiny):
+    """A draw that is not there."""
+
+    def evaluate(self, nets, batch):
+        return {"bright": batch.mask}
+
+
+class Decaying(Tiny):
+    """A learning rate where the optimizer has a schedule."""
+
+    def optimizers(self):
+        schedule = keras.optimizers.schedules.ExponentialDecay(1e-3, 10, 0.5)
+        return {**super().optimizers(), "generator": keras.optimizers.Adam(schedule)}
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["generator"], loss=self.fool, learning_rate=1e-3)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
+
+
+class Momentum(Tiny):
+    """Betas for an optimizer that has none."""
+
+    def optimizers(self):
+        return {name: keras.optimizers.SGD() for name in ("generator", "discriminator")}
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["generator"], loss=self.fool, betas=(0.5, 0.9))
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
 
 
 @pytest.fixture
@@ -67,6 +141,28 @@ def folder(tmp_path, monkeypatch):
         ("--recipe tiny:Untouched", "update fool: the loss does not depend on generator/dense"),
         ("--recipe tiny:TwoLosses", "stage joint, update judge: a metric is named loss"),
         ("--recipe tiny:Overdrawn", "draw() returns images, which every batch has"),
+        ("--recipe test_mistakes:Unseen", "recipe Unseen: it has no sample(), which must return images (N, H, W, C)"),
+        (
+            "--recipe test_mistakes:Misspelt",
+            "recipe Misspelt: sample() fails (test_mistakes.py, line 30): AttributeError: there is no network genrator",
+        ),
+        ("--recipe test_mistakes:Flat", "recipe Flat: sample() returns float32 (64, 1); it must return images (N, H"),
+        ("--recipe test_mistakes:Nothing", "recipe Nothing: sample() fails: ValueError: None values not supported"),
+        ("--recipe test_mistakes:Mean", "recipe Mean: evaluate() returns bright as float32 (); it must return a dict"),
+        ("--recipe test_mistakes:Unnamed", "recipe Unnamed: evaluate() returns SymbolicTensor; it must return a dict"),
+        (
+            "--recipe test_mistakes:Missing",
+            "recipe Missing: evaluate() fails (test_mistakes.py, line 61): AttributeError: the batch has no mask",
+        ),
+        (
+            "--recipe test_mistakes:Decaying",
+            "stage adversarial, update fool: it has a learning rate, and the optimizer of generator a schedule",
+        ),
+        (
+            "--recipe test_mistakes:Momentum",
+            "stage adversarial, update fool: it has betas, and the optimizer of generator none",
+        ),
+        ("--recipe test_evaluation:Measured --best-metric eval/erorr", "--best-metric eval/erorr: the run has eval/"),
         ("--stages adversarial=0", "stage adversarial: 0 steps"),
         ("--data=", "--data"),
         ("--resume data/good", "--resume data/good: expected auto, never, or the folder of a checkpoint"),

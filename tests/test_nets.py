@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan import nets
+from hvdgan import losses, nets
 from hvdgan.recipes.completion import Completion, CompletionOptions
-from hvdgan.stages import Stage
+from hvdgan.stages import Stage, Update
 from tiny import Tiny, TinyOptions
 
 
@@ -54,12 +54,29 @@ def test_other_inputs_run_again(monkeypatch):
     assert calls_while_tracing(monkeypatch, OtherLatents, TinyOptions()).count("generator") == 2
 
 
-@pytest.mark.parametrize("norm", ["none", "batch"])
-def test_sharing_changes_nothing(monkeypatch, norm):
+class OldReals(Tiny):
+    """The first update asks a network that it does not own what its owner asks last."""
+
+    def stages(self):
+        fool = Update("fool", owns=["generator"], loss=self.fool)
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        return [Stage("adversarial", self.options.steps, [fool, judge])]
+
+    def fool(self, nets, batch):
+        real, fake = nets.discriminator(batch.images), nets.discriminator(nets.generator(batch.latents))
+        return losses.non_saturating_generator(fake - real), {}
+
+    def judge(self, nets, batch):
+        fake, real = nets.discriminator(nets.generator(batch.latents)), nets.discriminator(batch.images)
+        return losses.non_saturating_discriminator(real, fake), {}
+
+
+@pytest.mark.parametrize(("recipe", "norm"), [(Tiny, "none"), (Tiny, "batch"), (OldReals, "batch")])
+def test_sharing_changes_nothing(monkeypatch, recipe, norm):
     """Weights, slots, averages and BatchNorm's statistics after three steps, with and without it."""
 
     def trained():
-        run = tiny_run(options=TinyOptions(norm=norm))
+        run = tiny_run(recipe, options=TinyOptions(norm=norm))
         step = stage_step(run)
         for number in range(3):
             step(number, number, data_of(run, number))

@@ -40,6 +40,15 @@ def test_what_is_better_can_be_said():
     assert ends_at([4, 3, 2], Plateau("fool/loss", window=1, patience=2, mode="max")) == 3
 
 
+def test_what_is_no_number_is_not_better_and_no_best():
+    nan = float("nan")
+    rule = Plateau("fool/loss", window=1, patience=3)
+    assert ends_at([nan, nan, 5, 4, 3, 2, 1], rule) is None
+    assert ends_at([nan, 5, 4, nan, 4, nan], rule) == 6
+    assert ends_at([nan] * 3, rule) == 3
+    assert ends_at([nan, 1, 2, 3], Plateau("fool/loss", window=1, patience=2, mode="max")) is None
+
+
 @pytest.mark.parametrize("interrupt_at", range(2, 10))
 def test_an_interruption_changes_nothing(interrupt_at):
     values = [5, 5, 4, 4, 3, 3, 3, 3, 3, 3]

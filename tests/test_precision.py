@@ -1,11 +1,15 @@
+import json
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import scaling
 from hvdgan.scaling import LossScale
-from tiny import Exploding, Tiny, TinyOptions
+from hvdgan.train import main
+from tiny import Tiny, TinyOptions
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
@@ -18,9 +22,9 @@ def test_networks_compute_in_it_and_weights_stay_float32(precision, accumulate):
     exact = tiny_run(options=TinyOptions(norm="batch"), accumulate=accumulate)
     before = values_of(run)
     for number in range(3):
-        metrics, may_go_on = stage_step(run)(number, number, data_of(run, number))
+        metrics, finite = stage_step(run)(number, number, data_of(run, number))
         expected, _ = stage_step(exact)(number, number, data_of(exact, number))
-        assert all(may_go_on.values())
+        assert all(finite.values())
         assert float(metrics["judge/loss"]) == pytest.approx(float(expected["judge/loss"]), rel=0.02)
     moved = changed(before, values_of(run))
     assert all(f"networks/{name}" in " ".join(moved) for name in run.state.networks)
@@ -50,8 +54,10 @@ def test_an_overflow_skips_the_update_and_halves_the_scale_until_it_fits():
     scale = run.state.loss_scales["judge"]
     scale.value.assign(2.0**40)
     before = values_of(run)
-    metrics, may_go_on = stage_step(run)(0, 0, data_of(run))
-    assert may_go_on["judge"] and float(metrics["judge/applied"]) == 0 and float(metrics["judge/loss_scale"]) == 2.0**40
+    metrics, finite = stage_step(run)(0, 0, data_of(run))
+    assert (
+        not finite["judge"] and float(metrics["judge/applied"]) == 0 and float(metrics["judge/loss_scale"]) == 2.0**40
+    )
     assert {n for n in changed(before, values_of(run)) if "discriminator" in n or "judge" in n} == {
         "loss_scales/judge/value"
     }
@@ -61,13 +67,21 @@ def test_an_overflow_skips_the_update_and_halves_the_scale_until_it_fits():
     assert skipped[0] == 1 and skipped[-1] == 0
 
 
-def test_at_the_lowest_scale_gradients_that_are_not_finite_end_the_training():
-    run = tiny_run(Exploding, precision="mixed_float16")
-    run.state.loss_scales["judge"].value.assign(2.0)
-    step = stage_step(run)
-    assert step(2, 2, data_of(run))[1]["judge"]
-    assert not step(2, 2, data_of(run))[1]["judge"]
-    assert float(run.state.loss_scales["judge"].value) == 1.0
+def test_a_loss_that_overflows_is_in_no_record_and_ends_nothing_while_the_scale_can_be_lowered(tmp_path, capsys):
+    """Its third step is not finite: two records of two steps, the second one of the last step's losses alone."""
+    flags = "--recipe tiny:Exploding --image-size 8 --global-batch-size 8 --steps 4 --log-every 2 --max-bad-steps 1"
+    command = [*flags.split(), "--precision", "mixed_float16", "--run-dir", str(tmp_path)]
+    assert main(command) == 0, capsys.readouterr().err
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["judge/applied"] for record in records] == [1.0, 0.5]
+    assert all(np.isfinite(record[name]) for record in records for name in ("judge/loss", "judge/real", "fool/loss"))
+
+
+def test_at_the_lowest_scale_gradients_that_are_not_finite_end_the_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(scaling, "_FIRST", 1.0)
+    flags = "--recipe tiny:Exploding --image-size 8 --global-batch-size 8 --steps 4 --max-bad-steps 1"
+    assert main([*flags.split(), "--precision", "mixed_float16", "--run-dir", str(tmp_path)]) == 1
+    assert "step 2, stage adversarial, update judge: the gradients are not finite" in capsys.readouterr().err
 
 
 def test_the_scale_grows_after_two_thousand_finite_gradients():

@@ -5,7 +5,7 @@ from PIL import Image
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.draws import Random
 from hvdgan.samples import Sampler, save_grid, to_uint8
-from tiny import TinyOptions
+from tiny import Tiny, TinyOptions
 
 
 def test_pixels_are_rounded_and_clipped():
@@ -54,3 +54,14 @@ def test_real_images_are_spread_over_the_data():
     real = Sampler(run.recipe, run.state, run.source, 0).real
     assert len(real) == 64
     np.testing.assert_array_equal(real[[0, -1]], run.source.fetch_batch(np.array([0, len(run.source) - 1])))
+
+
+def test_the_first_grid_runs_what_was_traced_and_no_image_is_read_for_that(monkeypatch):
+    run = tiny_run()
+    sampler, draws = Sampler(run.recipe, run.state, run.source, 0), []
+    monkeypatch.setattr(run.source, "fetch", lambda index: draws.append("image") or np.zeros((8, 8, 1), np.uint8))
+    monkeypatch.setattr(run.recipe, "draw", lambda random: draws.append("draw") or Tiny.draw(run.recipe, random))
+    sampler.trace()
+    assert draws == ["draw"]
+    assert sampler().shape == (64, 8, 8, 1)
+    assert draws == ["draw"] + ["image"] * 64

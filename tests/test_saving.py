@@ -12,6 +12,7 @@ import tensorflow as tf
 from hvdgan import checkpoint
 from hvdgan.errors import RunError
 from hvdgan.lock import lock
+from hvdgan.stages import Stage, Update
 from hvdgan.step import StageStep
 from hvdgan.stopping import Stopping
 from hvdgan.train import main
@@ -374,6 +375,21 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     assert train(tmp_path, "--max-steps", "2", flags=flags) == 0
     assert train(tmp_path, "--max-steps", "8", flags=flags) == 1
     assert "step 2, stage adversarial" in capsys.readouterr().err
+
+
+class SometimesInfinite(Infinite):
+    """Its generator's update is due at every other step."""
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["generator"], loss=self.fool, every=2)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
+
+
+def test_updates_that_are_not_always_due_are_counted_on_their_own(tmp_path, capsys):
+    flags = ["--recipe", "test_saving:SometimesInfinite", *TINY[2:], "--max-bad-steps", "3"]
+    assert train(tmp_path, flags=flags) == 1
+    assert "step 5, stage adversarial, update fool: the gradients are not finite" in capsys.readouterr().err
 
 
 def test_deterministic_operations_train_too(tmp_path):

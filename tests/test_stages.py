@@ -4,7 +4,7 @@ import re
 import pytest
 
 from hvdgan.errors import UserError
-from hvdgan.stages import LearningRate, Schedule, Stage, Update
+from hvdgan.stages import LearningRate, Plateau, Schedule, Stage, Update
 
 
 def loss(nets, batch):
@@ -100,8 +100,17 @@ def test_a_choice_that_cannot_be_is_refused(choice, complaint):
         ({"learning_rate": 0.0}, "the learning rate is 0.0; it must be above 0"),
         ({"learning_rate": LearningRate(-1.0)}, "the learning rate is -1.0"),
         ({"clip_norm": 0.0}, "clip_norm is 0.0; it must be above 0"),
+        ({"learning_rate": LearningRate(1e-3, "cos")}, "decay is 'cos'; it must be constant, linear or cosine"),
+        ({"learning_rate": LearningRate(1e-3, final=-1.0)}, "final=-1.0.* final and warmup_steps must be at least 0"),
+        ({"learning_rate": LearningRate(1e-3, warmup_steps=-1)}, "warmup_steps=-1.* must be at least 0"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(changes, complaint):
-    with pytest.raises(UserError, match=complaint):
+def test_numbers_and_words_that_cannot_be_are_refused(changes, complaint):
+    with pytest.raises(UserError, match=f"^stage both, update judge: .*{complaint}"):
         Schedule([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)
+
+
+def test_a_plateau_knows_two_modes():
+    stage = Stage("both", 9, [JUDGE, FOOL], until=Plateau("judge/loss", mode="minimum"))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="^stage both: .*mode='minimum'.*; mode must be min or max"):
+        Schedule([stage], NETWORKS)

@@ -71,15 +71,18 @@ def test_a_loss_that_is_no_scalar_is_refused():
         tiny_run(Vector)
 
 
-def test_gradients_that_are_not_finite_change_no_weight():
-    run = tiny_run(Exploding)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(accumulate):
+    run = tiny_run(Exploding, options=TinyOptions(norm="batch"), accumulate=accumulate)
     step = stage_step(run)
     for number in range(2):
         assert all(step(number, number, data_of(run))[1].values())
     before = values_of(run)
     _, finite = step(2, 2, data_of(run))
     assert {name: bool(verdict) for name, verdict in finite.items()} == {"judge": False, "fool": True}
-    assert not [name for name in changed(before, values_of(run)) if "/discriminator/" in name]
+    after = changed(before, values_of(run))
+    assert not [name for name in after if "/discriminator/" in name]
+    assert any(name.startswith("networks/generator/") and "moving_mean" in name for name in after)
 
 
 def test_each_set_of_due_updates_is_traced_once():
@@ -274,8 +277,8 @@ def test_an_update_is_applied_only_if_its_metrics_say_so():
     for recipe, applied in ((Waiting, 1.0), (WaitingForEver, 0.0)):
         run = tiny_run(recipe)
         before = values_of(run)
-        metrics, may_go_on = stage_step(run)(0, 0, data_of(run))
-        assert float(metrics["judge/applied"]) == applied and all(may_go_on.values())
+        metrics, finite = stage_step(run)(0, 0, data_of(run))
+        assert float(metrics["judge/applied"]) == applied and all(finite.values())
         moved = {name for name in changed(before, values_of(run)) if "/discriminator/" in name}
         assert bool(moved) == bool(applied)
         assert any("/generator/" in name for name in changed(before, values_of(run)))

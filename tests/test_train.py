@@ -287,6 +287,17 @@ def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
     assert files(tmp_path / "temporary") == set()  # nothing outside the run folder, also at a hard exit
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_folder_whose_name_is_not_utf_8_is_trained_on(tmp_path, more):
+    name = os.fsdecode(b"Fotos_M\xfcnchen")
+    (tmp_path / name).mkdir()
+    for number in range(4):
+        Image.new("L", (8, 8), number).save(tmp_path / name / f"{number}.png")
+    done = train(tmp_path, *TINY, "--data", name, *more)
+    said = done.stdout if more else (tmp_path / "runs" / "tiny.Tiny" / "log.txt").read_text()
+    assert "Fotos_M\\udcfcnchen" in said
+
+
 @pytest.fixture
 def without_horovod(tmp_path):
     """PYTHONPATH of a place where Horovod cannot be imported."""
@@ -301,7 +312,16 @@ def test_one_process_needs_no_horovod(tmp_path, without_horovod):
     assert (tmp_path / "runs" / "tiny.Tiny" / "metrics.jsonl").exists()
 
 
-def test_several_processes_without_horovod_are_refused(tmp_path, without_horovod):
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "raise ImportError('No module named horovod')",
+        # As TensorFlow says it where its loader does not find MPI's library.
+        "import tensorflow as tf\nraise tf.errors.NotFoundError(None, None, 'libmpi.so.40: cannot open shared object')",
+    ],
+)
+def test_several_processes_without_horovod_are_refused(tmp_path, without_horovod, broken):
+    (tmp_path / "blocked" / "horovod" / "__init__.py").write_text(broken)
     launched = {"HOROVOD_SIZE": "2", "HOROVOD_RANK": "1"}
     done = run([*PYTHON, *TINY], tmp_path, PYTHONPATH=without_horovod, **launched)
     assert done.returncode == 2

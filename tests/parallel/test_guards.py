@@ -53,7 +53,7 @@ def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named
     step = loop.run.steps[0]
     batches = iter([data_of(loop.run)] * 2)
     loop._step(step, batches, 0, 0)
-    assert loop.bad_steps == 1
+    assert loop.bad_updates.counts == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
         loop._step(step, batches, 1, 1)
 

@@ -1,0 +1,81 @@
+"""What logging, sampling and checkpointing cost at their default periods, of the time of a real training.
+
+    taskset -c 0 python benchmarks/periods.py
+    taskset -c 0 python benchmarks/periods.py --max-steps 1000 --recipe dcgan --data synthetic --image-size 64
+
+Flags are those of hvdgan.train; what is not given is the small DCGAN on the digits, whose steps are short, for 2,500
+steps. The training loop runs with a clock around what it does between two steps, and around the thread that writes
+checkpoints, of which the CPU seconds count: on one core the steps wait for them. Times are from the end of the first
+step to the end of the training.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from hvdgan import checkpoint, loop
+from hvdgan.train import main as train
+
+DEFAULTS = {
+    "--recipe": "dcgan",
+    "--data": "digits",
+    "--image-size": "32",
+    "--nf": "16",
+    "--global-batch-size": "8",
+    "--max-steps": "2500",
+}
+GOAL = 0.02
+seconds: Counter[str] = Counter()
+
+
+def main() -> int:
+    """Train, print the parts; 0 if they are under the goal, 1 if not, else what the training returns."""
+    clock(loop._Loop, "_step", "steps", time.perf_counter)
+    clock(loop._Loop, "_log", "logging", time.perf_counter)
+    clock(loop._Loop, "_between", "between", time.perf_counter)
+    clock(checkpoint, "write", "writing", time.thread_time)
+    given = sys.argv[1:]
+    named = {word.partition("=")[0] for word in given}
+    if not named & {"--recipe"}:
+        given += [word for flag, value in DEFAULTS.items() if flag not in named for word in (flag, value)]
+    with tempfile.TemporaryDirectory(prefix="hvdgan-periods-") as folder:
+        code = train([*given, "--run-dir", f"{folder}/run"])
+    if code:
+        return code
+    total = seconds["steps"] + seconds["between"]
+    parts = {
+        "logging": seconds["logging"],
+        "sampling, and copying for checkpoints": seconds["between"] - seconds["logging"],
+        "writing checkpoints (CPU of their thread)": seconds["writing"],
+    }
+    for name, each in {**parts, "together": sum(parts.values())}.items():
+        print(f"{name}: {each:.3f} s, {each / total:.2%} of {total:.1f} s")
+    reached = sum(parts.values()) < GOAL * total
+    print(f"goal: under {GOAL:.0%}: {'reached' if reached else 'MISSED'}")
+    return 0 if reached else 1
+
+
+def clock(owner: Any, name: str, what: str, now: Callable[[], float]) -> None:
+    """Count what a function takes; steps only after the first one, which is slow for reasons of its own."""
+    plain = getattr(owner, name)
+
+    def timed(*arguments: Any, **more: Any) -> Any:
+        begin = now()
+        try:
+            return plain(*arguments, **more)
+        finally:
+            seconds[what] += now() - begin if what != "steps" or "begun" in seconds else 0.0
+            if what == "steps":
+                seconds["begun"] = 1
+
+    setattr(owner, name, timed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What goes wrong with held-out images, or with a recipe, on one rank is told by all."""
+
+import pytest
+import tensorflow as tf
+
+from building import tiny_run
+from hvdgan.data import BadImage
+from hvdgan.errors import RunError, UserError
+from hvdgan.evaluation import Evaluator
+from tiny import Tiny
+
+
+class Bright(Tiny):
+    def evaluate(self, nets, batch):
+        return {"brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
+
+
+def test_an_error_on_one_rank_is_one_of_all(ranks):
+    run = tiny_run(Bright, ranks=ranks)
+
+    def fetch(index):
+        raise RunError("the disk of rank 1")
+
+    if ranks.rank:
+        run.held_out.fetch = fetch
+    with pytest.raises(RunError, match="the disk of rank 1"):
+        Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)()
+
+
+def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(ranks):
+    run = tiny_run(Bright, ranks=ranks)
+
+    def fetch(index):
+        raise BadImage(f"{index}", "broken")
+
+    whole, run.held_out.fetch = run.held_out.fetch, fetch
+    if not ranks.rank:
+        run.held_out.fetch = whole
+    evaluator = Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)
+    assert -1 < evaluator()["eval/brightness"] < 1
+    assert len(evaluator.bad_files) == (48 if ranks.rank else 0)  # its halves of 6 whole batches
+    run.held_out.fetch = fetch
+    with pytest.raises(RunError, match="none of the 100 images held out can be read; the first: 0: broken"):
+        evaluator()
+
+
+def test_a_sample_that_fails_on_one_rank_is_refused_by_all(ranks):
+    class Lacking(Tiny):
+        def sample(self, nets, batch):
+            return super().sample(nets, batch) if ranks.is_root else open("there-on-rank-0-alone")
+
+    with pytest.raises(UserError, match="recipe Lacking: sample.. fails .*: FileNotFoundError"):
+        tiny_run(Lacking, ranks=ranks)

@@ -1,0 +1,107 @@
+"""Where a run goes on when its settings are others than before, or it is to begin at a checkpoint of another run."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from building import tiny_run, values_of
+from hvdgan import checkpoint
+from hvdgan.config import Resume
+from hvdgan.resume import claim, snapshot
+from hvdgan.train import main
+from tiny import TinyOptions
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
+LAST = "checkpoints/step-00000004"
+
+
+def train(run_dir, *arguments):
+    return main([*TINY, "--run-dir", str(run_dir), *arguments])
+
+
+def kinds(run_dir, step):
+    return {name.split("/")[0] for name in load_file(run_dir / f"checkpoints/step-{step:08d}/state.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "without", "with_them", "kind", "absent", "dropped"),
+    [
+        ("precision", "float32", "mixed_float16", "loss_scales", "and begin at their first value", "loss scales of"),
+        ("ema_decay", "0", "0.9", "ema", "and begin at the weights", "averages of"),
+    ],
+)
+def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
+    tmp_path, capsys, setting, without, with_them, kind, absent, dropped
+):
+    flag, allowed = f"--{setting.replace('_', '-')}", ("--allow-changed", setting)
+    assert train(tmp_path, "--steps", "2", flag, without) == 0
+    assert train(tmp_path, "--steps", "4", flag, with_them) == 2
+    assert train(tmp_path, "--steps", "4", flag, with_them, *allowed) == 0, capsys.readouterr().err
+    assert train(tmp_path, "--steps", "6", flag, without, *allowed) == 0, capsys.readouterr().err
+    assert [kind in kinds(tmp_path, step) for step in (2, 4, 6)] == [False, True, False]
+    first, second = [line for line in (tmp_path / "log.txt").read_text().splitlines() if f"the {dropped}" in line]
+    assert "step-00000002" in first and absent in first
+    assert "step-00000004" in second and second.endswith("are dropped")
+
+
+def saved(tmp_path, size=1, **settings):
+    """A run of 3 steps in tmp_path whose ranks have statistics of their own, and its values."""
+    run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, seed=1, **settings)
+    own = run.state.read_statistics()
+    everyones = np.stack([own + rank for rank in range(size)])
+    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", everyones, {}))
+    with run.state.with_statistics(everyones):
+        return values_of(run)
+
+
+def resumed(tmp_path, **settings):
+    """What another run, with other weights, finds there."""
+    run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, **settings)
+    found = claim(run, Resume(allow_changed=("seed", "ema_decay", "precision")))
+    found.lock.close()
+    return found, values_of(run)
+
+
+def test_averages_that_were_not_there_begin_at_the_restored_weights(tmp_path):
+    before = saved(tmp_path, ema_decay=0.0)
+    found, after = resumed(tmp_path, ema_decay=0.5)
+    averages = [name for name in after if name.startswith("ema/")]
+    assert found.step == 3 and len(averages) > 4
+    for name in averages:
+        assert after[name].tobytes() == before[name.replace("ema/", "networks/")].tobytes(), name
+
+
+def test_without_their_averages_the_statistics_of_each_rank_give_way_to_the_means(tmp_path):
+    before = saved(tmp_path, size=2, ema_decay=0.5)
+    found, after = resumed(tmp_path, ema_decay=0.0)
+    assert found.statistics is None
+    assert all(after[name].tobytes() == before[name].tobytes() for name in after)
+    found, _ = resumed(tmp_path, ema_decay=0.5)
+    assert found.statistics.shape[0] == 2
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_checkpoint_past_the_end_of_the_stages_is_refused_and_leaves_nothing(tmp_path, capsys, there):
+    assert train(tmp_path / "a", "--steps", "4") == 0
+    if there:
+        (tmp_path / "b").mkdir()
+    capsys.readouterr()
+    assert train(tmp_path / "b", "--steps", "2", "--resume", str(tmp_path / "a" / LAST)) == 2
+    error = capsys.readouterr().err
+    assert f"--resume {tmp_path / 'a' / LAST}: it is of step 4, and this run ends at step 2; give its" in error
+    assert error.count("\n") == 1
+    assert sorted((tmp_path / "b").rglob("*")) == [] and (tmp_path / "b").exists() == there
+
+
+@pytest.mark.parametrize("limit", [("--steps", "4"), ("--steps", "8", "--max-steps", "3")])
+def test_a_checkpoint_in_a_new_folder_has_its_settings_beside_it_also_where_nothing_is_to_do(tmp_path, capsys, limit):
+    assert train(tmp_path / "a", "--steps", "4") == 0
+    assert train(tmp_path / "b", *limit, "--resume", str(tmp_path / "a" / LAST)) == 0
+    assert "nothing to do: step 4" in capsys.readouterr().err
+    assert (tmp_path / "b" / LAST / "manifest.json").is_file()
+    settings = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert settings["steps"] == int(limit[1]) and settings["run_dir"] == str(tmp_path / "b")
+    assert train(tmp_path / "b", "--steps", "6") == 0
+    assert "going on at step 4 of 6" in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""What becomes of checkpoints that need not stay."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hvdgan.stopping import Stopping
+from hvdgan.train import main
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-every 1 --keep 1".split()
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    """Folders whose names begin alike cannot be deleted: as on NFS, where a file that is open elsewhere stays."""
+    names = []
+    remove = shutil.rmtree
+
+    def rmtree(path, *others, ignore_errors=False, **more):
+        if any(path.name.startswith(name) for name in names):
+            if ignore_errors:
+                return
+            raise OSError(39, "Directory not empty", str(path))
+        remove(path, *others, ignore_errors=ignore_errors, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    return names
+
+
+def left(run_dir):
+    return sorted(path.name for path in (run_dir / "checkpoints").iterdir() if path.name != "latest")
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_said_and_fails_nothing(tmp_path, stuck):
+    stuck += [".step-00000002", ".step-00000003"]
+    assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 0
+    log = (tmp_path / "log.txt").read_text()
+    for step in (2, 3):  # the last one is met by the last save
+        name = tmp_path / "checkpoints" / f"step-0000000{step}"
+        assert log.count(f"warning: old checkpoint {name} cannot be removed: [Errno 39]") == 1
+    assert "cannot be written" not in log
+    assert left(tmp_path) == [".step-00000002.deleted", ".step-00000003.deleted", "step-00000004"]
+    stuck.clear()
+    assert main([*TINY, "--steps", "5", "--run-dir", str(tmp_path)]) == 0
+    assert left(tmp_path) == ["step-00000005"]
+
+
+def test_one_that_cannot_be_moved_is_tried_again_at_the_next_save(tmp_path, monkeypatch):
+    rename, failed = Path.rename, []
+
+    def busy(path, target):
+        if path.name == "step-00000001" and len(failed) < 2:
+            failed.append(path)
+            raise OSError(16, "Device or resource busy", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", busy)
+    assert main([*TINY, "--steps", "5", "--run-dir", str(tmp_path)]) == 0
+    assert len(failed) == 2 and left(tmp_path) == ["step-00000005"]
+    assert (tmp_path / "log.txt").read_text().count("step-00000001 cannot be removed") == 2
+
+
+def test_a_run_that_was_asked_to_stop_can_go_on_all_the_same(tmp_path, stuck, monkeypatch):
+    stuck += [".step-00000002"]
+    asked = []
+    monkeypatch.setattr(Stopping, "is_time", lambda self: asked.append(self) or len(asked) == 3)
+    assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 75
+    assert "cannot be removed" in (tmp_path / "log.txt").read_text()
