@@ -207,8 +207,14 @@ own_session() {
     exec setsid "$@"
 }
 
-# on_signal NAME: what a launcher that runs is told; a job script has its own.
+# on_signal NAME: what the launcher is told; a job script has its own.
 on_signal() { if ((asked++)); then kill -TERM "$launcher" || true; else stop_ranks "$launcher"; fi; }
+
+# heard NAME: tell the launcher of a signal, or remember it until there is one.
+heard() {
+    woken=1
+    if [[ -n "$launcher" ]]; then on_signal "$1"; else early="$1"; fi
+}
 
 # deaf COMMAND ...: run it without it hearing the signals that are for the launcher, also where they go to all of a group.
 deaf() {
@@ -221,19 +227,25 @@ deaf() {
 # 137, since it kills the rank that is last to leave: what they say of the first one tells.
 run_launcher() {
     local reader pipes name tenths
-    asked=0 woken=1 why_stopped=""
+    asked=0 woken=1 why_stopped="" launcher="" early=""
+    # Before it starts: a signal must not leave it running without us.
+    for name in TERM INT HUP USR1 USR2; do
+        # shellcheck disable=SC2064  # the name of now
+        trap "heard $name" "$name"
+    done
     pipes="$(mktemp -d)"
     mkfifo "$pipes/all" "$pipes/lines"
+    if [[ -n "$early" ]]; then
+        rm -rf "$pipes"
+        exit $((128 + $(kill -l "$early")))
+    fi
     deaf grep -aE '(Exit code: *|Exited with exit code )75$|stopped after step .* and saved' <"$pipes/lines" \
         >"$pipes/found" &
     reader=$!
     deaf tee "$pipes/lines" <"$pipes/all" >&2 &
     "$@" 2>"$pipes/all" &
     launcher=$!
-    for name in TERM INT HUP USR1 USR2; do
-        # shellcheck disable=SC2064  # the name of now
-        trap "woken=1; on_signal $name" "$name"
-    done
+    if [[ -n "$early" ]]; then on_signal "$early"; fi
     # A signal ends the wait before the launcher has ended.
     while ((woken)); do
         woken=0 code=0

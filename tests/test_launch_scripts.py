@@ -265,6 +265,28 @@ def test_the_exit_code_is_the_launchers(machine):
     assert machine.run("single_node.sh", "-np", "1").returncode == 75
 
 
+@pytest.mark.parametrize(
+    ("moment", "said", "code"),
+    [
+        ('mkfifo() { command mkfifo "$@"; kill -TERM $$; }', "", 128 + signal.SIGTERM),
+        # The first thing that a launcher does, which may be before the script knows its number.
+        ("own() { trap 'exit 75' USR2; kill -TERM $$; while :; do sleep 0.1; done; }", "told TERM\n75\n", 0),
+    ],
+)
+def test_a_signal_while_the_launcher_starts_leaves_nothing_running(tmp_path, moment, said, code):
+    text = f"""
+        source launch/common.sh
+        own() {{ echo started; }}
+        {moment}
+        on_signal() {{ echo "told $1"; kill -USR2 "$launcher"; }}
+        run_launcher own
+        echo "$code"
+    """
+    done = run(["bash", "-euo", "pipefail", "-c", text], ROOT, seconds=60, TMPDIR=str(tmp_path))
+    assert (done.stdout, done.returncode) == (said, code), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_training_that_is_asked_to_stop_and_goes_on(tmp_path):
     """Two real ranks: SIGTERM to the script, as from a scheduler, then the same command again."""
     script = [ROOT / "launch" / "single_node.sh", "-np", "2", "--gloo"]

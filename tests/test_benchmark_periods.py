@@ -1,0 +1,29 @@
+"""The benchmark of what the loop does at its periods, in short: it runs, and its parts are those of the time."""
+
+import re
+import sys
+
+from launching import ROOT, run
+
+PERIODS = ROOT / "benchmarks" / "periods.py"
+
+
+def test_the_parts_are_measured_and_add_up(tmp_path):
+    flags = (
+        "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 10 --checkpoint-every 10"
+    )
+    done = run([sys.executable, PERIODS, *flags.split(), "--max-steps", "20"], tmp_path)
+    lines = re.findall(r"(?m)^(\w.*): ([\d.]+) s, ([\d.]+)% of ([\d.]+) s$", done.stdout)
+    assert [name.split()[0].strip(",") for name, *_ in lines] == ["logging", "sampling", "writing", "together"], (
+        done.stderr
+    )
+    *parts, together = [float(seconds) for _, seconds, *_ in lines]
+    assert all(part > 0 for part in parts) and abs(sum(parts) - together) < 0.003
+    # Every step is logged here: the goal, of the default periods, is out of reach.
+    assert done.returncode == 1 and "goal: under 2%: MISSED" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_is_the_trainers_own(tmp_path):
+    done = run([sys.executable, PERIODS, "--max-step", "20"], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--max-step" in done.stderr
