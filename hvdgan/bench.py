@@ -168,6 +168,8 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
         if max(request.ranks) == 1:
             raise UserError("--timeline: is of what two or more ranks say to each other; --ranks gives them")
         outputs.check_new(request.timeline, overwrite=request.overwrite, flag="--timeline")
+    if request.timeline and request.json and request.timeline.absolute() == request.json.absolute():
+        raise UserError(f"--timeline {request.timeline}: --json is the same file; name another one")
     parse([*training, "--global-batch-size", str(global_batch_size)])
 
 

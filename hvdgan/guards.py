@@ -47,8 +47,8 @@ class BadUpdates:
         self.counts = dict(counts)
         """by <stage>/<update>, expressible in JSON"""
 
-    def count(self, step: StageStep, number: int, data: Data, metrics: Metrics, skipped: Mapping[str, bool]) -> bool:
-        """Whether an update was bad; every rank calls it after each step.
+    def count(self, step: StageStep, number: int, data: Data, metrics: Metrics, skipped: Mapping[str, bool]) -> None:
+        """Count the updates that were bad; every rank calls it after each step.
 
         An overflow is not, as long as the loss scale can be lowered. An update that was not due counts neither way.
 
@@ -73,7 +73,6 @@ class BadUpdates:
             if self.counts[key] >= self._run.config.max_bad_steps:
                 raise self._failure(where, step.diagnose(update, number, data), self.counts[key])
             self._say(f"warning: {where}: not finite, and skipped by every rank ({self.counts[key]} in a row)")
-        return bool(bad)
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
         found = self._run.ranks.gather(list(mine), "what is not finite")

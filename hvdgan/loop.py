@@ -243,8 +243,7 @@ class _Loop:
             everyones = self.run.ranks.gather(self.input_check.seconds, "seconds waited for images")
             prepared = self.run.source.prepared
             self.record.say(verdict(everyones, self.run.config, threads=self.threads, prepared=prepared))
-        if self.bad_updates.count(stage_step, step, data, metrics, skipped):
-            return
+        self.bad_updates.count(stage_step, step, data, metrics, skipped)
         metrics = without_skipped(metrics, skipped)
         self.window.add({**metrics, "wait_seconds": arrived - begin, "step_seconds": end - begin})
         if self.watch:
@@ -323,10 +322,11 @@ class _Loop:
         weight = self.weights[self.run.ranks.rank]
         mine = {"window": self.window.state(), "watch": self.watch and self.watch.state(), "weight": weight}
         everyones = self.run.ranks.gather(mine, "progress")
+        # Copies: a thread writes them while the steps go on.
         return {
             **self.run.schedule.progress(),
-            "bad_files": self.bad_files,
-            "bad_updates": self.bad_updates.counts,
+            "bad_files": dict(self.bad_files),
+            "bad_updates": dict(self.bad_updates.counts),
             "best": self.best and dataclasses.asdict(self.best),
             "ranks": everyones,
         }

@@ -88,7 +88,8 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         if type(manifest.get(name, 0)) is not int:
             raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected a whole number")
     for name in ("config", "data", "tensors", "versions", "best"):
-        if not isinstance(manifest.get(name) or {}, dict):
+        absent = name in ("versions", "best") and manifest.get(name) is None
+        if not absent and not isinstance(manifest[name], dict):
             raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected an object")
     return manifest
 

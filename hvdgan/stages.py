@@ -139,7 +139,7 @@ class Schedule:
 
     def progress(self) -> dict[str, Any]:
         """What a resumed run must know of the stages, as JSON can express it."""
-        return {"ended": self.ended}
+        return {"ended": dict(self.ended)}
 
     def restore(self, progress: dict[str, Any]) -> None:
         """Take over what progress() returned, back from JSON."""

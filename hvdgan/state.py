@@ -85,7 +85,7 @@ class TrainState:
         begin = 0
         for variable in self.statistics():
             end = begin + math.prod(variable.shape)
-            variable.assign(values[begin:end].reshape(variable.shape))
+            variable.value.assign(values[begin:end].reshape(variable.shape))
             begin = end
 
     @contextlib.contextmanager

@@ -146,7 +146,7 @@ class StageStep:
             gradients, measured = compute(update)
             finite[update.name], more = self._apply(update, gradients, measured, stage_step, before)
             metrics.update({f"{update.name}/{name}": value for name, value in {**measured, **more}.items()})
-        self._average({name for update in due for name in update.owns}, step)
+        self._average({name: [finite[u.name] for u in due if name in u.owns] for name in self.state.ema}, step)
         return metrics, finite
 
     def random(self, step: tf.Tensor, part: "int | tf.Tensor" = 0) -> Random:
@@ -291,16 +291,18 @@ class StageStep:
             means = tf.unstack(self.ranks.mean(self._weight * tf.stack(list(measured.values()))))
         return update.only_if(dict(zip(measured, means, strict=True)))
 
-    def _average(self, owned: set[str], step: tf.Tensor) -> None:
+    def _average(self, finite: dict[str, list[tf.Tensor]], step: tf.Tensor) -> None:
+        """Move the averages of networks of which an update was finite, of those that were due."""
         # The first weights are noise: the average forgets them sooner (as in TensorFlow's ExponentialMovingAverage).
         done = tf.cast(step, tf.float32)
         decay = tf.minimum(self.config.ema_decay, (1.0 + done) / (10.0 + done))
-        for name in sorted(owned & self.state.ema.keys()):
+        for name in sorted(name for name, verdicts in finite.items() if verdicts):
+            alpha = tf.where(tf.reduce_any(finite[name]), 1.0 - decay, 0.0)
             variables = averaged_variables(self.state.networks[name])
             for average, variable in zip(self.state.ema[name], variables, strict=True):
                 # average -= (1 - decay) (average - variable), the product and the difference in one pass
                 tf.raw_ops.ResourceApplyGradientDescent(
-                    var=average.value.handle, alpha=1.0 - decay, delta=average.value - variable.value
+                    var=average.value.handle, alpha=alpha, delta=average.value - variable.value
                 )
 
 

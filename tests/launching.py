@@ -28,7 +28,7 @@ CONTROLLERS = ["gloo", "mpi"] if HAS_MPI else ["gloo"]
 
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without a launcher's words in it; both the package and tests/ can be imported."""
-    foreign = ("HOROVOD_", "OMPI_", "PMI", "PMIX_", "SLURM_")
+    foreign = ("HOROVOD_", "OMPI_", "PMI", "PMIX_", "SLURM_", "TF_NUM_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {
         **kept,

@@ -140,6 +140,7 @@ def test_blocks_alternate_and_only_what_follows_the_lead_counts():
         (["--hosts", "node1,node2"], "--hosts node1: expected HOST:SLOTS"),
         (["--hosts", "node1:1,node2:1", "--ranks", "1,4"], "--hosts: 2 slots for 4 processes"),
         (["--timeline", "line.json", "--ranks", "1"], "--timeline: is of what two or more ranks say"),
+        (["--timeline", "a.json", "--json", "a.json"], "--timeline a.json: --json is the same file"),
         (["--timeline", "there.json"], "--timeline there.json: is there already"),
         (["--precision", "float8"], "--precision"),
         (["--json", "there.json"], "--json there.json: is there already"),
@@ -178,6 +179,7 @@ def test_srun_is_told_how_many_cores_each_process_has(monkeypatch):
 @pytest.mark.parametrize(("cores", "expected"), [(0, [0, 1]), (1, [0, 1]), (2, [0, 0])])
 def test_processes_of_a_host_have_their_share_of_its_cores(monkeypatch, cores, expected):
     bound = []
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # which bind() sets, and nobody else would take back
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, mine: bound.append(min(mine) - 4))
     for index in range(2):

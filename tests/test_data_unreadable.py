@@ -90,6 +90,15 @@ def test_a_folder_that_may_not_be_listed_is_left_out_only_where_all_may_fail(fol
     assert source.bad_files == [("class 1/", f"folder: {os.strerror(number)}")] and source.class_names == ["class 0"]
 
 
+def test_lost_and_found_of_a_disk_is_not_looked_at(folder, monkeypatch):
+    (folder / "lost+found").mkdir()
+    let_fail(monkeypatch, LIST, "lost+found", errno.EACCES)
+    assert opened(folder).class_names == ["class 0", "class 1"]
+    (folder / "lost+found").rename(folder / "class 1" / "lost+found")
+    with pytest.raises(UserError, match=r"class 1/lost\+found/: folder: Permission denied"):
+        opened(folder)
+
+
 @dataclasses.dataclass
 class Threads:
     """Ranks that are threads of this process."""
@@ -213,6 +222,22 @@ def test_preparing_leaves_out_a_folder_only_where_all_may_fail(folder, monkeypat
     assert manifest["failures"] == [["class 1/", "folder: Permission denied"]] and manifest["count"] == 5
 
 
+@pytest.mark.parametrize(("number", "code"), [(errno.EIO, 1), (errno.EACCES, 2)])
+def test_an_archive_that_cannot_be_read_is_named(folder, monkeypatch, capsys, number, code):
+    archive = folder.parent / "images.tar"
+    archive.write_bytes(b"never looked at")
+    monkeypatch.setattr("hvdgan.packing.archives._unpacker", out_of_order(number))
+    assert prepare([str(archive), str(folder.parent / "made"), *PREPARE, "0"]) == code
+    assert capsys.readouterr().err == f"hvdgan: {archive}: {os.strerror(number)}\n"
+
+
+def out_of_order(number):
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 # memory
 
 
@@ -231,6 +256,13 @@ def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     message = str(caught.value)
     assert message.startswith("out of memory while decoding class ") and "--pipeline.threads" in message
     assert "\n" not in message and source.bad_files == []
+
+
+def test_a_file_that_the_memory_does_not_hold_is_named(folder, monkeypatch):
+    source = opened(folder)
+    monkeypatch.setattr("hvdgan.data.folder.open", out_of_memory, raising=False)
+    with pytest.raises(RunError, match=r"^out of memory while reading class 0/000\.png, of [\d,]+ bytes$"):
+        source.fetch(0)
 
 
 def test_memory_that_runs_out_ends_the_preparing(folder, monkeypatch, capsys):

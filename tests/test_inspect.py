@@ -100,7 +100,7 @@ def test_a_checkpoint_that_tells_less_is_shown_too(run, capsys):
     assert "  samples seen  unknown" in told(capsys, f"run/{FIRST}")
 
 
-@pytest.mark.parametrize("fact", [{"versions": "2.18"}, {"best": 3}])
+@pytest.mark.parametrize("fact", [{"versions": "2.18"}, {"best": 3}, {"tensors": []}])
 def test_a_fact_of_another_kind_is_damage(run, capsys, fact):
     change(run / FIRST, **fact)
     assert inspect.main([f"run/{FIRST}"]) == 1
@@ -176,7 +176,7 @@ def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_r
 def test_what_is_no_checkpoint_is_one_line(run, capsys, code, arguments, complaint, more):
     (run.parent / "photos").mkdir()
     shutil.copytree(run / SECOND, "odd")
-    change(run.parent / "odd", tensors=[], config=[])
+    change(run.parent / "odd", tensors={"networks/a/b": 3})
     shutil.copytree(run / SECOND, "uncounted")
     change(run.parent / "uncounted", samples_seen="many")
     shutil.copytree(run / SECOND, "unnumbered")

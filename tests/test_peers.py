@@ -113,6 +113,7 @@ def test_a_goal_is_judged_within_each_repeat_against_the_best_peer():
         ("--repeats 0", "0 is no whole number of at least 1"),
         ("--json nowhere/out.json", "nowhere/out.json: there is no folder"),
         ("--json there.json", "there.json: exists; name a new file"),
+        ("--json a.png --plot a.png", "--plot a.png: --json is the same file; name another one"),
         ("--plot medians.gif", "--plot medians.gif: expected a name that ends in .png"),
     ],
 )

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hvdgan import checkpoint
 from hvdgan.errors import RunError
+from hvdgan.guards import BadUpdates
 from hvdgan.lock import lock
 from hvdgan.stages import Stage, Update
 from hvdgan.step import StageStep
@@ -375,6 +376,37 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     assert train(tmp_path, "--max-steps", "2", flags=flags) == 0
     assert train(tmp_path, "--max-steps", "8", flags=flags) == 1
     assert "step 2, stage adversarial" in capsys.readouterr().err
+
+
+def test_a_checkpoint_holds_the_counts_of_its_own_step(tmp_path, monkeypatch):
+    """It is written while the steps go on: here not before two more were bad."""
+    later = threading.Event()
+    write, count = checkpoint.write, BadUpdates.count
+
+    def write_late(folder, snapshot):
+        assert snapshot.step > 2 or later.wait(60)
+        return write(folder, snapshot)
+
+    def counted(counter, step, number, *more):
+        count(counter, step, number, *more)
+        if number == 3:
+            later.set()
+
+    monkeypatch.setattr(checkpoint, "write", write_late)
+    monkeypatch.setattr(BadUpdates, "count", counted)
+    flags = ["--recipe", "test_saving:Infinite", *TINY[2:]]
+    assert train(tmp_path, "--max-steps", "5", "--checkpoint-every", "2", "--keep", "0", flags=flags) == 0
+    assert [manifest(tmp_path, step)["progress"]["bad_updates"] for step in (2, 5)] == [
+        {"adversarial/fool": 2},
+        {"adversarial/fool": 5},
+    ]
+
+
+def test_the_other_updates_of_a_step_are_recorded(tmp_path):
+    flags = ["--recipe", "test_saving:Infinite", *TINY[2:]]
+    assert train(tmp_path, "--max-steps", "2", flags=flags) == 0
+    record = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert {"judge/loss", "step_seconds"} <= record.keys() and not [name for name in record if "fool" in name]
 
 
 class SometimesInfinite(Infinite):

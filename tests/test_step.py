@@ -71,6 +71,25 @@ def test_a_loss_that_is_no_scalar_is_refused():
         tiny_run(Vector)
 
 
+class ExplodingGenerator(Tiny):
+    """A loss that is not finite from the third step on."""
+
+    def fool(self, nets, batch):
+        loss, metrics = super().fool(nets, batch)
+        return loss * tf.where(tf.equal(batch.random.step, 2), tf.constant(float("nan")), 1.0), metrics
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_update_that_is_not_finite_leaves_the_averages(accumulate):
+    run = tiny_run(ExplodingGenerator, options=TinyOptions(norm="batch"), accumulate=accumulate)
+    step = stage_step(run)
+    for number in range(3):
+        before = values_of(run)
+        _, finite = step(number, number, data_of(run))
+        averages = [name for name in changed(before, values_of(run)) if name.startswith("ema/generator/")]
+        assert bool(averages) == bool(finite["fool"]) == (number < 2)
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(accumulate):
     run = tiny_run(Exploding, options=TinyOptions(norm="batch"), accumulate=accumulate)

@@ -26,11 +26,11 @@ _OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 class FolderSource(Source):
     """The images of a folder and of all folders below it, in the order of their relative paths.
 
-    Names that begin with a dot are skipped, and files without one of the suffixes of `hvdgan.data.images` do not count.
-    Symbolic links to folders are followed, each folder counts once. Every file's header is read on opening, by one of
-    the ranks; the files that fail are left out and listed in `bad_files`. A folder that cannot be listed is left out
-    only where all may fail. A file that is gone later, or has another size, ends the run: the images would no longer be
-    those that the run began with.
+    Names that begin with a dot are skipped, so is the `lost+found` of a disk, and files without one of the suffixes of
+    `hvdgan.data.images` do not count. Symbolic links to folders are followed, each folder counts once. Every file's
+    header is read on opening, by one of the ranks; the files that fail are left out and listed in `bad_files`. A folder
+    that cannot be listed is left out only where all may fail. A file that is gone later, or has another size, ends the
+    run: the images would no longer be those that the run began with.
 
     Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
     order of their names.
@@ -110,6 +110,8 @@ class FolderSource(Source):
                 while 0 < len(content) < expected and (more := opened.read(expected + 1 - len(content))):
                     content += more
                 found = f"{len(content):,} bytes" if len(content) <= expected else "more"
+        except MemoryError as error:
+            raise Unreadable(f"out of memory while reading {printable(file)}, of {expected:,} bytes") from error
         except OSError as error:
             found = error.strerror or str(error)
         else:
@@ -160,7 +162,9 @@ def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
                 seen.add(_identity(os.stat(folder)))
             with os.scandir(os.path.join(folder, prefix)) as listing:
                 # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
-                entries = sorted((entry for entry in listing if entry.name[0] != "."), key=lambda entry: entry.name)
+                entries = sorted(
+                    (entry for entry in listing if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
+                )
         except OSError as error:
             unlisted.append(_unlisted(prefix, error))
             continue
@@ -204,6 +208,11 @@ def _unlisted(prefix: str, error: OSError) -> BadFile:
             "when it is back, give the same command again"
         ) from error
     return BadFile(folder, f"folder: {error.strerror}")
+
+
+def _is_skipped(prefix: str, name: str) -> bool:
+    """Hidden names, and what the file system keeps at the top of a disk, which only root may list."""
+    return name[0] == "." or (prefix, name) == ("", "lost+found")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from hvdgan.data.base import BadImage, Source, fingerprint, printable
 from hvdgan.data.examples import features_of, single_bytes, single_integer
-from hvdgan.data.images import read_halves, read_image, read_partners, to_pixels
+from hvdgan.data.images import OF_ONE_FILE, read_halves, read_image, read_partners, to_pixels
 from hvdgan.data.records import CHECKSUM, FRAME, HEADER, length_of, payload_of
 from hvdgan.data.sharing import ALONE, Peers, share_out
 from hvdgan.errors import RunError, UserError
@@ -261,7 +261,8 @@ def _index(name: str, file: str, features: Features) -> tuple[list[int], list[in
             checksums.update(border[:CHECKSUM])
             header = border[CHECKSUM:]
     except OSError as error:
-        raise UserError(f"{where}: {error.strerror}") from error
+        failure = UserError if error.errno in OF_ONE_FILE else RunError
+        raise failure(f"{where}: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"{where}, record {len(offsets)}: {error}; expected a whole file of TFRecords") from error
     return offsets, labels, checksums.hexdigest()

@@ -66,14 +66,21 @@ def is_tar(path: Path) -> bool:
     """Whether this is a tar archive, compressed or not, with something in it.
 
     Zeros are an empty one to Python, and a zip archive may begin with them.
+
+    Raises:
+        OSError: it cannot be read.
     """
     try:
         # Python's own search for the compression takes zeros for endless xz streams.
         unpack = _unpacker(path) or open
         with unpack(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             return archive.next() is not None
-    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError):
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError):
         return False
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return False  # what gzip and bz2 say of other content
 
 
 def list_tar(path: Path, work: Path) -> tuple[Path, list[Member]]:
