@@ -257,13 +257,17 @@ class _Loop:
         if config.check_ranks_every and done % config.check_ranks_every == 0:
             check_ranks(run, done)
         ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
-        sample = self._is_time(done, config.sample_every)
-        write = stop or ends or self._is_time(done, config.checkpoint_every)
+        last = done == run.last_step
+
+        def is_time(every: int) -> bool:
+            return last or (every > 0 and done % every == 0)
+
+        sample = is_time(config.sample_every)
+        write = stop or ends or is_time(config.checkpoint_every)
         # Whoever is lost after the last step is lost to what is left to write: then it is done again.
-        goes_on = not stop and done < run.last_step
-        commit = self.commits is not None and goes_on and (write or self._is_time(done, self.commits.every))
-        evaluator = self.evaluator if self._is_time(done, config.eval_every) else None
-        if self._is_time(done, config.log_every):
+        commit = self.commits is not None and not (stop or last) and (write or is_time(self.commits.every))
+        evaluator = self.evaluator if is_time(config.eval_every) else None
+        if is_time(config.log_every):
             self._log(batches, done, at)
         if not (sample or evaluator or write or commit):
             return
@@ -342,9 +346,6 @@ class _Loop:
         if watch:
             watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones], weights)}
         return {"window": merge_states([each["window"] for each in everyones], weights), "watch": watch}
-
-    def _is_time(self, done: int, every: int) -> bool:
-        return done == self.run.last_step or (every > 0 and done % every == 0)
 
     def _log(self, batches: Batches, done: int, at: Position) -> None:
         run = self.run
