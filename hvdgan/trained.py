@@ -49,8 +49,6 @@ def load_trained(path: Path) -> Trained:
     """
     found = find(path)
     manifest = checkpoint.read_manifest(found)
-    if not isinstance(manifest["config"], dict):
-        raise RunError(f"{found} is damaged: config in its manifest.json is no JSON object")
     command = parse_saved(manifest["config"], str(found))
     prepare_keras("float32")
     recipe = command.recipe(command.options, _spec(found, manifest))

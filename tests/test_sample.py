@@ -217,7 +217,7 @@ def folder(tmp_path, monkeypatch, runs):
         (2, "newer", "newer: Unknown option"),
         (1, "older", "older: its manifest.json does not tell what the images were like"),
         (1, "wider", "wider: networks/generator/block_4/kernel is float32 (4, 4, 8, 100), and the network's is"),
-        (1, "listed", "config in its manifest.json is no JSON object"),
+        (1, "listed", "manifest.json is damaged: its config is []; expected an object"),
         (1, "broken", "is damaged: ema/generator/"),
         (1, "cut", "state.safetensors cannot be read"),
         (2, "--num 3", "RUN_DIR"),
