@@ -176,6 +176,18 @@ def test_srun_is_told_how_many_cores_each_process_has(monkeypatch):
     assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=8"} <= set(launcher.words(2, 8))
 
 
+def test_every_stage_is_measured_whatever_would_end_it(tmp_path):
+    command = [sys.executable, "-m", "hvdgan.bench", "--recipe", "test_plateau:Ending", "--image-size", "8"]
+    flags = "--ranks 1 --local-batch-size 4 --steps 20 --repeats 1 --json a.json".split()
+    done = run([*command, *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = run_of(json.loads((tmp_path / "a.json").read_text()), "ranks", 1)
+    assert {name: sorted(stage["updates"]) for name, stage in facts["stages"].items()} == {
+        "first": ["fool", "judge"],
+        "second": ["fool", "judge"],
+    }
+
+
 @pytest.mark.parametrize(("cores", "expected"), [(0, [0, 1]), (1, [0, 1]), (2, [0, 0])])
 def test_processes_of_a_host_have_their_share_of_its_cores(monkeypatch, cores, expected):
     bound = []

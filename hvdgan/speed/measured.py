@@ -170,6 +170,8 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         cycle = math.lcm(*(update.every for update in step.stage.updates))
         blocks = plan(spec.steps, cycle, run.config.pipeline.prefetch + 1, several=ranks.size > 1)
         clocked.append(_ClockedStep(step, apart, Clock(blocks), session))
+    # However the metrics go, every block is run.
+    run.schedule.stages = tuple(dataclasses.replace(stage, until=None) for stage in run.schedule.stages)
     run.schedule.ended.update({index: step.clock.steps for index, step in enumerate(clocked)})
     run.schedule.ended[len(clocked) - 1] += _MORE
     run = dataclasses.replace(run, steps=cast(tuple[StageStep, ...], tuple(clocked)))

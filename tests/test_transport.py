@@ -1,0 +1,46 @@
+"""What Horovod and MPI are told: other things on CPUs than on GPUs, and nothing that the user has told them."""
+
+import os
+
+import pytest
+
+from hvdgan.transport import set_defaults
+
+CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
+ALWAYS = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600"}
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch):
+    """The environment of a user who has set nothing of it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "OMPI_"))}
+    monkeypatch.setattr(os, "environ", kept)
+    return lambda: {name: value for name, value in kept.items() if name.startswith(("HOROVOD_", "OMPI_"))}
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"over_mpi": True, "pair": True}, {CYCLE: "0.1", FUSION: "1048576", YIELDS: "1"}),
+        ({"over_mpi": False, "pair": True}, {CYCLE: "0.2", FUSION: "1048576"}),
+        ({"over_mpi": True, "pair": False}, {CYCLE: "0.5", YIELDS: "1"}),
+        ({"over_mpi": False, "pair": False}, {}),
+    ],
+)
+def test_ranks_on_cpus_ask_often_and_give_way(told, where, expected):
+    set_defaults(on_gpu=False, **where)
+    assert told() == {**ALWAYS, **expected}
+
+
+@pytest.mark.parametrize("over_mpi", [False, True])
+@pytest.mark.parametrize("pair", [False, True])
+def test_on_gpus_the_speed_is_left_to_horovod(told, over_mpi, pair):
+    set_defaults(on_gpu=True, over_mpi=over_mpi, pair=pair)
+    assert told() == ALWAYS
+
+
+def test_what_the_user_has_set_stays(told):
+    mine = {CYCLE: "7", FUSION: "0", YIELDS: "0", "HOROVOD_GLOO_TIMEOUT_SECONDS": "9"}
+    os.environ.update(mine)
+    set_defaults(on_gpu=False, over_mpi=True, pair=True)
+    assert told() == {**ALWAYS, **mine}
