@@ -1,10 +1,13 @@
 """What logging, sampling and checkpointing cost at their default periods, of the time of a real training.
 
     taskset -c 0 python benchmarks/periods.py
-    taskset -c 0 python benchmarks/periods.py --recipe dcgan --data synthetic --image-size 64 --global-batch-size 16 --max-steps 500
 
 Flags are those of hvdgan.train. Without --recipe it is the small DCGAN on the digits, whose steps are short, for 2,500
-steps; flags change it. The training loop runs with a clock around what it does between two steps, and around the thread that writes
+steps; flags change it. A larger one:
+
+    --recipe dcgan --data synthetic --image-size 64 --global-batch-size 16 --max-steps 500
+
+The training loop runs with a clock around what it does between two steps, and around the thread that writes
 checkpoints, of which the CPU seconds count: on one core the steps wait for them. Times are from the end of the first
 step to the end of the training.
 """

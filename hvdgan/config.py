@@ -110,7 +110,7 @@ class Config:
     precision: Annotated[Precision, _TRAINING] = "float32"
     """in which networks compute; weights stay float32, and mixed_float16 has a dynamic loss scale"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
-    """how gradients travel between ranks: fp16 halves the bytes, sums them in float16, and rounds or loses the smallest"""
+    """how gradients travel between ranks: fp16 halves the bytes, sums in float16, and rounds or loses the smallest"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
     """how learning rates grow with the global batch: not at all, with its ratio to the base batch, or the root of it"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
