@@ -7,6 +7,10 @@ steps; flags change it. A larger one:
 
     --recipe dcgan --data synthetic --image-size 64 --global-batch-size 16 --max-steps 500
 
+Several ranks need one folder, and each prints what it has measured:
+
+    horovodrun -np 2 python benchmarks/periods.py --global-batch-size 16 --run-dir runs/periods
+
 The training loop runs with a clock around what it does between two steps, and around the thread that writes
 checkpoints, of which the CPU seconds count: on one core the steps wait for them. Times are from the end of the first
 step to the end of the training.
@@ -48,7 +52,7 @@ def main() -> int:
     if not named & {"--recipe"}:
         given += [word for flag, value in DEFAULTS.items() if flag not in named for word in (flag, value)]
     with tempfile.TemporaryDirectory(prefix="hvdgan-periods-") as folder:
-        code = train([*given, "--run-dir", f"{folder}/run"])
+        code = train(given if "--run-dir" in named else [*given, "--run-dir", f"{folder}/run"])
     if code:
         return code
     total = seconds["steps"] + seconds["between"]

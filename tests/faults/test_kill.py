@@ -15,10 +15,12 @@ import pytest
 
 from launching import CONTROLLERS, environment, launcher, run
 
-FLAGS = "--recipe tiny:Staged --norm batch --image-size 8 --global-batch-size 8 --steps 40".split()
+FLAGS = "--recipe tiny:Staged --norm batch --image-size 8 --global-batch-size 8".split()
 SAVING = "--checkpoint-every 1 --keep 2 --log-every 10 --sample-every 0 --pipeline.threads 1".split()
-COMMAND = [sys.executable, "-m", "hvdgan.train", *FLAGS, *SAVING]
-LAST = 120
+TRAIN = [sys.executable, "-m", "hvdgan.train", *FLAGS, *SAVING]
+COMMAND = [*TRAIN, "--steps", "40"]
+# Ranks ask each other once a second whether to stop: from where the last is signalled on there are seconds left.
+LONGER = [*TRAIN, "--steps", "250"]
 
 # It verifies what is in a checkpoint with the reader that comes with the format, and no line of hvdgan.
 READER = """
@@ -42,8 +44,8 @@ def verify(run_dir: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def digest(run_dir: Path) -> str:
-    return hashlib.sha256((run_dir / "checkpoints" / f"step-{LAST:08d}" / "state.safetensors").read_bytes()).hexdigest()
+def digest(run_dir: Path, last: int) -> str:
+    return hashlib.sha256((run_dir / "checkpoints" / f"step-{last:08d}" / "state.safetensors").read_bytes()).hexdigest()
 
 
 def latest(run_dir: Path) -> int:
@@ -55,7 +57,7 @@ def latest(run_dir: Path) -> int:
 
 def start(cwd: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [*words, *COMMAND, "--run-dir", "run"],
+        [*words, "--run-dir", "run"],
         cwd=cwd,
         env=environment(),
         stdout=subprocess.DEVNULL,
@@ -78,14 +80,14 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     done = run([*COMMAND, "--run-dir", "run"], folder)
     assert done.returncode == 0, done.stderr
-    return digest(folder / "run")
+    return digest(folder / "run", 120)
 
 
 def kill_again_and_again(tmp_path, kills: int) -> None:
     draws = random.Random(0)
-    targets = sorted(draws.sample(range(1, LAST - 1), kills))
+    targets = sorted(draws.sample(range(1, 119), kills))
     for target in targets:
-        process = start(tmp_path)
+        process = start(tmp_path, *COMMAND)
         try:
             wait_for(lambda target=target: latest(tmp_path / "run") >= target, process)
             # Somewhere in the steps and saves that follow.
@@ -100,9 +102,9 @@ def kill_again_and_again(tmp_path, kills: int) -> None:
 def finish(tmp_path, whole):
     done = run([*COMMAND, "--run-dir", "run"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert digest(tmp_path / "run") == whole
+    assert digest(tmp_path / "run", 120) == whole
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records] == list(range(10, LAST + 1, 10))
+    assert [record["step"] for record in records] == list(range(10, 121, 10))
     assert not list((tmp_path / "run" / "checkpoints").glob(".step*"))
 
 
@@ -141,17 +143,17 @@ def ranks_of(run_dir: Path) -> dict[int, int]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_rank_1_alone_is_killed_and_later_all_are_asked_to_stop_in_each_stage(tmp_path, controller):
-    words = launcher(2, controller)
+    words = [*launcher(2, controller), *LONGER]
     left_alone = tmp_path / "alone"
     left_alone.mkdir()
-    done = run([*words, *COMMAND, "--run-dir", "run"], left_alone)
+    done = run([*words, "--run-dir", "run"], left_alone)
     assert done.returncode == 0, done.stderr
     run_dir = tmp_path / "run"
     for target, rank, which in [
         (5, 1, signal.SIGTERM),
-        (30, 1, signal.SIGKILL),
-        (50, 0, signal.SIGUSR1),
-        (90, 1, signal.SIGUSR2),
+        (255, 1, signal.SIGKILL),
+        (265, 0, signal.SIGUSR1),
+        (510, 1, signal.SIGUSR2),
     ]:
         # The run before may have gone past the target: one step of this one, and its ranks are there and listen.
         target = max(target, latest(run_dir) + 1)
@@ -170,9 +172,9 @@ def test_rank_1_alone_is_killed_and_later_all_are_asked_to_stop_in_each_stage(tm
         if which != signal.SIGKILL:
             log = (run_dir / "log.txt").read_text()
             assert f"rank {rank}: {which.name}) and saved" in log
-    done = run([*words, *COMMAND, "--run-dir", "run"], tmp_path)
+    done = run([*words, "--run-dir", "run"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert digest(run_dir) == digest(left_alone / "run")
+    assert digest(run_dir, 750) == digest(left_alone / "run", 750)
 
 
 def test_a_full_disk_is_said_training_goes_on_and_the_old_checkpoints_stay(tmp_path):
