@@ -1,8 +1,8 @@
 """The command: python -m hvdgan.bench, which starts a training with several numbers of ranks and takes the time.
 
-It launches, in turn and `--repeats` times over: one rank; for each N of --ranks N ranks, and N independent copies of
-one rank at the same time, which is the most that the machine could do; and for strong scaling the same global batch
-on fewer ranks. Each process has its own cores or GPU. hvdgan.speed.measured says how a step is taken apart, and
+It launches, in turn and `--repeats` times over: one rank; for each N of --ranks N ranks, for strong scaling also with
+the same global batch; and as many independent copies of one rank at the same time, which is the most that the machine
+could do. Each process has its own cores or GPU. hvdgan.speed.measured says how a step is taken apart, and
 docs/performance.md how to read the tables.
 """
 
@@ -120,8 +120,9 @@ def _command(
     most = weak[-1].count
     cores = request.cores_per_rank or launcher.cores(most)
     bench = Bench(launcher, list(training), request.steps, cores, most, request.timeout)
-    copies = [Variant("copies", each.count, each.local_batch_size) for each in weak if each.count > 1]
-    variants = list(dict.fromkeys([*weak, *copies, *strong]))
+    ranks = list(dict.fromkeys([*weak, *strong]))
+    copies = [Variant("copies", each.count, each.local_batch_size) for each in ranks if each.count > 1]
+    variants = [*ranks, *copies]
     results: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
     for repeat in range(request.repeats):
         for variant in variants:
@@ -150,7 +151,7 @@ def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
             "choose other numbers, or --scaling weak"
         )
     strong = [Variant("ranks", count, together // count) for count in counts]
-    return ([weak[0], weak[-1]] if request.scaling == "strong" else weak), strong
+    return (weak[-1:] if request.scaling == "strong" else weak), strong
 
 
 def _check(request: Request, training: Sequence[str], global_batch_size: int) -> None:

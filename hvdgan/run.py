@@ -22,7 +22,7 @@ from hvdgan.layers import synchronise_batch_norm
 from hvdgan.recipe import Recipe
 from hvdgan.samples import SAMPLES, Sampler
 from hvdgan.scaling import LossScale
-from hvdgan.stages import Schedule
+from hvdgan.stages import Schedule, Update
 from hvdgan.state import TrainState, build_state, prepare_keras
 from hvdgan.step import StageStep
 
@@ -194,13 +194,8 @@ def describe(run: Run) -> str:
     for stage in run.schedule.stages:
         lines.append(f"  {stage.name}: {stage.steps:,} steps")
         for update in stage.updates:
-            reduced = sum(
-                int(np.prod(variable.shape)) * variable.value.dtype.size
-                for name in update.owns
-                for variable in run.state.networks[name].trainable_variables
-            )
             often = "every step" if update.every == 1 else f"every {update.every} steps"
-            lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; all-reduces {reduced:,} bytes")
+            lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; {_reduced(run, update)}")
     batch_size = run.config.global_batch_size
     counts = sorted({round(weight * batch_size / run.ranks.size) for weight in run.ranks.weights(batch_size)})
     lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
@@ -209,6 +204,13 @@ def describe(run: Run) -> str:
     what = "pairs of images" if source.paired else "images"
     lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s){held}")
     return "\n".join(lines)
+
+
+def _reduced(run: Run, update: Update) -> str:
+    """What one of its all-reduces moves: 4 bytes for each parameter, or 2; nothing where there is one rank."""
+    bytes_each = 2 if run.config.compression == "fp16" else 4
+    size = bytes_each * sum(_trainable(run.state.networks[name]) for name in update.owns)
+    return f"all-reduces {size:,} bytes" if run.ranks.size > 1 else "one rank all-reduces nothing"
 
 
 def _trainable(network: keras.Model) -> int:

@@ -92,6 +92,34 @@ def test_efficiency_is_against_copies_and_against_one_rank(measured):
     assert two["of_copies"]["median"] == pytest.approx(rates[1] / copies)
 
 
+def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp_path, monkeypatch, capsys):
+    """Launches of four processes would take minutes: here a step takes 1 ms, and 1 ms for each image."""
+
+    def launch(self, variant, **more):
+        seconds = 1e-3 * (1 + variant.local_batch_size) * (1 if variant.kind == "copies" else variant.count)
+        step = dict.fromkeys([*PARTS, "bytes_reduced", "bytes_owned"], 0.0) | {"step_seconds": seconds, "updates": {}}
+        each = {"global_batch_size": variant.global_batch_size, "stages": {"only": step}, "controller": "mpi"}
+        each |= {"startup_seconds": len(launched), "peak_rss_bytes": 1, "peak_gpu_bytes": None, "processes": []}
+        launched.append((variant.kind, variant.count, variant.local_batch_size))
+        single = each | {"global_batch_size": variant.local_batch_size}
+        return each | {"allreduce": None} if variant.kind == "ranks" else {"copies": [single] * variant.count}
+
+    launched = []
+    monkeypatch.setattr(Bench, "launch", launch)
+    monkeypatch.setattr(Launcher, "spread", lambda self, count: {})
+    words = "--ranks 1,2,4 --scaling strong --local-batch-size 2 --repeats 2 --json strong.json".split()
+    monkeypatch.chdir(tmp_path)
+    assert main([*TINY, *words]) == 0
+    expected = {("ranks", 4, 2), ("ranks", 2, 4), ("ranks", 1, 8), ("copies", 4, 2), ("copies", 2, 4)}
+    assert set(launched) == expected and len(launched) == 2 * len(expected)
+    rows = json.loads((tmp_path / "strong.json").read_text())["efficiency"]
+    assert [row["of_copies"]["median"] for row in rows] == pytest.approx([1, 1 / 2, 1 / 4])
+    assert [row["of_one_rank"]["median"] for row in rows] == pytest.approx([1, 9 / 10 / 2, 9 / 12 / 4])
+    printed = capsys.readouterr().out
+    assert re.search(r"4 ranks +2 +only +666.7 +12.00 ", printed)
+    assert "0.0 to 5.0" in printed  # the spread of the start
+
+
 def test_it_projects_to_many_ranks_and_says_so(measured):
     rows = measured[2]["projection"]
     assert {row["ranks"] for row in rows} == {8, 64, 512}

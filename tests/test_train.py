@@ -276,6 +276,14 @@ def test_a_dry_run_tells_everything_once_and_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_knows_of_compression_and_of_one_rank(tmp_path):
+    arguments = ["--recipe", "tiny:Staged", "--image-size", "8", "--norm", "batch", "--dry-run"]
+    shown = train(tmp_path, *arguments, "--compression", "fp16", ranks=2).stdout
+    assert "judge: owns discriminator; every step; all-reduces 2,178 bytes" in shown
+    shown = train(tmp_path, *arguments).stdout
+    assert "judge: owns discriminator; every step; one rank all-reduces nothing" in shown
+
+
 def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
     (tmp_path / "temporary").mkdir()
     command = [*PYTHON, *TINY[2:], "--recipe", "tiny:Exploding", "--checkpoint-every", "1", "--max-bad-steps", "1"]

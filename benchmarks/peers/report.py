@@ -12,6 +12,8 @@ Runs = dict[str, list[dict[str, Any]]]
 """For each program the runs that went well, each with the number of its repeat."""
 
 PEERS = ("horovod-mpi", "horovod-gloo", "multiworker", "mirrored", "ddp")
+# What the figures are called in the tables, and their digits after the point.
+FIGURES = {"images_per_sec": ("images/s", 1), "start_seconds": ("first step after s", 1), "peak_mib": ("MiB a rank", 0)}
 OURS = ("hvdgan-launch", "hvdgan-mpi", "hvdgan-gloo")
 
 
@@ -53,8 +55,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 def summarise(runs: Runs) -> dict[str, dict[str, tuple[float, float, float]]]:
     """For each program and figure its spread over the repeats."""
-    figures = ("images_per_sec", "start_seconds", "peak_mib")
-    return {name: {figure: spread([run[figure] for run in each]) for figure in figures} for name, each in runs.items()}
+    return {name: {figure: spread([run[figure] for run in each]) for figure in FIGURES} for name, each in runs.items()}
 
 
 def judge(runs: Runs) -> list[dict[str, Any]]:
@@ -85,21 +86,25 @@ def judge(runs: Runs) -> list[dict[str, Any]]:
 
 def table(runs: Runs) -> str:
     """Both as Markdown."""
-    lines = ["| program | ranks | images/s (range) | first step after s | MiB a rank |", "|---|---|---|---|---|"]
+    heads = " | ".join(f"{words} (range)" for words, _ in FIGURES.values())
+    lines = [f"| program | ranks | {heads} |", "|---" * 5 + "|"]
     for name, figures in summarise(runs).items():
-        rate, low, high = figures["images_per_sec"]
-        start, peak = figures["start_seconds"][0], figures["peak_mib"][0]
-        rates = f"{rate:.1f} ({low:.1f} to {high:.1f})"
-        lines.append(f"| {name} | {PROGRAMS[name].ranks} | {rates} | {start:.1f} | {peak:.0f} |")
+        cells = (_cell(figures[figure], digits) for figure, (_, digits) in FIGURES.items())
+        lines.append(f"| {name} | {PROGRAMS[name].ranks} | {' | '.join(cells)} |")
     verdicts = judge(runs)
     if verdicts:
         lines += ["", "| goal | of | against | what | asked | ratio (range) | |", "|---|---|---|---|---|---|---|"]
     for v in verdicts:
         asked = f"{'at most' if v['at_most'] else 'at least'} {v['bound']:.2f}"
-        ratio = f"{v['ratio']:.3f} ({v['least']:.3f} to {v['most']:.3f})"
-        ends = "reached" if v["reached"] else "missed"
-        lines.append(f"| {v['goal']} | {v['program']} | {v['against']} | {v['figure']} | {asked} | {ratio} | {ends} |")
+        ratio, ends = _cell((v["ratio"], v["least"], v["most"]), 3), "reached" if v["reached"] else "**missed**"
+        what = FIGURES[v["figure"]][0]
+        lines.append(f"| {v['goal']} | {v['program']} | {v['against']} | {what} | {asked} | {ratio} | {ends} |")
     return "\n".join(lines)
+
+
+def _cell(figure: tuple[float, float, float], digits: int) -> str:
+    median, low, high = (f"{value:,.{digits}f}" for value in figure)
+    return f"{median} ({low} to {high})"
 
 
 def plot(runs: Runs, path: Path) -> None:

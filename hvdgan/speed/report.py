@@ -23,7 +23,7 @@ def in_words(facts: Mapping[str, Any]) -> str:
         facts: what --json writes.
     """
     parts = [
-        "Steps, medians over the launches in ms; images/s with the smallest and the largest",
+        "Steps in ms: medians over the launches, and below them the smallest and the largest",
         _runs(facts["runs"]),
         "Updates by themselves, in ms; they share work in a step, and do not add up to it",
         _updates(facts["runs"]),
@@ -43,42 +43,44 @@ def in_words(facts: Mapping[str, Any]) -> str:
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> str:
     heads = ["", "images each", "stage", "images/s", "step", *_NAMES.values(), "MB reduced", "peak MB", "first step s"]
-    lines = []
+    lines: list[list[str]] = []
     for run in runs:
         for name, stage in run["stages"].items():
-            lines.append(
-                [
-                    f"{run['ranks']} {run['kind'] if run['ranks'] > 1 else 'rank'}",
-                    str(run["local_batch_size"]),
-                    name,
-                    _spread(stage["images_per_sec"]),
-                    *(f"{stage[part]['median'] * 1e3:,.2f}" for part in ("step_seconds", *PARTS)),
-                    f"{stage['bytes_reduced'] / 1e6:,.3f}",
-                    f"{run['peak_rss_bytes']['median'] / 1e6:,.0f}",
-                    f"{run['startup_seconds']['median']:,.1f}",
-                ]
-            )
+            rate = _cells(stage["images_per_sec"], 1)
+            parts = [_cells(stage[part], 2, 1e3) for part in ("step_seconds", *PARTS)]
+            rest = [_cells(run["peak_rss_bytes"], 0, 1e-6), _cells(run["startup_seconds"], 1)]
+            reduced = (f"{stage['bytes_reduced'] / 1e6:,.3f}", "")
+            lines += _two_lines([_label(run), str(run["local_batch_size"]), name], [rate, *parts, reduced, *rest])
     return table(heads, lines, right=range(3, len(heads)))
 
 
 def _updates(runs: Sequence[Mapping[str, Any]]) -> str:
     heads = ["", "images each", "stage", "update", "every", "compute", "all-reduce not hidden", "MB reduced"]
-    lines = []
+    lines: list[list[str]] = []
     for run in runs:
         for name, stage in run["stages"].items() if run["kind"] == "ranks" else ():
             for update, figures in stage["updates"].items():
-                lines.append(
-                    [
-                        f"{run['ranks']} {run['kind'] if run['ranks'] > 1 else 'rank'}",
-                        str(run["local_batch_size"]),
-                        name,
-                        update,
-                        str(figures["every"]),
-                        *(f"{figures[part]['median'] * 1e3:,.2f}" for part in PARTS[:2]),
-                        f"{figures['bytes_reduced'] / 1e6:,.3f}",
-                    ]
-                )
+                labels = [_label(run), str(run["local_batch_size"]), name, update, str(figures["every"])]
+                parts = [_cells(figures[part], 2, 1e3) for part in PARTS[:2]]
+                lines += _two_lines(labels, [*parts, (f"{figures['bytes_reduced'] / 1e6:,.3f}", "")])
     return table(heads, lines, right=range(4, len(heads)))
+
+
+def _label(run: Mapping[str, Any]) -> str:
+    return f"{run['ranks']} {run['kind'] if run['ranks'] > 1 else 'rank'}"
+
+
+def _cells(figure: Mapping[str, float], digits: int, factor: float = 1.0) -> tuple[str, str]:
+    """A median, and below it the smallest and the largest; nothing where they are the same."""
+    middle, low, high = (f"{figure[name] * factor:,.{digits}f}" for name in ("median", "low", "high"))
+    return middle, "" if low == high else f"{low} to {high}"
+
+
+def _two_lines(labels: Sequence[str], cells: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
+    medians, ranges = zip(*cells, strict=True)
+    yield [*labels, *medians]
+    if any(ranges):
+        yield ["" for _ in labels] + list(ranges)
 
 
 def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -108,8 +110,8 @@ def _projection(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _spread(figure: Mapping[str, float], digits: int = 1) -> str:
-    middle, low, high = (f"{figure[name]:,.{digits}f}" for name in ("median", "low", "high"))
-    return middle if low == high else f"{middle} ({low} to {high})"
+    middle, ends = _cells(figure, digits)
+    return f"{middle} ({ends})" if ends else middle
 
 
 def check_plot() -> None:
