@@ -56,6 +56,9 @@ def main() -> int:
     if code:
         return code
     total = seconds["steps"] + seconds["between"]
+    if not total:
+        print("nothing was measured: no step was trained")
+        return 0
     parts = {
         "logging": seconds["logging"],
         "sampling, and copying for checkpoints": seconds["between"] - seconds["logging"],

@@ -120,7 +120,8 @@ def _command(
     most = weak[-1].count
     cores = request.cores_per_rank or launcher.cores(most)
     bench = Bench(launcher, list(training), request.steps, cores, most, request.timeout)
-    ranks = list(dict.fromkeys([*weak, *strong]))
+    # The smallest first: a mistake in the recipe or the data is told as one where there is one rank.
+    ranks = sorted(dict.fromkeys([*weak, *strong]), key=lambda variant: variant.count)
     copies = [Variant("copies", each.count, each.local_batch_size) for each in ranks if each.count > 1]
     variants = [*ranks, *copies]
     results: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
@@ -169,8 +170,11 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
         if max(request.ranks) == 1:
             raise UserError("--timeline: is of what two or more ranks say to each other; --ranks gives them")
         outputs.check_new(request.timeline, overwrite=request.overwrite, flag="--timeline")
-    if request.timeline and request.json and request.timeline.absolute() == request.json.absolute():
-        raise UserError(f"--timeline {request.timeline}: --json is the same file; name another one")
+    files = {"--json": request.json, "--plot": request.plot, "--timeline": request.timeline}
+    named: dict[Path, str] = {}
+    for flag, path in files.items():
+        if path and (other := named.setdefault(path.resolve(), flag)) != flag:
+            raise UserError(f"{flag} {path}: {other} is the same file; name another one")
     parse([*training, "--global-batch-size", str(global_batch_size)])
 
 

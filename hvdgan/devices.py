@@ -75,15 +75,13 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
 
 
 @contextlib.contextmanager
-def started_threads_do_not_interrupt(*, give_way: bool) -> Iterator[None]:
+def started_threads_do_not_interrupt() -> Iterator[None]:
     """Threads that are started within wait, when they wake up, until the one that computes on their core pauses.
 
-    That is Linux's SCHED_BATCH: they get their share of the core, at the scheduler's next turn. Horovod's thread wakes
-    up many times in a step to ask whether there is something to reduce, and the thread that computes the gradients
-    would be interrupted each time. A process that has a policy of its own, or may not choose one, is left as it is.
-
-    Args:
-        give_way: that share is the least there is (nice 19), so that they run while the other threads of the rank wait.
+    That is Linux's SCHED_BATCH, and the least share of the core that there is (nice 19), so that they run while the
+    other threads of the rank wait. Horovod's thread wakes up many times in a step to ask whether there is something to
+    reduce, and the thread that computes the gradients would be interrupted each time. A process that has a policy of
+    its own, or may not choose one, is left as it is.
     """
     before = os.listdir("/proc/self/task")
     batch = os.sched_getscheduler(0) == os.SCHED_OTHER and _choose(os.SCHED_BATCH)
@@ -92,7 +90,7 @@ def started_threads_do_not_interrupt(*, give_way: bool) -> Iterator[None]:
     finally:
         if batch:
             _choose(os.SCHED_OTHER)
-    if batch and give_way:
+    if batch:
         for thread in map(int, set(os.listdir("/proc/self/task")).difference(before)):
             with contextlib.suppress(ProcessLookupError):  # it has ended since
                 # Only those that were started by this one, and not what others start at the same time.

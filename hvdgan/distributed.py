@@ -332,7 +332,7 @@ def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
     transport.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair)
     refuse_srun_without_pmi(over_mpi=over_mpi)
-    with contextlib.nullcontext() if on_gpu else devices.started_threads_do_not_interrupt(give_way=not over_mpi):
+    with contextlib.nullcontext() if on_gpu else devices.started_threads_do_not_interrupt():
         hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
 

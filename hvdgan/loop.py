@@ -355,8 +355,6 @@ class _Loop:
         everyones = run.ranks.gather(own, "metrics")
         if any(each.keys() != own.keys() for each in everyones):
             raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")
-        if not own:
-            return  # every step since the last record was skipped
         weighted = list(zip(self.weights, everyones, strict=True))
         values = {name: sum(weight * each[name] for weight, each in weighted) / run.ranks.size for name in own}
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:

@@ -98,7 +98,7 @@ class TrainState:
         own = self.read_statistics()
         # In double precision, so that the mean of equal numbers is that number for any number of ranks.
         means = everyones.astype(np.float64).mean(axis=0).astype(np.float32)
-        if np.array_equal(means, own):  # of one rank
+        if np.array_equal(means, own):  # of one rank, or the same on all
             yield
             return
         self.write_statistics(means)

@@ -112,6 +112,7 @@ def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp
     assert main([*TINY, *words]) == 0
     expected = {("ranks", 4, 2), ("ranks", 2, 4), ("ranks", 1, 8), ("copies", 4, 2), ("copies", 2, 4)}
     assert set(launched) == expected and len(launched) == 2 * len(expected)
+    assert launched[0][:2] == ("ranks", 1)  # a mistake in the recipe is told as one there
     rows = json.loads((tmp_path / "strong.json").read_text())["efficiency"]
     assert [row["of_copies"]["median"] for row in rows] == pytest.approx([1, 1 / 2, 1 / 4])
     assert [row["of_one_rank"]["median"] for row in rows] == pytest.approx([1, 9 / 10 / 2, 9 / 12 / 4])
@@ -169,6 +170,8 @@ def test_blocks_alternate_and_only_what_follows_the_lead_counts():
         (["--hosts", "node1:1,node2:1", "--ranks", "1,4"], "--hosts: 2 slots for 4 processes"),
         (["--timeline", "line.json", "--ranks", "1"], "--timeline: is of what two or more ranks say"),
         (["--timeline", "a.json", "--json", "a.json"], "--timeline a.json: --json is the same file"),
+        (["--plot", "./a.png", "--json", "a.png"], "--plot a.png: --json is the same file"),
+        (["--plot", "a.png", "--timeline", "link.png"], "--timeline link.png: --plot is the same file"),
         (["--timeline", "there.json"], "--timeline there.json: is there already"),
         (["--precision", "float8"], "--precision"),
         (["--json", "there.json"], "--json there.json: is there already"),
@@ -180,6 +183,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     (tmp_path / "there.json").write_text("mine")
+    (tmp_path / "link.png").symlink_to("a.png")
     assert main([*TINY, "--repeats", "1", *words]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert complaint in lines[-1]

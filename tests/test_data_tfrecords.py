@@ -1,5 +1,6 @@
 """Other people's TFRecords: which features are what, and what is wrong with a file."""
 
+import errno
 import gzip
 import os
 
@@ -136,6 +137,21 @@ def test_damage_after_opening_names_file_and_record(tmp_path, change, reason):
 def raw_records(images=IMAGES, labels=(0, 1, 2, 3, 4, 5), **more):
     """Of one length each, whatever the pixels."""
     return [{"image": image.tobytes(), "label": label, **more} for image, label in zip(images, labels, strict=True)]
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, RunError), (errno.EACCES, UserError)])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, number, kind):
+    """A disk that has failed is no mistake of the user's."""
+    path = write(tmp_path / "a.tfrecord", records())
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tfrecords._Opened, "read", fail)
+    with pytest.raises(RunError) as caught:
+        opened(path)
+    assert type(caught.value) is kind
+    assert str(caught.value).endswith(f"a.tfrecord: {os.strerror(number)}")
 
 
 def test_the_fingerprint_covers_pixels_and_labels(tmp_path):

@@ -109,16 +109,15 @@ def _in_a_new_thread(call):
         return pool.submit(call).result()
 
 
-@pytest.mark.parametrize(("give_way", "nice"), [(False, 0), (True, 19)])
-def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do(give_way, nice):
+def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do():
     def priority() -> tuple[int, int]:
         return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
 
     with ThreadPoolExecutor(1) as earlier, ThreadPoolExecutor(1) as background:
         earlier.submit(priority).result()
-        with devices.started_threads_do_not_interrupt(give_way=give_way):
+        with devices.started_threads_do_not_interrupt():
             assert background.submit(priority).result()[0] == os.SCHED_BATCH
-        assert background.submit(priority).result() == (os.SCHED_BATCH, nice)
+        assert background.submit(priority).result() == (os.SCHED_BATCH, 19)
         ordinary = (os.SCHED_OTHER, 0)
         assert earlier.submit(priority).result() == priority() == _in_a_new_thread(priority) == ordinary
 
@@ -126,7 +125,7 @@ def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do(gi
 def test_a_policy_that_the_user_has_chosen_stays():
     def policies() -> list[int]:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        with ThreadPoolExecutor(1) as background, devices.started_threads_do_not_interrupt(give_way=True):
+        with ThreadPoolExecutor(1) as background, devices.started_threads_do_not_interrupt():
             within = os.sched_getscheduler(0)
             background.submit(int).result()
         return [within, os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)]
@@ -139,5 +138,5 @@ def test_a_system_that_lets_nobody_choose_a_policy_is_no_error(monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    with devices.started_threads_do_not_interrupt(give_way=True):
+    with devices.started_threads_do_not_interrupt():
         assert _in_a_new_thread(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == 0

@@ -78,6 +78,19 @@ def test_ranks_apart_and_a_program_that_fails_are_said(tmp_path, monkeypatch):
     assert bench.main() == 1
 
 
+@pytest.mark.parametrize("left_out", ["", "generator/loss"])
+def test_losses_that_are_not_finite_are_said(tmp_path, left_out):
+    """In bfloat16 all steps between two records may have been skipped: they have no loss."""
+    record = {"generator/loss": float("nan"), "discriminator/loss": 1.0}
+    record.pop(left_out, None)
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    task = work.Work(
+        image_size=32, channels=1, nf=2, batch_size=2, precision="float32", warm_up=1, steps=1, out=tmp_path
+    )
+    with pytest.raises(running.Failed, match="not finite"):
+        running.hvdgan_ends(task)
+
+
 def test_copies_are_timed_while_all_train():
     early = {1: 1.0, 2: 2.0, 4: 4.0, 8: 6.0}  # twice as fast once the other has ended
     late = {1: 3.0, 2: 3.5, 5: 5.0}

@@ -72,7 +72,7 @@ def test_a_loss_that_is_no_scalar_is_refused():
 
 
 class ExplodingGenerator(Tiny):
-    """A loss that is not finite from the third step on."""
+    """A loss that is not finite in the third step."""
 
     def fool(self, nets, batch):
         loss, metrics = super().fool(nets, batch)

@@ -110,7 +110,7 @@ class Vector(Tiny):
 
 
 class Exploding(Tiny):
-    """A loss that is not finite from the third step on, on one sample of the global batch."""
+    """A loss that is not finite in the third step, on one sample of the global batch."""
 
     def judge(self, nets, batch):
         loss, metrics = super().judge(nets, batch)

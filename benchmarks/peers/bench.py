@@ -121,7 +121,7 @@ def name_files(given: argparse.Namespace) -> None:
             given.fail(f"{path}: there is no folder {path.absolute().parent}")
         if path and path.exists():
             given.fail(f"{path}: exists; name a new file")
-    if given.plot and given.plot.absolute() == given.json.absolute():
+    if given.plot and given.plot.resolve() == given.json.resolve():
         given.fail(f"--plot {given.plot}: --json is the same file; name another one")
 
 

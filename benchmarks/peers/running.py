@@ -161,7 +161,9 @@ def hvdgan_ends(work: Work) -> dict[int, float]:
     The end of the first step is that of the warm-up less its other steps, taken to be as long as later ones.
     """
     records = [json.loads(line) for line in (work.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    if any(not math.isfinite(record[f"{name}/loss"]) for record in records for name in ("generator", "discriminator")):
+    losses = [record.get(f"{name}/loss") for record in records for name in ("generator", "discriminator")]
+    # A loss is missing where every step since the last record was skipped.
+    if any(loss is None or not math.isfinite(loss) for loss in losses):
         raise Failed("a loss is not finite")
     written = times_of_records(work.out / "tensorboard")
     warm, last = written[work.warm_up], written[work.warm_up + work.steps]

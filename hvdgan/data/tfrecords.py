@@ -68,8 +68,8 @@ class RecordSource(Source):
         peers: the ranks that open it together.
 
     Raises:
-        UserError: a file is no TFRecord file, compressed as a whole, or has other features.
-        RunError: the ranks do not see the same files.
+        UserError: a file is no TFRecord file, compressed as a whole, has other features, or may not be read.
+        RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
 
     def __init__(

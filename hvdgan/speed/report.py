@@ -23,7 +23,7 @@ def in_words(facts: Mapping[str, Any]) -> str:
         facts: what --json writes.
     """
     parts = [
-        "Steps in ms: medians over the launches, and below them the smallest and the largest",
+        "Steps in ms: medians over the launches (and over the copies), and below them the smallest and the largest",
         _runs(facts["runs"]),
         "Updates by themselves, in ms; they share work in a step, and do not add up to it",
         _updates(facts["runs"]),

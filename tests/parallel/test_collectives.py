@@ -84,7 +84,6 @@ def test_all_threads_of_a_rank_are_on_its_cores_and_horovods_do_not_interrupt(ra
     policies = {thread: os.sched_getscheduler(thread) for thread in threads}
     assert os.SCHED_BATCH in policies.values()
     assert policies[os.getpid()] == os.SCHED_OTHER
-    # Over Gloo they only wait and copy; over MPI they poll, and what polls must not wait for what computes.
     nice = {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads if policies[thread] == os.SCHED_BATCH}
-    assert nice == ({19} if os.environ.get("HOROVOD_CONTROLLER") == "gloo" else {0})
+    assert nice == {19}
     assert os.getpriority(os.PRIO_PROCESS, os.getpid()) == 0
