@@ -52,6 +52,8 @@ def test_a_command(command, capsys):
         assert slurm.main(words[3:]) == 0
         check_trainer(words[words.index("--") + 1 :])
         assert "#SBATCH --gres=gpu:4\n" in capsys.readouterr().out
+    elif words[0] == "source":
+        assert words[1:] == [".venv/bin/activate"]  # what make setup makes
     else:
         assert words[-3:] == ["python", "-m", "hvdgan.doctor"]
         assert len(words) == 3 or words[:2] == ["srun", "--mpi=pmix"]
