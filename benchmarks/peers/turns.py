@@ -7,9 +7,9 @@ All programs are started and then stopped (SIGSTOP); in each round every one of 
 order that changes. A machine that is slower for a minute is so for all of them, which is why the ratios are steadier
 than those of programs that run one after the other (make bench). Each has the cores 0 and 1, one for each rank.
 `lockstep` are the copies again, where each waits for the other once a step and exchanges nothing: no trainer whose
-ranks go step by step together can be faster on this machine, however it reduces. `small` are the ranks of `mpi`, which
-reduce 16 kB in place of each update's gradients: what it lacks is waiting and agreeing, what `mpi` lacks beside it is
-the bytes.
+ranks go step by step together can be faster on this machine, however it reduces. `small-mpi` and `small-gloo` are the
+ranks of `mpi` and `gloo`, which reduce 16 kB in place of each update's gradients: what they lack is waiting and
+agreeing, and what `mpi` and `gloo` lack beside them is the bytes.
 """
 
 import argparse
@@ -37,7 +37,8 @@ WARM = 5
 PROGRAMS = {
     "copies": COPIES,
     "lockstep": COPIES,
-    "small": [horovodrun("mpi")],
+    "small-mpi": [horovodrun("mpi")],
+    "small-gloo": [horovodrun("gloo")],
     "mpi": [horovodrun("mpi")],
     "gloo": [horovodrun("gloo")],
 }
@@ -113,7 +114,8 @@ def main() -> None:
 def start(name: str, words: list[str], count: int, folder: Path) -> Program:
     """Start a program; it does not end by itself."""
     launchers = PROGRAMS[name]
-    clock = {"TURNS_CLOCK": str(folder / name), "TURNS_CHANGE": name if name in ("lockstep", "small") else ""}
+    change = name.split("-")[0]
+    clock = {"TURNS_CLOCK": str(folder / name), "TURNS_CHANGE": change if change in ("lockstep", "small") else ""}
     processes = []
     for index, launcher in enumerate(launchers):
         batch = count * 2 // len(launchers)
