@@ -34,13 +34,14 @@ COPIES = [["taskset", "-c", "0"], ["taskset", "-c", "1"]]
 SETTLE = 0.7  # seconds after it goes on, in which its caches fill
 START = 300.0  # seconds within which a program must train
 WARM = 5
+# What starts each, and what turns_rank.py changes in it.
 PROGRAMS = {
-    "copies": COPIES,
-    "lockstep": COPIES,
-    "small-mpi": [horovodrun("mpi")],
-    "small-gloo": [horovodrun("gloo")],
-    "mpi": [horovodrun("mpi")],
-    "gloo": [horovodrun("gloo")],
+    "copies": (COPIES, ""),
+    "lockstep": (COPIES, "lockstep"),
+    "small-mpi": ([horovodrun("mpi")], "small"),
+    "small-gloo": ([horovodrun("gloo")], "small"),
+    "mpi": ([horovodrun("mpi")], ""),
+    "gloo": ([horovodrun("gloo")], ""),
 }
 
 
@@ -113,9 +114,8 @@ def main() -> None:
 
 def start(name: str, words: list[str], count: int, folder: Path) -> Program:
     """Start a program; it does not end by itself."""
-    launchers = PROGRAMS[name]
-    change = name.split("-")[0]
-    clock = {"TURNS_CLOCK": str(folder / name), "TURNS_CHANGE": change if change in ("lockstep", "small") else ""}
+    launchers, change = PROGRAMS[name]
+    clock = {"TURNS_CLOCK": str(folder / name), "TURNS_CHANGE": change}
     processes = []
     for index, launcher in enumerate(launchers):
         batch = count * 2 // len(launchers)
