@@ -2,17 +2,21 @@
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+
+_PHILOX = tf.random.Algorithm.PHILOX.value
+_BLOCK = 4  # float32 numbers that Philox makes of one value of its counter
 
 
 @dataclasses.dataclass(frozen=True)
 class Random:
     """Draws for one part of a global batch: a rank's slice, or one micro-batch of it.
 
-    Every draw is made for the whole global batch and then cut, so that the numbers a sample gets do not depend on
-    how many ranks there are; they are few (latents, mixing weights) compared with what a step computes.
+    The numbers are those of one draw for the whole global batch, so that a sample's do not depend on how many ranks
+    there are. Philox is a counter-based generator: a part begins at its own offset, and only its own are computed.
 
     Args:
         seed: of the run.
@@ -36,15 +40,23 @@ class Random:
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Standard normal numbers, (B, *shape) float32; one key names the same numbers within a step and scope."""
-        return self._cut(tf.random.stateless_normal, key, shape)
+        return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Numbers in [0, 1), (B, *shape) float32; one key names the same numbers within a step and scope."""
-        return self._cut(tf.random.stateless_uniform, key, shape)
+        return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
-    def _cut(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
-        everyones = draw((self.global_batch_size, *shape), self._seed(key), alg="philox")
-        return tf.slice(everyones, [self.first, *[0] * len(shape)], [self.count, *shape])
+    def _part(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
+        """The part's numbers out of those that tf.random.stateless_normal or _uniform draws for the global batch."""
+        philox, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed(key))
+        each = math.prod(shape)
+        begin = tf.cast(self.first, tf.int64) * each
+        # The counter has 128 bits; the lower 64 begin at 0 whatever the seed.
+        skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
+        counter = tf.bitcast(tf.bitcast(counter, tf.int64) + skipped, tf.uint64)
+        wanted = self.count * each
+        drawn = draw(shape=[wanted + _BLOCK - 1], key=philox, counter=counter, alg=_PHILOX, dtype=tf.float32)
+        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape))
 
     def _seed(self, key: str) -> tf.Tensor:
         return tf.stack([self._digest(key), self.step])

@@ -35,6 +35,33 @@ def test_numbers_are_what_their_names_say():
     assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.01
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (5, 2), (2, 2, 4)])
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_a_part_has_the_numbers_that_one_draw_for_the_global_batch_has_there(kind, shape):
+    step, size = 3, 13
+    digest = Random(7, tf.constant(step, tf.int64), 0, size, size)._digest("latents")
+    draw = {"normal": tf.random.stateless_normal, "uniform": tf.random.stateless_uniform}[kind]
+    whole = draw((size, *shape), tf.stack([digest, tf.constant(step, tf.int64)]), alg="philox").numpy()
+    for first in range(size):
+        for count in {1, size - first}:
+            for place in (first, tf.constant(first)):
+                random = Random(7, tf.constant(step, tf.int64), place, count, size)
+                part = getattr(random, kind)("latents", shape).numpy()
+                np.testing.assert_array_equal(part, whole[first : first + count])
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_a_part_of_a_huge_global_batch_computes_only_its_own_numbers(kind):
+    @tf.function
+    def draw(step):
+        return getattr(Random(7, step, 1_000_000_000, 2, 2_000_000_000), kind)("latents", (512,))
+
+    graph = draw.get_concrete_function(tf.TensorSpec((), tf.int64)).graph
+    largest = max(output.shape.num_elements() for operation in graph.get_operations() for output in operation.outputs)
+    assert largest <= 2 * 512 + 3
+    assert len(np.unique(draw(tf.constant(0, tf.int64)))) > 1000
+
+
 def test_the_numbers_stay_those_of_old_checkpoints():
     """A resumed run must go on with the same latents under a later version of this package."""
     golden = [-0.1639506, 1.4980861, -1.1796837, -0.90379304, 0.14603832]
