@@ -1,7 +1,7 @@
-"""Layers that are faster on the CPU than Keras' own, and equal to them but for the rounding.
+"""Layers with faster kernels than Keras' own, and equal to them but for the rounding.
 
-Convolutions are partly matrix products (hvdgan/convolution.py). Eigen's gradient of leaky ReLU is not vectorised in
-bfloat16. docs/performance.md has the measurements.
+On the CPU convolutions are partly matrix products (hvdgan/convolution.py), and leaky ReLU's gradient, which Eigen does
+not vectorise in bfloat16, is computed in float32. docs/performance.md has the measurements.
 """
 
 from collections.abc import Iterable
@@ -15,18 +15,14 @@ from hvdgan import convolution
 def use_fast_layers(networks: Iterable[keras.Model]) -> None:
     """Let the convolutions and leaky ReLUs compute so; variables and names stay as they are.
 
-    Where a GPU is in use nothing is changed: cuDNN has good kernels for all of these.
+    Where a GPU is in use convolutions stay Keras' own: cuDNN has good kernels for them.
 
     Args:
         networks: built; those nested in them count.
     """
-    if tf.config.get_visible_devices("GPU"):
-        return
-    fast = {
-        keras.layers.Conv2D: FastConv2D,
-        keras.layers.Conv2DTranspose: FastConv2DTranspose,
-        keras.layers.LeakyReLU: FastLeakyReLU,
-    }
+    fast: dict[type, type] = {keras.layers.LeakyReLU: FastLeakyReLU}
+    if not tf.config.get_visible_devices("GPU"):
+        fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
     for network in networks:
         for layer in network._flatten_layers(include_self=False, recursive=True):
             layer.__class__ = fast.get(type(layer), type(layer))
@@ -60,23 +56,27 @@ class FastConv2DTranspose(keras.layers.Conv2DTranspose):
 
 
 class FastLeakyReLU(keras.layers.LeakyReLU):
-    """LeakyReLU whose gradient is computed in float32 and rounded once."""
+    """LeakyReLU whose gradient needs only its output, and is computed in float32 and rounded once on the CPU.
+
+    The output has the sign of the input. TensorFlow's own gradient reads the input, which does not exist where the
+    graph optimizer has fused a convolution, its bias and the leaky ReLU into one kernel: the optimizer's remapper then
+    fails with an error message, and nothing is fused.
+    """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """As keras.layers.LeakyReLU.call."""
-        if inputs.dtype not in (tf.bfloat16, tf.float16):
-            return super().call(inputs)
         slope = float(self.negative_slope)
+        wide = inputs.dtype if tf.config.get_visible_devices("GPU") else tf.float32
 
         @tf.custom_gradient
         def leaky(x: tf.Tensor) -> tuple[tf.Tensor, object]:
-            def backward(gradient: tf.Tensor) -> tf.Tensor:
-                wide = tf.raw_ops.LeakyReluGrad(
-                    gradients=tf.cast(gradient, tf.float32), features=tf.cast(x, tf.float32), alpha=slope
-                )
-                return tf.cast(wide, x.dtype)
+            y = tf.nn.leaky_relu(x, slope)
 
-            return tf.nn.leaky_relu(x, slope), backward
+            def backward(gradient: tf.Tensor) -> tf.Tensor:
+                gradients, features = tf.cast(gradient, wide), tf.cast(y, wide)
+                return tf.cast(tf.raw_ops.LeakyReluGrad(gradients=gradients, features=features, alpha=slope), x.dtype)
+
+            return y, backward
 
         return leaky(inputs)
 

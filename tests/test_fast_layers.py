@@ -124,3 +124,23 @@ def test_leaky_relu_has_keras_values_and_gradients(policy):
         # TensorFlow rounds the slope to the narrow type before it multiplies.
         narrow = {"float32": 0.0, "mixed_bfloat16": 2**-7, "mixed_float16": 2**-10}[policy]
         np.testing.assert_allclose(mine, expected, rtol=narrow)
+
+
+def test_convolutions_with_leaky_relu_pass_the_graph_optimizer(capfd):
+    layers = [
+        keras.Input((8, 8, 1)),
+        *(keras.layers.Conv2D(4, 3, padding="same"), keras.layers.LeakyReLU(0.2)),
+        *(keras.layers.Conv2D(8, 3, padding="same"), keras.layers.LeakyReLU(0.2)),
+        *(keras.layers.Flatten(), keras.layers.Dense(1)),
+    ]
+    network = keras.Sequential(layers)
+    use_fast_layers([network])
+
+    @tf.function(autograph=False)
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.softplus(network(x, training=True)))
+        return tape.gradient(loss, [variable.value for variable in network.trainable_variables])
+
+    gradients(tf.ones((2, 8, 8, 1)))
+    assert "remapper failed" not in capfd.readouterr().err
