@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvdgan import remapper
 from hvdgan.apply import apply_gradients
 from hvdgan.augment import diff_augment, flip
 from hvdgan.config import Config
@@ -121,6 +122,7 @@ class StageStep:
 
     def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
         traced = self._traced[_names(due)] = self.function(due).get_concrete_function(*arguments)
+        remapper.switch_off_if_it_fails(traced.graph)
         return traced
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":

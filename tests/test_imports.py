@@ -29,7 +29,7 @@ LAYERS = [
     | {"heartbeat"},
     {"convolution", "spectral", "peers", "devices", "transport", "bundling"},
     {"config", "launchers", "hosts", "verdicts"},
-    {"errors", "lean"},
+    {"errors", "lean", "remapper"},
 ]
 # Who may speak to the other ranks.
 MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping", "startup"} | {
