@@ -163,7 +163,7 @@ class Resume:
     """Where a run begins; not saved with its settings."""
 
     resume: str = "auto"
-    """auto (go on where the run folder stopped), never (refuse a folder that holds a run), or a checkpoint"""
+    """auto (resume the folder's run), never (refuse a folder with a run; see docs/checkpoints.md), or a checkpoint"""
     allow_changed: Words = ()
     """settings that may differ from those of the checkpoint, with commas between: what they mean is yours to know"""
     init_from: Path | None = None

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hvdgan import checkpoint
+from hvdgan import checkpoint, origin
 from hvdgan.config import Resume, read_json
 from hvdgan.errors import RunError, UserError
 from hvdgan.lock import lock
@@ -74,7 +74,7 @@ def claim(run: Run, resume: Resume) -> Found:
         named = _named(run, resume.resume)
         if named is not None:
             _restore(run, named, resume, found)
-        elif resume.resume == "auto" and (candidates := checkpoint.newest_first(run.checkpoints)):
+        elif candidates := checkpoint.newest_first(run.checkpoints):
             _restore_newest(run, candidates, resume, found)
         elif run.config_path.is_file():
             found.remarks += _check_same_settings(run, run.config_path, read_json(run.config_path), resume)
@@ -88,7 +88,12 @@ def claim(run: Run, resume: Resume) -> Found:
             )
         if from_elsewhere or found.step < run.last_step:
             found.lock = found.lock or lock(run.run_dir)
+            if held is None:
+                origin.note_launch(run.run_dir)
             _write_settings(run)
+        if named is not None:
+            # Before the first checkpoint: without one in the folder the same command begins here again.
+            origin.note_checkpoint(run.run_dir, named)
         if from_elsewhere:
             # From now on this folder stands by itself, also if the run ends before its first checkpoint is due.
             found.run_id = uuid.uuid4().hex
@@ -140,24 +145,28 @@ def snapshot(
 
 
 def _named(run: Run, resume: str) -> Path | None:
-    """The checkpoint that --resume names; None for auto and never."""
-    newest = checkpoint.newest(run.checkpoints)
+    """The checkpoint that --resume names; None where the run begins anew, or from what its folder holds."""
     if resume == "auto":
         return None
     if resume == "never":
-        if run.config_path.exists() or run.checkpoints.exists():
+        begun = run.config_path.exists() or run.checkpoints.exists()
+        if begun and not origin.begun_by_this_command(run.run_dir):
             raise UserError(
-                f"--resume never: {run.run_dir} holds a run already; name another --run-dir, or go on with auto"
+                f"--resume never: {run.run_dir} holds a run already; name another --run-dir, or resume it with "
+                "--resume auto"
             )
         return None
-    named = Path(resume)
+    named, newest = Path(resume), checkpoint.newest(run.checkpoints)
+    if newest is not None and origin.began_at(run.run_dir, named):
+        return None
     if not (named / "manifest.json").is_file():
         inside = checkpoint.newest(named / "checkpoints")
         hint = f"; did you mean {inside}?" if inside else " such as runs/dcgan/checkpoints/step-00001000"
         raise UserError(f"--resume {resume}: expected auto, never, or the folder of a checkpoint{hint}")
     if newest is not None and not newest.samefile(named):
         raise UserError(
-            f"--resume {resume}: {run.run_dir} holds a run whose steps after that would be lost; name another --run-dir"
+            f"--resume {resume}: {run.run_dir} holds a run that did not begin there, whose steps would be lost; name "
+            "another --run-dir, or resume it with --resume auto"
         )
     return named
 

@@ -19,7 +19,7 @@ LAYERS = [
     {"commits"},
     {"startup", "guards", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
-    {"samples", "step", "evaluation"},
+    {"samples", "step", "evaluation", "origin"},
     {"apply", "retention", "packing"},
     {"state"},
     {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},

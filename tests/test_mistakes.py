@@ -275,5 +275,5 @@ def test_a_named_checkpoint_never_drops_a_runs_later_steps(folder, capsys):
     assert main([*TINY, "--run-dir", "run", "--checkpoint-every", "1"]) == 0
     before = (folder / "run" / "metrics.jsonl").read_text()
     assert main([*TINY, "--run-dir", "run", "--resume", "run/checkpoints/step-00000001"]) == 2
-    assert "run holds a run whose steps after that would be lost" in capsys.readouterr().err
+    assert "run holds a run that did not begin there, whose steps would be lost" in capsys.readouterr().err
     assert (folder / "run" / "metrics.jsonl").read_text() == before

@@ -342,3 +342,19 @@ def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
     cluster.has("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     done = submit(cluster.folder, HVDGAN_HOME=str(cluster.checkout))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "invalid partition specified: x" in done.stderr
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "never"])
+def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster, named):
+    cluster.has("srun", 'shift 2; exec "$@"')
+    tiny = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 5 --time-budget 1e-9".split()
+    here, more = cluster.folder, {"VIRTUAL_ENV": str(BIN.parent)}
+    command = [*tiny, "--resume", "never", "--run-dir", str(here / "a")]
+    assert cluster.job("single_node", *command, **more).returncode == 75
+    if named:
+        command = [*tiny, "--resume", str(here / "a/checkpoints/step-00000001"), "--run-dir", str(here / "b")]
+        assert cluster.job("single_node", *command, **more).returncode == 75
+    assert [call[:2] for call in cluster.called()] == [["scontrol", "requeue"]] * (1 + named)
+    done = cluster.job("single_node", *command, SLURM_RESTART_COUNT="1", **more)
+    assert done.returncode == 75, done.stderr
+    assert f"going on at step {1 + named} of 5" in done.stderr

@@ -1,0 +1,121 @@
+"""The same command resumes its run, also where it names a checkpoint or says never, and another's run is refused."""
+
+import shutil
+
+import pytest
+
+from hvdgan.train import main
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
+LAST = "checkpoints/step-00000004"
+ONE_STEP = ("--steps", "7", "--time-budget", "1e-9")
+
+
+def train(run_dir, *arguments):
+    return main([*TINY, "--run-dir", str(run_dir), *arguments])
+
+
+def state(run_dir, step):
+    return (run_dir / f"checkpoints/step-{step:08d}/state.safetensors").read_bytes()
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A run of four steps in tmp_path / a."""
+    assert train(tmp_path / "a", "--steps", "4") == 0
+    return tmp_path / "a"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_same_command_with_a_checkpoint_resumes_in_the_folder_that_it_began(begun, tmp_path, gone):
+    again = ("--resume", str(begun / LAST), "--keep", "1")
+    assert train(tmp_path / "whole", "--steps", "7", *again) == 0
+    assert train(tmp_path / "b", *ONE_STEP, *again) == 75
+    if gone:  # the run that it is from goes on, and no longer keeps it
+        shutil.rmtree(begun / LAST)
+    assert train(tmp_path / "b", *ONE_STEP, *again) == 75
+    assert train(tmp_path / "b", *ONE_STEP, *again) == 0
+    assert state(tmp_path / "b", 7) == state(tmp_path / "whole", 7)
+
+
+def test_the_same_command_with_a_checkpoint_of_its_own_folder_resumes(begun):
+    again = ("--resume", str(begun / LAST))
+    assert [train(begun, *ONE_STEP, *again) for _ in range(3)] == [75, 75, 0]
+
+
+def test_a_run_that_began_elsewhere_is_refused(begun, tmp_path, capsys):
+    assert train(tmp_path / "b", "--steps", "6", "--resume", str(begun / LAST)) == 0
+    assert train(tmp_path / "other", "--steps", "4") == 0
+    capsys.readouterr()
+    other = tmp_path / "other" / LAST
+    assert train(tmp_path / "b", "--steps", "8", "--resume", str(other)) == 2
+    assert f"--resume {other}: {tmp_path / 'b'} holds a run that did not begin there" in capsys.readouterr().err
+    assert train(begun, "--steps", "8") == 0
+    assert train(begun, "--steps", "8", "--resume", str(begun / LAST)) == 2  # nobody began there: steps would be lost
+
+
+def test_another_checkpoint_in_the_place_of_the_first_is_refused(begun, tmp_path):
+    again = ("--steps", "6", "--resume", str(begun / LAST))
+    assert train(tmp_path / "b", *again) == 0
+    shutil.rmtree(begun)
+    assert train(begun, "--steps", "4") == 0
+    assert train(tmp_path / "b", *again) == 2
+
+
+def test_a_folder_cut_off_before_its_first_checkpoint_begins_at_the_named_one(begun, tmp_path):
+    again = ("--steps", "6", "--resume", str(begun / LAST))
+    assert train(tmp_path / "b", *again) == 0
+    shutil.rmtree(tmp_path / "b" / "checkpoints")
+    assert train(tmp_path / "b", *again) == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "restarts", "code"),
+    [("5", "1", 0), ("5", None, 2), ("5", "0", 2), ("6", "1", 2), (None, None, 2)],
+    ids=["requeued", "the same allocation", "not yet requeued", "another job", "no job"],
+)
+def test_never_refuses_a_folder_but_for_the_requeued_job_that_began_it(
+    tmp_path, monkeypatch, capsys, job, restarts, code
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    assert train(tmp_path, "--steps", "4", "--max-steps", "2", "--resume", "never") == 0
+    for name, value in (("SLURM_JOB_ID", job), ("SLURM_RESTART_COUNT", restarts)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    capsys.readouterr()
+    assert train(tmp_path, "--steps", "4", "--resume", "never") == code
+    said = "going on at step 2 of 4" if code == 0 else f"--resume never: {tmp_path} holds a run already"
+    assert said in capsys.readouterr().err
+
+
+def test_never_refuses_a_requeued_job_whose_folder_another_began(tmp_path, monkeypatch):
+    assert train(tmp_path, "--steps", "4") == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert train(tmp_path, "--steps", "4", "--resume", "never") == 2
+
+
+def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(tmp_path, monkeypatch):
+    from building import tiny_run
+    from hvdgan.config import Resume
+    from hvdgan.errors import UserError
+    from hvdgan.resume import claim
+
+    run = tiny_run(run_dir=tmp_path)
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1")
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "1234")
+    claim(run, Resume(resume="never")).lock.close()
+    claim(run, Resume(resume="never")).lock.close()
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "4321")
+    with pytest.raises(UserError, match="--resume never"):
+        claim(run, Resume(resume="never"))
+
+
+def test_a_damaged_record_of_the_origin_is_none(begun, tmp_path):
+    assert train(tmp_path / "b", "--steps", "6", "--resume", str(begun / LAST)) == 0
+    for text in ("[", "[]", '{"checkpoints": [3], "job": {}}', '{"checkpoints": 3}'):
+        (tmp_path / "b" / "origin.json").write_text(text)
+        assert train(tmp_path / "b", "--steps", "8", "--resume", str(begun / LAST)) == 2
+    assert train(tmp_path / "b", "--steps", "8") == 0
