@@ -1,6 +1,5 @@
 """Checks of the place a process stands in, without TensorFlow, Horovod or other ranks."""
 
-import fcntl
 import json
 import os
 import platform
@@ -16,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.launchers import launched
+from hvdgan.lock import take
 from hvdgan.verdicts import Row
 
 _SECONDS = 30
+_NO_FLOCK = "mount it with flock (Lustre: -o flock), and never train twice into one folder"
 _GIB = 2**30
 SETUP = "launch/setup.sh builds it"
 
@@ -176,9 +177,10 @@ def run_folder(folder: Path) -> Row:
     probe = folder / f".doctor-{secrets.token_hex(8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with probe.open("w") as first, probe.open() as second:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locks = not can_lock(second.fileno())
+        with probe.open("w") as first, probe.open("r+") as second:
+            remark = take(first.fileno())
+            # Within one process fcntl's locks keep nobody out.
+            locks = bool(remark) or not can_lock(second.fileno())
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return Row("run folder", f"{folder}: {error.strerror}", "fail", "--run-dir names a folder that can be written")
@@ -187,6 +189,8 @@ def run_folder(folder: Path) -> Row:
     found = f"{folder}, {free / _GIB:,.0f} GiB free"
     if not locks:
         return Row("run folder", found, "warn", "locks have no effect there: never train twice into one folder")
+    if remark:
+        return Row("run folder", f"{found}, {remark}", "warn", _NO_FLOCK)
     if free < _GIB:
         return Row("run folder", found, "warn", "checkpoints need space")
     return Row("run folder", found)
@@ -195,7 +199,7 @@ def run_folder(folder: Path) -> Row:
 def can_lock(file: int) -> bool:
     """Whether an open file can be locked, that is, whether nobody else holds it."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(file)
     except BlockingIOError:
         return False
     return True

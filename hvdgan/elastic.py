@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import time
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,13 +11,12 @@ from hvdgan.cli import Command
 from hvdgan.commits import Commits, HostsChanged
 from hvdgan.distributed import check_devices, collective_failure
 from hvdgan.errors import LostPeer, RunError, UserError
-from hvdgan.lock import lock
+from hvdgan.lock import lock, wait_for_lock
 from hvdgan.membership import Membership
 from hvdgan.resume import Found
 from hvdgan.stopping import Stopping
 
 _IN_VAIN = 3  # times that the same commit may be gone back to before a loss counts as an error
-_LOCK_SECONDS = 120  # a network file system may keep the lock of a host that is gone for so long
 
 
 def train(command: Command) -> bool:
@@ -113,14 +111,11 @@ def _restore(built: run.Run, commits: Commits) -> Found | None:
         return None
 
     def work() -> None:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while found.lock is None:
-            try:
-                found.lock = lock(built.run_dir)
-            except UserError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(1)
+        # The rank 0 before, on this host too, may still be on its way out.
+        try:
+            found.lock = found.lock or wait_for_lock(built.run_dir, living=True)
+        except OSError as error:
+            raise RunError(f"{built.run_dir} cannot be written: {error}; free space or rights, then resume") from error
 
     built.ranks.from_root(work, "run folder")
     return found

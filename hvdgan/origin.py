@@ -23,14 +23,20 @@ def note_checkpoint(run_dir: Path, checkpoint: Path) -> None:
     write_json(run_dir / _FILE, {**record, "checkpoints": [*others, place]})
 
 
-def note_launch(run_dir: Path) -> None:
-    """Record which Slurm job, or which launch of an elastic run, has begun a run in a new folder.
+def note_launch(run_dir: Path, *, new: bool) -> None:
+    """Record which Slurm job has begun the run of a folder, and which elastic launch works on it.
+
+    Args:
+        run_dir: the run folder.
+        new: whether it begins now.
 
     Raises:
         RunError: the record cannot be written.
     """
-    if _job() or _launch():
-        write_json(run_dir / _FILE, {**_read(run_dir), "job": _job(), "launch": _launch()})
+    before = _read(run_dir)
+    after = {**before, "job": _job() if new else before["job"], "launch": _launch()}
+    if after != before:
+        write_json(run_dir / _FILE, after)
 
 
 def began_at(run_dir: Path, checkpoint: Path) -> bool:
@@ -56,7 +62,12 @@ def begun_by_this_command(run_dir: Path) -> bool:
     record = _read(run_dir)
     requeued = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
     same_job = _job() is not None and record["job"] == _job()
-    return (requeued and same_job) or (_launch() is not None and record["launch"] == _launch())
+    return (requeued and same_job) or of_this_launch(run_dir)
+
+
+def of_this_launch(run_dir: Path) -> bool:
+    """Whether the elastic launch of this process is the last that has worked on a folder's run."""
+    return _launch() is not None and _read(run_dir)["launch"] == _launch()
 
 
 def _place(checkpoint: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ It writes lines of JSON to a file descriptor: {"begin": part} before each part, 
 Whoever reads them knows which part was the last.
 """
 
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -20,6 +19,7 @@ from hvdgan import __version__, lean
 from hvdgan.checks import SETUP, can_lock, gpus, horovod_built_for, remove
 from hvdgan.errors import RunError
 from hvdgan.launchers import launched
+from hvdgan.lock import take
 from hvdgan.verdicts import Row
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _shared_folder(ranks: "Ranks", run_dir: Path) -> Row:
             file.write(probe.name)
             file.flush()
             os.fsync(file.fileno())
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(file.fileno())
         except OSError as error:
             raise RunError(f"{run_dir}: {error.strerror}") from error
         return [str(run_dir.absolute()), probe.name]

@@ -6,14 +6,14 @@ import json
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from hvdgan import checkpoint, origin
 from hvdgan.config import Resume, read_json
 from hvdgan.errors import RunError, UserError
-from hvdgan.lock import lock
+from hvdgan.lock import Lock, wait_for_lock
 from hvdgan.run import Run
 from hvdgan.saved import find
 
@@ -51,7 +51,7 @@ class Found:
     statistics: np.ndarray | None = None
     progress: dict[str, Any] = dataclasses.field(default_factory=dict)
     remarks: list[str] = dataclasses.field(default_factory=list)
-    lock: TextIO | None = None
+    lock: Lock | None = None
     recovered: bool = False
 
 
@@ -69,8 +69,10 @@ def claim(run: Run, resume: Resume) -> Found:
     _check_allowed(run, resume)
     try:
         # Before anything is looked at, where there is something; a refusal leaves no folder behind.
-        held = lock(run.run_dir) if run.config_path.exists() or run.checkpoints.exists() else None
-        found = Found(run_id=uuid.uuid4().hex, lock=held)
+        found = Found(run_id=uuid.uuid4().hex)
+        new = not (run.config_path.exists() or run.checkpoints.exists())
+        if not new:
+            _take_lock(run, found)
         named = _named(run, resume.resume)
         if named is not None:
             _restore(run, named, resume, found)
@@ -87,9 +89,9 @@ def claim(run: Run, resume: Resume) -> Found:
                 "give its stages more steps, or name an earlier checkpoint"
             )
         if from_elsewhere or found.step < run.last_step:
-            found.lock = found.lock or lock(run.run_dir)
-            if held is None:
-                origin.note_launch(run.run_dir)
+            if new:
+                _take_lock(run, found)
+            origin.note_launch(run.run_dir, new=new)
             _write_settings(run)
         if named is not None:
             # Before the first checkpoint: without one in the folder the same command begins here again.
@@ -142,6 +144,12 @@ def snapshot(
     }
     with run.state.with_statistics(statistics):
         return checkpoint.take(step, run.state.tensors(), statistics, facts)
+
+
+def _take_lock(run: Run, found: Found) -> None:
+    # A rank 0 that an elastic launch has lost may still be on its way out.
+    found.lock = wait_for_lock(run.run_dir, living=origin.of_this_launch(run.run_dir))
+    found.remarks += found.lock.remarks
 
 
 def _named(run: Run, resume: str) -> Path | None:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from hvdgan.data.manifest import (
     shard_name,
 )
 from hvdgan.errors import UserError
-from hvdgan.lock import lock
+from hvdgan.lock import wait_for_lock
 from hvdgan.packing.originals import Originals, Part, find_originals
 from hvdgan.packing.shard import Packing, read_half, to_json, write_whole, written_or_said
 
@@ -74,8 +75,10 @@ def begun(plan: Plan, max_bad_fraction: float) -> Iterator[Originals | None]:
     new = not (plan.folder / SETTINGS).exists()
     _refuse_other_settings(plan, {})
     with written_or_said(plan.folder):
-        locked = lock(plan.folder / WORK, named=str(plan.folder), by="hvdgan.prepare")
+        locked = wait_for_lock(plan.folder / WORK, named=str(plan.folder), by="hvdgan.prepare")
     with locked:
+        for remark in locked.remarks:
+            print(f"hvdgan: {remark}", file=sys.stderr, flush=True)
         try:
             yield _listed(plan, new, max_bad_fraction)
         finally:

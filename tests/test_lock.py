@@ -1,0 +1,185 @@
+"""Who may write into a folder: one process at a time, whatever kind of lock its file system has."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from hvdgan.errors import UserError
+from hvdgan.lock import lock
+from hvdgan.train import main
+from launching import environment
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 2 --run-dir".split()
+SECONDS = 120
+# Holds a folder's lock until it is killed; its words may be those of another host.
+HOLD = """
+import fcntl, sys
+from pathlib import Path
+from hvdgan.lock import lock
+if sys.argv[3] == "no flock":
+    import errno
+    def flock(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+    fcntl.flock = flock
+held = lock(Path(sys.argv[1]))
+if sys.argv[2]:
+    (Path(sys.argv[1]) / ".lock").write_text(sys.argv[2])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def python(*words, **more):
+    return subprocess.Popen(
+        [sys.executable, *map(str, words)],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **more,
+    )
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Starts a process that holds the lock of tmp_path / run."""
+    started = []
+
+    def hold(says="", kind="flock"):
+        process = python("-c", HOLD, tmp_path / "run", says, kind)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+def until(process, words):
+    """Read what a process says up to a line with these words; a bound ends it."""
+    bound = threading.Timer(SECONDS, process.kill)
+    bound.start()
+    said = ""
+    for line in process.stdout:
+        said += line
+        if words in line:
+            bound.cancel()
+            return said
+    raise AssertionError(said)
+
+
+def gone():
+    """The number of a process that is no longer there."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait(timeout=SECONDS)
+    return child.pid
+
+
+@pytest.mark.parametrize("says", ["host lost-node, pid 7\n", "host {here}, pid {gone}\n", "\n"])
+def test_a_run_waits_for_the_lock_of_a_process_that_may_be_gone_and_says_so_at_once(tmp_path, holder, says):
+    says = says.format(here=os.uname().nodename, gone=gone())
+    assert main([*TINY, str(tmp_path / "run"), "--max-steps", "1"]) == 0
+    process = holder(says)
+    waiting = python("-m", "hvdgan.train", *TINY, tmp_path / "run")
+    said = until(waiting, "waiting up to 120 s for its lock")
+    assert f"--run-dir {tmp_path / 'run'}: " in said and (says.strip() or "has not said who it is") in said
+    process.kill()  # as when a file system gives up a host
+    said, _ = waiting.communicate(timeout=SECONDS)
+    assert waiting.returncode == 0, said
+    assert "waited for the lock of" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_living_process_of_this_host_is_named_at_once(tmp_path, holder, capsys):
+    assert main([*TINY, str(tmp_path / "run"), "--max-steps", "1"]) == 0
+    process = holder()
+    capsys.readouterr()
+    assert main([*TINY, str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"(host {os.uname().nodename}, pid {process.pid})" in error
+
+
+def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
+    from hvdgan.lock import wait_for_lock
+
+    monkeypatch.setattr("hvdgan.lock._LEASE_SECONDS", 0.5)
+    monkeypatch.setattr("hvdgan.lock._POLL_SECONDS", 0.01)
+    holder("host lost-node, pid 7\n")
+    with pytest.raises(UserError, match=r"another training writes into it \(host lost-node, pid 7\), still after"):
+        wait_for_lock(tmp_path / "run")
+
+
+def test_a_command_that_prepares_waits_alike(tmp_path, holder, monkeypatch, capsys):
+    from PIL import Image
+
+    from hvdgan.prepare import main as prepare
+
+    monkeypatch.setattr("hvdgan.lock._LEASE_SECONDS", 0.0, raising=False)
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a.png")
+    (tmp_path / "made" / ".work").mkdir(parents=True)
+    (tmp_path / "run").symlink_to(tmp_path / "made" / ".work")
+    holder("host lost-node, pid 7\n")
+    assert prepare([str(tmp_path / "images"), str(tmp_path / "made"), "--image-size", "8"]) == 2
+    assert "waiting up to 0 s for its lock" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_flock_another_kind_of_lock_keeps_others_out_and_the_log_says_so(tmp_path, holder, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    run_dir = tmp_path / "run"
+    assert main([*TINY, str(run_dir), "--max-steps", "1"]) == 0
+    assert f"warning: {run_dir}: flock is not there ({os.strerror(number)}); fcntl" in (run_dir / "log.txt").read_text()
+    process = holder(kind="no flock")
+    with pytest.raises(UserError, match=f"another training writes into it .*pid {process.pid}"):
+        lock(run_dir)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=SECONDS)
+    lock(run_dir).close()
+
+
+def test_without_any_lock_training_goes_on_with_a_warning(tmp_path, monkeypatch, capsys):
+    def none(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    monkeypatch.setattr(fcntl, "lockf", none)
+    assert main([*TINY, str(tmp_path / "run")]) == 0
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "warning: " in log and "never train twice into one folder" in log
+
+
+def test_other_errors_of_a_lock_are_errors(tmp_path, monkeypatch, capsys):
+    def broken(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    assert main([*TINY, str(tmp_path / "run")]) == 2
+    assert "Input/output error" in capsys.readouterr().err
+
+
+def test_the_doctor_warns_of_a_folder_without_flock(tmp_path, monkeypatch):
+    from hvdgan.checks import run_folder
+
+    assert run_folder(tmp_path).verdict == "ok"
+
+    def none(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    row = run_folder(tmp_path)
+    assert row.verdict == "warn" and "flock is not there" in row.found and "fcntl" in row.found
+    monkeypatch.setattr(fcntl, "lockf", none)
+    row = run_folder(tmp_path)
+    assert row.verdict == "warn" and "never train twice" in row.hint
