@@ -173,6 +173,14 @@ def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+def in_words(bad_files: Sequence[tuple[str, str]]) -> str:
+    """The first of some bad files with their reasons, and how many more there are."""
+    first = [f"{bad_name} ({reason})" for bad_name, reason in bad_files[:_NAMED_IN_ERRORS]]
+    if len(bad_files) > _NAMED_IN_ERRORS:
+        first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
+    return ", ".join(first)
+
+
 def refuse_if_too_many(
     error: type[RunError],
     *,
@@ -197,10 +205,7 @@ def refuse_if_too_many(
     """
     if len(bad_files) / total <= max_bad_fraction:
         return
-    first = [f"{bad_name} ({reason})" for bad_name, reason in bad_files[:_NAMED_IN_ERRORS]]
-    if len(bad_files) > _NAMED_IN_ERRORS:
-        first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
     raise error(
-        f"{flag}{name}: {len(bad_files)} of {total} images cannot be read: {', '.join(first)}; "
+        f"{flag}{name}: {len(bad_files)} of {total} images cannot be read: {in_words(bad_files)}; "
         f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
     )

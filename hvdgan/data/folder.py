@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from hvdgan.data.base import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
-from hvdgan.data.images import SUFFIXES, check_header, read_halves, read_image, read_partners
+from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
+from hvdgan.data.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
 from hvdgan.data.sharing import ALONE, Peers, on_all, share_out
 from hvdgan.errors import RunError, UserError
 
@@ -37,7 +38,7 @@ class FolderSource(Source):
 
     Paired, an input and its image are two files of the same path, whatever their suffixes, in the subfolders `A` (the
     inputs) and `B`, if no images lie elsewhere; in any other folder each file holds the input in its left half and the
-    image in its right half.
+    image in its right half, and must be twice as wide as high.
 
     Args:
         name: what `--data` says, the folder.
@@ -48,7 +49,7 @@ class FolderSource(Source):
         peers: the ranks that open it together.
 
     Raises:
-        UserError: no images are found, too many are broken, or a folder may not be listed.
+        UserError: no images are found, too many are broken, they are no pairs, or a folder may not be listed.
         RunError: the disk has failed, or the ranks do not see the same files.
     """
 
@@ -77,6 +78,8 @@ class FolderSource(Source):
         refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
+        if paired and all(len(files) == 1 for files in self._images):
+            _refuse_single_images(name, [self._images[place][0] for place in sample_of(len(self._images))], peers)
         parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
         labels, class_names = classes_of(self._images)
         super().__init__(
@@ -136,6 +139,7 @@ def _listed(name: str, paired: bool, max_bad_fraction: float) -> tuple[list[str]
     found: list[tuple[str, ...]] = [(file,) for file in files]
     if paired and in_two_folders(name, files):
         found, alone = match_partners(files)
+        refuse_without_partners(f"--data {name}", found, alone, max_bad_fraction)
         bad_files += alone
     if not found and not bad_files:
         raise UserError(
@@ -143,6 +147,22 @@ def _listed(name: str, paired: bool, max_bad_fraction: float) -> tuple[list[str]
             f"expected files named {', '.join('*' + suffix for suffix in SUFFIXES)} (hidden ones are skipped)"
         )
     return files, found, bad_files
+
+
+def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> None:
+    """Refuse files that hold no pairs, by the headers of some of them."""
+
+    def size(file: str) -> tuple[int, int] | None:
+        try:
+            return read_size(os.path.join(folder, file), printable(file))
+        except BadImage:
+            return None
+        except Unreadable as error:
+            raise RunError(f"--data {folder}: {error}") from error
+
+    sizes = share_out(files, lambda some: [size(file) for file in some], peers, f"--data {folder}")
+    otherwise = "two files of the same path in the subfolders A (inputs) and B (images)"
+    refuse_single_images(f"--data {folder}", [printable(file) for file in files], sizes, otherwise)
 
 
 def find_images(folder: str) -> tuple[list[str], list[BadFile]]:

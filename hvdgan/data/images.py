@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hvdgan.data.base import BadImage, Unreadable
 
@@ -102,14 +102,14 @@ def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) 
 
 
 def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
-    """Width and height of a file's image in pixels, before it is turned, from its header.
+    """Width and height of a file's image in pixels, as it is seen, from its header.
 
     Raises:
         BadImage: it is no image of an accepted format, or too large.
     """
     with _reasons(name), Image.open(path, formats=_FORMATS) as image:
         _check_pixels(image, name)
-        return image.size
+        return (image.height, image.width) if _lies_on_its_side(image) else image.size
 
 
 def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
@@ -125,14 +125,15 @@ def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int)
         uint8 (image_size, image_size, 2 * channels), the left half's channels first.
 
     Raises:
-        BadImage: it cannot be decoded, or its width is odd.
+        BadImage: it cannot be decoded, or is not twice as wide as high.
     """
     with _reasons(name), Image.open(file, formats=_FORMATS) as image:
         _check_pixels(image, name)
         upright = _loaded(image)
         width, height = upright.size
-        if width % 2:
-            raise BadImage(name, f"{width} x {height} pixels; two images side by side have an even width")
+        if width != 2 * height:
+            reason = "an input and its image side by side are twice as wide as high"
+            raise BadImage(name, f"{width} x {height} pixels; {reason}")
         halves = [upright.crop((left, 0, left + width // 2, height)) for left in (0, width // 2)]
         return np.concatenate([to_pixels(half, image_size, channels) for half in halves], axis=-1)
 
@@ -246,6 +247,18 @@ def _upright(image: Image.Image) -> Image.Image:
     except Exception:  # damaged metadata says nothing against the pixels
         return image
     return image
+
+
+def _lies_on_its_side(image: Image.Image) -> bool:
+    """Whether the EXIF orientation exchanges width and height, by what was read with the header."""
+    if image.format == "PNG" and "exif" not in image.info:
+        return False  # Pillow would decode all of it, to look behind the pixels
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    except MemoryError:
+        raise
+    except Exception:  # damaged metadata turns nothing
+        return False
 
 
 def _check_pixels(image: Image.Image, name: str) -> None:

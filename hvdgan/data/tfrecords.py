@@ -14,7 +14,8 @@ from PIL import Image
 
 from hvdgan.data.base import BadImage, Source, fingerprint, printable
 from hvdgan.data.examples import features_of, single_bytes, single_integer
-from hvdgan.data.images import OF_ONE_FILE, read_halves, read_image, read_partners, to_pixels
+from hvdgan.data.halves import refuse_single_images, sample_of
+from hvdgan.data.images import OF_ONE_FILE, read_halves, read_image, read_partners, read_size, to_pixels
 from hvdgan.data.records import CHECKSUM, FRAME, HEADER, length_of, payload_of
 from hvdgan.data.sharing import ALONE, Peers, share_out
 from hvdgan.errors import RunError, UserError
@@ -31,7 +32,7 @@ class Features:
 
     image: an encoded image, or raw bytes.
     label: one integer; None: there are no labels.
-    input: the other image of a pair; None: a pair lies side by side in the image.
+    input: the other image of a pair; None: a pair lies side by side in the image, which is twice as wide as high.
     shape: of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
     """
 
@@ -68,7 +69,8 @@ class RecordSource(Source):
         peers: the ranks that open it together.
 
     Raises:
-        UserError: a file is no TFRecord file, compressed as a whole, has other features, or may not be read.
+        UserError: a file is no TFRecord file, compressed as a whole, has other features, holds no pairs where there
+            must be some, or may not be read.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
 
@@ -109,6 +111,8 @@ class RecordSource(Source):
             class_names=class_names,
             paired=paired,
         )
+        if paired and features.input is None and features.shape is None:
+            self._refuse_single_images(peers)
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -119,13 +123,9 @@ class RecordSource(Source):
         Raises:
             RunError: the record cannot be read, or its checksum differs; it names the file and the record.
         """
-        payload = self._payload(index)
         named = self._named(index)
         sides = [self._features.image] if self._features.input is None else [self._features.input, self._features.image]
-        contents = _values(payload, sides)
-        if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
-            raise BadImage(named, f"it has no feature {missing[0]} of one value in bytes")
-        files = [io.BytesIO(content) for content in contents if content is not None]
+        files = self._files_in(index, sides)
         if self._features.shape is not None:
             return self._raw(files[0].getvalue(), named)
         if len(files) == 2:
@@ -135,6 +135,32 @@ class RecordSource(Source):
 
     def key(self, index: int) -> bytes:
         return self._named(index).encode()
+
+    def _files_in(self, index: int, sides: Sequence[str]) -> list[io.BytesIO]:
+        """What some features of a record hold."""
+        contents = _values(self._payload(index), sides)
+        if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
+            raise BadImage(self._named(index), f"it has no feature {missing[0]} of one value in bytes")
+        return [io.BytesIO(content) for content in contents if content is not None]
+
+    def _refuse_single_images(self, peers: Peers) -> None:
+        """Refuse images that hold no pairs, by the headers of some of them."""
+
+        def size(index: int) -> tuple[int, int] | None:
+            try:
+                return read_size(self._files_in(index, [self._features.image])[0], self._named(index))
+            except BadImage:
+                return None
+
+        places = sample_of(len(self))
+        sizes = share_out(
+            [str(place) for place in places],
+            lambda some: [size(int(place)) for place in some],
+            peers,
+            f"--data {self.name}",
+        )
+        otherwise = "a feature of its own for the input (--tfrecord-input)"
+        refuse_single_images(f"--data {self.name}", [self._named(place) for place in places], sizes, otherwise)
 
     def _place(self, index: int) -> tuple[int, int]:
         """The number of the file, and of the record within it."""
@@ -193,8 +219,12 @@ def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
         raise UserError(
             f"--tfrecord-shape {text}: expected height, width and 1, 3 or 4 channels such as 32,32,3, or channels first"
         )
-    if paired and (shape[1] if shape[-1] in (1, 3, 4) else shape[2]) % 2:
-        raise UserError(f"--tfrecord-shape {text}: pairs lie side by side; expected an even width")
+    height, width = shape[:2] if shape[-1] in (1, 3, 4) else shape[1:]
+    if paired and width != 2 * height:
+        raise UserError(
+            f"--tfrecord-shape {text}: a recipe of pairs takes images twice as wide as high, with the input in the "
+            "left half and its image in the right"
+        )
     return shape
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import BadFile, BadImage, Unreadable, printable
 from hvdgan.data.folder import classes_of, find_images, first_folder, in_two_folders, match_partners
+from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
 from hvdgan.data.images import OF_ONE_FILE, SUFFIXES, check_file, read_halves, read_image, read_partners, read_size
 from hvdgan.data.pairs import ArrayPairs
 from hvdgan.errors import RunError, UserError
@@ -68,10 +69,17 @@ class Part(abc.ABC):
         Raises:
             BadImage: it cannot be read.
         """
-        files = self._files(number)
-        sizes = [read_size(file, name) for file, name in zip(files, self._file_names(number), strict=True)]
-        halved = 2 if self.pairs and len(files) == 1 else 1
+        sizes = self.sizes(number)
+        halved = 2 if self.pairs and len(sizes) == 1 else 1
         return min(min(width // halved, height) for width, height in sizes)
+
+    def sizes(self, number: int) -> list[tuple[int, int]]:
+        """Width and height in pixels of the image's file, or of its files, as they are seen.
+
+        Raises:
+            BadImage: it cannot be read.
+        """
+        return [read_size(*file) for file in zip(self._files(number), self._file_names(number), strict=True)]
 
     def key(self, number: int) -> bytes | None:
         """What decides whether the image is held out, where that is not its name."""
@@ -206,8 +214,10 @@ def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     sizes = dict(zip(files, (size for size, _ in found), strict=True))
     times = dict(zip(files, (time for _, time in found), strict=True))
     two_folders = pairs and in_two_folders(str(source), files)
-    groups, broken = _grouped({file: file for file in files}, sizes, two_folders)
-    groups, headless = _with_headers(FolderPart(_names(groups), None, str(source), groups, 1, channels, pairs), groups)
+    groups, broken = _grouped(source, {file: file for file in files}, sizes, two_folders)
+    part = FolderPart(_names(groups), None, str(source), groups, 1, channels, pairs)
+    _refuse_single_images(source, part)
+    groups, headless = _with_headers(part, groups)
     bad_files = unlisted + broken + headless
     _refuse_none(source, groups, bad_files)
     labels, class_names = classes_of(groups)
@@ -236,9 +246,11 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], cha
         reason = reason_against(member)
         checked[name] = BadFile(printable(member.name), reason) if reason else member.size
     both = {name.partition("/")[0] for name in by_name} == {"A", "B"}
-    groups, bad_files = _grouped({name: name for name in sorted(by_name)}, checked, pairs and both)
+    groups, bad_files = _grouped(source, {name: name for name in sorted(by_name)}, checked, pairs and both)
     places = [tuple(by_name[name] for name in group) for group in groups]
-    groups, headless = _with_headers(ArchivePart(_names(groups), None, str(where), places, 1, channels, pairs), groups)
+    part = ArchivePart(_names(groups), None, str(where), places, 1, channels, pairs)
+    _refuse_single_images(source, part)
+    groups, headless = _with_headers(part, groups)
     bad_files += headless
     _refuse_none(where, groups, bad_files)
     labels, class_names = classes_of(groups)
@@ -289,13 +301,14 @@ def _time_of(path: Path) -> bytes:
 
 
 def _grouped(
-    files: dict[str, str], checked: dict[str, int | BadFile], two_folders: bool
+    source: Path, files: dict[str, str], checked: dict[str, int | BadFile], two_folders: bool
 ) -> tuple[list[Group], list[BadFile]]:
     """Files one by one or with their partners, and those that are broken or alone."""
     found: list[Group] = [(file,) for file in files]
     bad_files: list[BadFile] = []
     if two_folders:
         found, bad_files = match_partners(files)
+        refuse_without_partners(str(source), found, bad_files)
     groups = []
     for together in found:
         if broken := [result for file in together if isinstance(result := checked[file], BadFile)]:
@@ -333,6 +346,23 @@ def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], lis
     with ThreadPoolExecutor(_THREADS if isinstance(part, FolderPart) else 1) as pool:
         failed = {number: bad for some in pool.map(failures, in_folders.values()) for number, bad in some.items()}
     return [group for number, group in enumerate(groups) if number not in failed], list(failed.values())
+
+
+def _refuse_single_images(source: Path, part: Part) -> None:
+    """Refuse files that hold no pairs where there must be some, by the headers of some of them."""
+    if not part.pairs or any(len(place) == 2 for place in part.places):
+        return
+
+    def size(number: int) -> tuple[int, int] | None:
+        try:
+            return part.sizes(number)[0]
+        except BadImage:
+            return None
+
+    sample = sample_of(len(part.names))
+    otherwise = "two files of the same path in the folders A (inputs) and B (images)"
+    names = [printable(part.names[number]) for number in sample]
+    refuse_single_images(str(source), names, [size(number) for number in sample], otherwise)
 
 
 def _names(groups: Sequence[Group]) -> list[str]:

@@ -1,0 +1,69 @@
+"""Data that are no pairs: what a recipe of pairs refuses before it trains, from the sizes of a few images."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvdgan.data.base import BadFile, in_words
+from hvdgan.errors import UserError
+
+UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
+_SAMPLE = 64
+_MOST = 0.5
+"""part of the sample that may hold no pairs: single files are left out later, when they are decoded"""
+
+
+def sample_of(count: int) -> list[int]:
+    """The places of the images to look at, spread over all of them.
+
+    Args:
+        count: of the images, >= 0.
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64)).tolist()
+
+
+def refuse_single_images(
+    where: str, names: Sequence[str], sizes: Sequence[Sequence[int] | None], otherwise: str
+) -> None:
+    """Refuse images that do not hold an input in the left half and its image in the right one.
+
+    Args:
+        where: the data, as an error begins.
+        names: of the images of a sample.
+        sizes: their widths and heights in pixels, as they are seen; None for one that cannot be read.
+        otherwise: how else these data could hold pairs.
+
+    Raises:
+        UserError: most of them are not twice as wide as high; it names the first.
+    """
+    known = [(name, size[0], size[1]) for name, size in zip(names, sizes, strict=True) if size is not None]
+    single = [(name, width, height) for name, width, height in known if width != 2 * height]
+    if len(single) <= _MOST * len(known):
+        return
+    name, width, height = single[0]
+    raise UserError(
+        f"{where}: {name} has {width} x {height} pixels; a recipe of pairs takes images twice as wide as high, with "
+        f"the input in the left half and its image in the right, or {otherwise}; {UNPAIRED}"
+    )
+
+
+def refuse_without_partners(
+    where: str, found: Sequence[object], alone: Sequence[BadFile], max_bad_fraction: float = _MOST
+) -> None:
+    """Refuse two folders whose files do not belong together.
+
+    Args:
+        where: the data, as an error begins.
+        found: the pairs.
+        alone: the files without a partner.
+        max_bad_fraction: the part of the pairs that may lack one of their files.
+
+    Raises:
+        UserError: there are more of these, or no pairs; it names the first.
+    """
+    if not alone or (found and len(alone) <= max_bad_fraction * (len(found) + len(alone))):
+        return
+    raise UserError(
+        f"{where}: {len(alone)} of {2 * len(found) + len(alone)} files have no partner: {in_words(alone)}; a pair is "
+        f"two files of the same path in A (inputs) and B (images), and {UNPAIRED}"
+    )
