@@ -12,11 +12,23 @@ from tensorflow.python.eager.record import could_possibly_record
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """One run of a network: on what, what came out, and where its statistics would have moved."""
+    """One run of a network: on what, what came out, where its statistics would have moved, and in which graph."""
 
     inputs: Any
     output: Any
     moved: Sequence[tuple[keras.Variable, Any]]
+    graph: tf.Graph = dataclasses.field(default_factory=tf.compat.v1.get_default_graph)
+
+    def is_here(self) -> bool:
+        """Whether it was made in the graph that is being traced now."""
+        return self.graph is tf.compat.v1.get_default_graph()
+
+    def is_around(self) -> bool:
+        """Whether it was made in this graph or one around it: what a branch, a loop or a function made stays there."""
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None and graph is not self.graph:
+            graph = getattr(graph, "outer_graph", None)
+        return graph is self.graph
 
     def is_on(self, inputs: Any) -> bool:
         same_structure = tf.nest.map_structure(lambda _: 0, self.inputs) == tf.nest.map_structure(lambda _: 0, inputs)
@@ -45,20 +57,37 @@ class Forwards:
             for tape in tapes:
                 stack.enter_context(tape)
             self._tapes = tapes
-            yield
+            try:
+                yield
+            finally:
+                self._tapes = ()
 
-    def find(self, name: str, inputs: Any) -> _Call | None:
-        """The call of a network on these inputs, if it can stand for another one."""
-        call = next((call for call in self._calls.get(name, ()) if call.is_on(inputs)), None)
-        return None if call is None or self._is_recorded_elsewhere() else call
+    def find(self, name: str, inputs: Any, *, moves: bool) -> _Call | None:
+        """The call of a network on these inputs, if it can stand for another one.
+
+        Args:
+            name: of the network.
+            inputs: of the call.
+            moves: whether the call moves the network's statistics. A loop moves them each time, a branch only when it
+                is taken, and so no call from outside can stand for one in there.
+        """
+        reaches = _Call.is_here if moves else _Call.is_around
+        calls = self._calls.get(name, ())
+        call = next((call for call in calls if reaches(call) and call.is_on(inputs)), None)
+        return call if call is not None and self._is_recorded() and not self._is_recorded_elsewhere() else None
 
     def keep(self, name: str, call: _Call) -> None:
         """Remember a call that has moved no state."""
-        self._calls.setdefault(name, []).append(call)
+        if self._is_recorded():
+            self._calls.setdefault(name, []).append(call)
 
     def forget(self, name: str) -> None:
         """The network changes: what it made so far it would not make again."""
         self._calls.pop(name, None)
+
+    def _is_recorded(self) -> bool:
+        """Whether the tapes see what happens now: not so in tf.recompute_grad, nor while a gradient is computed."""
+        return bool(self._tapes) and could_possibly_record()
 
     def _is_recorded_elsewhere(self) -> bool:
         """Whether a tape of the loss's own, as for a gradient penalty, is open: it must see the call itself."""
@@ -105,7 +134,7 @@ class Nets:
 
     def _call(self, name: str, inputs: Any) -> Any:
         forwards = self._forwards or Forwards()
-        known = forwards.find(name, inputs)
+        known = forwards.find(name, inputs, moves=name in self._owned)
         if name in self._owned:
             # Its statistics move: from where they were, other calls would not start again.
             forwards.forget(name)

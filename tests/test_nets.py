@@ -83,7 +83,7 @@ def test_sharing_changes_nothing(monkeypatch, recipe, norm):
         return values_of(run)
 
     shared = trained()
-    monkeypatch.setattr(nets.Forwards, "find", lambda *_: None)
+    monkeypatch.setattr(nets.Forwards, "find", lambda *_, **__: None)
     apart = trained()
     for name, value in apart.items():
         np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
@@ -109,3 +109,70 @@ def test_a_tape_inside_a_loss_sees_the_call_it_differentiates():
     metrics, _ = stage_step(run)(0, 0, data_of(run))
     assert float(metrics["fool/slope"]) > 0
     assert any("/generator/" in name for name in changed(before, values_of(run)))
+
+
+def within_cond(compute, inputs):
+    return tf.cond(tf.reduce_sum(inputs) < 1e9, lambda: compute(inputs), lambda: 2.0 * compute(inputs))
+
+
+def within_function(compute, inputs):
+    return tf.function(lambda: compute(inputs), autograph=False)()
+
+
+def within_loop(compute, inputs):
+    """Twice, so that the statistics of whoever owns the network move twice."""
+    body = lambda turn, total: (turn + 1, total + compute(inputs))  # noqa: E731
+    return tf.while_loop(lambda turn, _: turn < 2, body, (0, tf.constant(0.0)))[1]
+
+
+def within_recompute_grad(compute, inputs):
+    """No tape sees the calls: they run again when the gradient is computed."""
+    return tf.recompute_grad(lambda: compute(inputs))()
+
+
+class Elsewhere(Tiny):
+    """One of its updates, or both, call the networks in a graph inside that of the step."""
+
+    within = None
+    updates_within = ()
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        fool = Update("fool", owns=["generator"], loss=self.fool)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
+
+    def _of(self, update, compute, latents):
+        return type(self).within(compute, latents) if update in self.updates_within else compute(latents)
+
+    def judge(self, nets, batch):
+        def compute(latents):
+            real, fake = nets.discriminator(batch.images), nets.discriminator(nets.generator(latents))
+            return losses.non_saturating_discriminator(real, fake)
+
+        loss = self._of("judge", compute, batch.latents)
+        return loss + 0.5 * compute(batch.latents), {}
+
+    def fool(self, nets, batch):
+        def compute(latents):
+            return losses.non_saturating_generator(nets.discriminator(nets.generator(latents)))
+
+        loss = self._of("fool", compute, batch.latents)
+        return loss + 0.5 * compute(batch.latents), {}
+
+
+@pytest.mark.parametrize("updates", [("judge",), ("fool",), ("judge", "fool")])
+@pytest.mark.parametrize("within", [within_cond, within_function, within_loop, within_recompute_grad])
+def test_calls_in_a_graph_inside_that_of_the_step_are_not_mixed_up_with_those_outside(monkeypatch, within, updates):
+    """Weights, slots, averages and BatchNorm's statistics are those of a step that shares nothing."""
+    recipe = type("Within", (Elsewhere,), {"within": staticmethod(within), "updates_within": updates})
+
+    def trained():
+        run = tiny_run(recipe, options=TinyOptions(norm="batch"))
+        for number in range(2):
+            stage_step(run)(number, number, data_of(run, number))
+        return values_of(run)
+
+    shared = trained()
+    monkeypatch.setattr(nets.Forwards, "find", lambda *_, **__: None)
+    for name, value in trained().items():
+        np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
