@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import checkpoint, startup
+from hvdgan.bad_files import BadFiles
 from hvdgan.bottleneck import InputCheck, verdict
 from hvdgan.commits import Commits
 from hvdgan.config import Resume
-from hvdgan.data import refuse_if_too_many
 from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
@@ -159,7 +159,9 @@ class _Loop:
         self.commits = commits
         self.weights = run.ranks.weights(run.config.global_batch_size)
         progress, config = found.progress, run.config
-        self.bad_files: dict[str, str] = dict(progress.get("bad_files", {}))
+        source, most = run.source, config.max_bad_fraction
+        saved = progress.get("bad_files", {})
+        self.bad_files = BadFiles(source.name, source.bad_files, source.total, most, run.ranks, record.say, saved=saved)
         self.bad_updates = BadUpdates(run, record.say, progress.get("bad_updates", {}))
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
@@ -314,7 +316,7 @@ class _Loop:
         """Measure the held-out images; returns what has failed, on every rank alike: what is due is saved before."""
         try:
             values = evaluator()
-            self._report_bad_files(evaluator)
+            self.bad_files.report(evaluator.bad_files)
         except RunError as error:
             return error
         self.measured.update(values)
@@ -329,7 +331,7 @@ class _Loop:
         # Copies: a thread writes them while the steps go on.
         return {
             **self.run.schedule.progress(),
-            "bad_files": dict(self.bad_files),
+            "bad_files": dict(self.bad_files.known),
             "bad_updates": dict(self.bad_updates.counts),
             "best": self.best and dataclasses.asdict(self.best),
             "ranks": everyones,
@@ -360,21 +362,10 @@ class _Loop:
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
             raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = run.config.global_batch_size / values["step_seconds"]
-        self._report_bad_files(batches)
-        extra = {"images_per_sec": images_per_sec, "bad_files": len(self.bad_files)}
+        self.bad_files.report(batches.bad_files)
+        extra = {"images_per_sec": images_per_sec, "bad_files": len(self.bad_files.known)}
         self.measured.update(values)
         self.record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
-
-    def _report_bad_files(self, reader: Batches | Evaluator) -> None:
-        """Name the broken files that any rank has met; stop on every rank alike when they are too many."""
-        source, most = self.run.source, self.run.config.max_bad_fraction
-        for met in self.run.ranks.gather(reader.bad_files, "bad files"):
-            for name, reason in met:
-                if name not in self.bad_files:
-                    self.record.say(f"skipped {name}: {reason}")
-                self.bad_files[name] = reason
-        bad = list(self.bad_files.items())
-        refuse_if_too_many(RunError, name=source.name, bad_files=bad, total=source.total, max_bad_fraction=most)
 
     def _batches(self) -> Batches:
         config, ranks = self.run.config, self.run.ranks

@@ -1,6 +1,7 @@
 """The parts of a run, built alike on every rank, and what they come to in words."""
 
 import dataclasses
+import hashlib
 import json
 import traceback
 from pathlib import Path
@@ -117,7 +118,9 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
     variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
     stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
-    ranks.agree({"data fingerprint": source.fingerprint, "stages": stages, **variables}, "what they have built")
+    broken = hashlib.sha256(json.dumps(source.bad_files).encode()).hexdigest()
+    data = {"data fingerprint": source.fingerprint, "broken files": broken}
+    ranks.agree({**data, "stages": stages, **variables}, "what they have built")
     for step in steps:
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
     if config.diff_augment and not any(step.augments for step in steps):

@@ -17,7 +17,7 @@ LAYERS = [
     {"elastic"},
     {"loop", "trained"},
     {"commits"},
-    {"startup", "guards", "resume", "plateau", "cli", "saver", "stopping", "contents"},
+    {"startup", "guards", "bad_files", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"run"},
     {"samples", "step", "evaluation", "origin"},
     {"apply", "retention", "packing"},
