@@ -5,7 +5,6 @@ import io
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from hvdgan.data.base import BadFile, BadImage, Source, Unreadable, fingerprint,
 from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
 from hvdgan.data.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
 from hvdgan.data.sharing import ALONE, Peers, on_all, share_out
+from hvdgan.data.threads import mapped
 from hvdgan.errors import RunError, UserError
 
 # Reading headers waits for the disk or the network file system, not for a core.
@@ -301,8 +301,7 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
             raise RunError(f"--data {folder}: {error}") from error
 
     def check_all(some: Sequence[str]) -> list[int | BadFile]:
-        with ThreadPoolExecutor(_SCAN_THREADS) as pool:
-            return list(pool.map(check, some, chunksize=_SCAN_CHUNK))
+        return list(mapped(check, some, _SCAN_THREADS, together=_SCAN_CHUNK))
 
     results = share_out(files, check_all, peers, f"--data {folder}")
     return [result if isinstance(result, int) else BadFile(*result) for result in results]

@@ -9,7 +9,6 @@ import itertools
 import os
 import zipfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +20,7 @@ from hvdgan.data.folder import classes_of, find_images, first_folder, in_two_fol
 from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
 from hvdgan.data.images import OF_ONE_FILE, SUFFIXES, check_file, read_halves, read_image, read_partners, read_size
 from hvdgan.data.pairs import ArrayPairs
+from hvdgan.data.threads import mapped
 from hvdgan.errors import RunError, UserError
 from hvdgan.packing.archives import Member, is_tar, list_tar, list_zip, read_member, reason_against
 
@@ -208,9 +208,7 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
 
 def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     files, unlisted = find_images(str(source))
-    with ThreadPoolExecutor(_THREADS) as pool:
-        chunks = [files[first : first + _CHUNK] for first in range(0, len(files), _CHUNK)]
-        found = list(itertools.chain(*pool.map(lambda chunk: [_size_and_time(source, file) for file in chunk], chunks)))
+    found = list(mapped(lambda file: _size_and_time(source, file), files, _THREADS, together=_CHUNK))
     sizes = dict(zip(files, (size for size, _ in found), strict=True))
     times = dict(zip(files, (time for _, time in found), strict=True))
     two_folders = pairs and in_two_folders(str(source), files)
@@ -343,8 +341,9 @@ def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], lis
         return found
 
     # Members of an archive are read whole, one at a time.
-    with ThreadPoolExecutor(_THREADS if isinstance(part, FolderPart) else 1) as pool:
-        failed = {number: bad for some in pool.map(failures, in_folders.values()) for number, bad in some.items()}
+    threads = _THREADS if isinstance(part, FolderPart) else 1
+    broken = mapped(failures, list(in_folders.values()), threads)
+    failed = {number: bad for some in broken for number, bad in some.items()}
     return [group for number, group in enumerate(groups) if number not in failed], list(failed.values())
 
 

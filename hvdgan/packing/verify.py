@@ -3,13 +3,13 @@
 import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from hvdgan.data.base import printable
 from hvdgan.data.manifest import disagreements, sha256_of
 from hvdgan.data.records import payload_of
+from hvdgan.data.threads import mapped
 
 
 def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[str]:
@@ -21,10 +21,8 @@ def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[st
         threads: that read; checksums are computed off the interpreter's lock.
     """
     yield from (found for found in disagreements(folder, manifest) if "does not name" in found)
-    with ThreadPoolExecutor(threads) as pool:
-        names = list(manifest["files"])
-        for found in pool.map(lambda name: list(_of_file(folder, manifest, name)), names):
-            yield from found
+    for found in mapped(lambda name: list(_of_file(folder, manifest, name)), list(manifest["files"]), threads):
+        yield from found
 
 
 def _of_file(folder: Path, manifest: dict[str, Any], name: str) -> Iterator[str]:
