@@ -23,7 +23,7 @@ from hvdgan.config import Count
 from hvdgan.data import BadImage
 from hvdgan.data.images import SUFFIXES, read_whole
 from hvdgan.errors import UserError
-from hvdgan.trained import Trained, load_trained
+from hvdgan.trained import Trained, Weights, load_trained
 
 _HELP = """Fill holes of photographs with what a run of the recipe completion has learnt.
 
@@ -41,6 +41,8 @@ class Request:
     """a picture of the same size, white where to fill; or a folder with one of the same name for each photograph"""
     out: Path
     """the .png to write, or a folder where --image is one"""
+    weights: Weights = "averaged"
+    """the averages over time where the run has some, or the weights themselves"""
     blend: Blend = "feather"
     """how the filling joins its surroundings: as it is, with the seam faded inwards, or by OpenCV's seamlessClone"""
     batch_size: Count = 16
@@ -90,7 +92,7 @@ def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*"
     for first in range(0, len(files), request.batch_size):
         some = files[first : first + request.batch_size]
         photos = [_read(image, mask, channels) for image, mask, _ in some]
-        for photo, filled, (_, _, out) in zip(photos, _fill(trained, photos), some, strict=True):
+        for photo, filled, (_, _, out) in zip(photos, _fill(trained, request.weights, photos), some, strict=True):
             pixels = _joined(photo, filled, request.blend)
             outputs.write(out, partial(outputs.save_png, pixels=pixels, icc_profile=photo.icc_profile))
     print(f"{request.out}: {len(files):,} filled by {trained.checkpoint}, step {trained.step:,}")
@@ -145,7 +147,7 @@ def _pixels(flag: str, path: Path) -> tuple[np.ndarray, bytes | None]:
         raise UserError(f"{flag} {path}: {error.bad_file.reason}") from error
 
 
-def _fill(trained: Trained, photos: Sequence[_Photo]) -> list[np.ndarray]:
+def _fill(trained: Trained, weights: Weights, photos: Sequence[_Photo]) -> list[np.ndarray]:
     """What the network gives for each photograph's window, (image_size, image_size, channels) in [-1, 1]."""
     spec = trained.recipe.data
     seen = []
@@ -156,7 +158,7 @@ def _fill(trained: Trained, photos: Sequence[_Photo]) -> list[np.ndarray]:
         seen.append(shrink(pixels, photo.window.of(photo.hole), spec.image_size))
     images, masks = (tf.constant(np.stack(parts)) for parts in zip(*seen, strict=True))
     complete = trained.recipe.complete  # type: ignore[attr-defined]
-    return list(complete(trained.nets, images, masks).numpy())
+    return list(complete(trained.nets(weights), images, masks).numpy())
 
 
 def _joined(photo: _Photo, filled: np.ndarray, blend: Blend) -> np.ndarray:

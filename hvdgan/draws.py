@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from hvdgan.errors import UserError
+
 _PHILOX = tf.random.Algorithm.PHILOX.value
 _BLOCK = 4  # float32 numbers that Philox makes of one value of its counter
+_UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,24 @@ class Random:
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """Numbers in [0, 1), (B, *shape) float32; one key names the same numbers within a step and scope."""
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
+
+    def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
+        """Whole numbers from 0 to high - 1, (B, *shape) int32.
+
+        They are made of uniform(key, shape): give the two different keys.
+
+        Args:
+            key: as in normal().
+            shape: of one sample's numbers; () for one number per sample.
+            high: from 1 to 2**23. The numbers are equally likely up to a factor of 1 + high / 2**23.
+
+        Raises:
+            UserError: high is out of range.
+        """
+        if not 1 <= high <= _UNIFORM_VALUES:
+            raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')
+        # The largest of uniform() times `high` is below `high` in float32 too, so that nothing must be clipped.
+        return tf.cast(self.uniform(key, shape) * high, tf.int32)
 
     def _part(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
         """The part's numbers out of those that tf.random.stateless_normal or _uniform draws for the global batch."""

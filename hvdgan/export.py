@@ -19,7 +19,7 @@ from hvdgan import outputs
 from hvdgan.app import run_alone
 from hvdgan.errors import RunError, UserError
 from hvdgan.plain import foreign, plain
-from hvdgan.trained import Trained, load_trained
+from hvdgan.trained import Trained, Weights, load_trained
 
 _HELP = """Write a trained network as Keras alone loads it, in one process and without a launcher.
 
@@ -39,7 +39,7 @@ class Request:
     """the file to write, .keras or .npz (every weight under the name it has in checkpoints); a folder: a SavedModel"""
     format: Format | None = None
     """keras, savedmodel or npz; default: as the name of --out ends"""
-    weights: Literal["averaged", "trained"] = "averaged"
+    weights: Weights = "averaged"
     """the averages over time where the run has some, or the weights themselves"""
     overwrite: bool = False
     """write over what is there"""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 # Before TensorFlow is loaded, as in hvdgan.train.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,7 +26,7 @@ from hvdgan.errors import RunError, UserError
 from hvdgan.nets import Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
 from hvdgan.samples import save_grid, to_uint8
-from hvdgan.trained import Trained, load_trained
+from hvdgan.trained import Trained, Weights, load_trained
 
 _HELP = """Draw images with a trained generator, in one process and without a launcher.
 
@@ -43,6 +43,8 @@ class Request:
     """the picture to write, a grid of all samples as .png; with --separate a folder"""
     num: Count = 64
     """how many samples"""
+    weights: Weights = "averaged"
+    """the averages over time where the run has some, or the weights themselves"""
     separate: bool = False
     """one picture for each sample, 000000.png and so on"""
     seed: Seed = 0
@@ -76,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     (outputs.check_folder if request.separate else outputs.check_file)(request.out, overwrite=request.overwrite)
     trained = load_trained(run_dir)
-    batches = _batches(request, _Drawing(trained.recipe, trained.nets, request), _shown(trained, request))
+    drawing = _Drawing(trained.recipe, trained.nets(request.weights), request)
+    batches = _batches(request, drawing, _shown(trained, request))
     if request.separate:
         for number, image in enumerate(image for images in batches for image in images):
             outputs.write(request.out / f"{number:06}.png", partial(outputs.save_png, pixels=image))
@@ -97,18 +100,25 @@ class _Drawing:
 
     def __init__(self, recipe: Recipe, nets: Nets, request: Request) -> None:
         self._recipe, self._nets, self._request = recipe, nets, request
-        draws = recipe.draw(SampleRandom(0, tf.constant([0], tf.int64))).keys()
+        drawn = recipe.draw(SampleRandom(0, tf.constant([0], tf.int64)))
         classes, chosen = recipe.data.num_classes, request.class_
-        if chosen is not None and "classes" not in draws:
-            raise UserError(f"--class {chosen}: the recipe of this run has no classes; leave the flag out")
+        if chosen is not None and not _are_classes(drawn.get("classes")):
+            raise UserError(
+                f"--class {chosen}: {_instead(recipe, 'classes', drawn, lacking='has no classes')}; the flag needs a "
+                "draw() that returns integers (B,) under the name classes, such as "
+                'random.integers("classes", (), self.data.num_classes)'
+            )
         if chosen is not None and chosen >= classes:
             raise UserError(f"--class {chosen}: the run knows {classes} classes; expected 0 to {classes - 1}")
         if request.truncation is not None and not recipe.truncates:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         if request.interpolate is None:
             return
-        if "latents" not in draws:
-            raise UserError("--interpolate: the recipe of this run draws no latents; leave the flag out")
+        if not _are_latents(drawn.get("latents")):
+            raise UserError(
+                f"--interpolate: {_instead(recipe, 'latents', drawn, lacking='draws no latents')}; the flag needs a "
+                'draw() that returns float32 (B, ...) under the name latents, such as random.normal("latents", (64,))'
+            )
         if request.seed:
             raise UserError("--interpolate: names its two seeds itself; leave out --seed")
         if request.num < 2:
@@ -137,13 +147,34 @@ class _Drawing:
         inputs, images = split_pairs(images, paired=self._recipe.paired)
         batch = Batch(
             images,
-            drawn.get("classes", labels),
+            drawn["classes"] if _are_classes(drawn.get("classes")) else labels,
             random.scoped("sample"),
             drawn,
             inputs=inputs,
             truncation=1.0 if request.truncation is None else request.truncation,
         )
         return self._recipe.sample(self._nets, batch)
+
+
+def _are_classes(drawn: Any) -> bool:
+    """Whether a draw by the name of classes is one: integers (B,)."""
+    return tf.is_tensor(drawn) and drawn.dtype.is_integer and drawn.shape.rank == 1
+
+
+def _are_latents(drawn: Any) -> bool:
+    """Whether a draw by the name of latents can be interpolated."""
+    return tf.is_tensor(drawn) and drawn.dtype == tf.float32 and drawn.shape.rank >= 1
+
+
+def _instead(recipe: Recipe, name: str, drawn: dict[str, Any], *, lacking: str) -> str:
+    """What a recipe draws under a name, for messages; `lacking` if it draws nothing."""
+    if name not in drawn:
+        return f"recipe {type(recipe).__name__} {lacking}"
+    value = drawn[name]
+    if not tf.is_tensor(value):
+        return f"recipe {type(recipe).__name__} draws {name} {type(value).__name__}"
+    sizes = ", ".join(["B", *map(str, value.shape[1:])]) + ("," if value.shape.rank == 1 else "")
+    return f"recipe {type(recipe).__name__} draws {name} {value.dtype.name} ({sizes})"
 
 
 def slerp(first: tf.Tensor, second: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

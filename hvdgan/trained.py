@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hvdgan import checkpoint
 from hvdgan.cli import parse_saved
@@ -14,6 +14,7 @@ from hvdgan.saved import find
 from hvdgan.state import TrainState, build_state, prepare_keras
 
 _USED = ("networks/", "ema/")
+Weights = Literal["averaged", "trained"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +32,13 @@ class Trained:
     recipe: Recipe
     state: TrainState
 
-    @property
-    def nets(self) -> Nets:
-        """The networks in inference mode; where the run averages them the averages stand in."""
-        return self.state.sampling_nets
+    def nets(self, weights: Weights) -> Nets:
+        """The networks in inference mode.
+
+        Args:
+            weights: averaged over time, for the networks of which the run has averages, or as trained.
+        """
+        return self.state.sampling_nets if weights == "averaged" else Nets(self.state.networks, training=False)
 
 
 def load_trained(path: Path) -> Trained:

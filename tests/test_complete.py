@@ -100,6 +100,30 @@ def test_at_the_networks_size_it_is_what_the_recipe_gives(runs, tmp_path):
     assert np.abs(after - expected)[inside].max() <= 1
 
 
+def test_the_weights_as_trained_fill_where_they_are_asked_for(runs, tmp_path, monkeypatch):
+    load = complete.load_trained
+
+    def load_with_other_averages(path):
+        trained = load(path)
+        for average in trained.state.ema["completion"]:
+            average.assign(average + 0.05)
+        return trained
+
+    monkeypatch.setattr(complete, "load_trained", load_with_other_averages)
+    before, inside = photo(32, 32, 1), hole(32, 32, np.s_[8:20], np.s_[10:22])
+    image, mask = save(tmp_path / "photo.png", before), save(tmp_path / "mask.png", inside)
+    averaged, trained = (
+        fill(runs / "grey", image, mask, tmp_path / f"{kind}.png", "--blend", "none", "--weights", kind)[inside]
+        for kind in ("averaged", "trained")
+    )
+    network = load(runs / "grey").state.networks["completion"]  # with its own weights
+    known = np.where(inside[..., None], 0.0, before / 127.5 - 1.0).astype(np.float32)
+    output = network([known[None], inside[None, ..., None].astype(np.float32)], training=False).numpy()[0, ..., 0]
+    expected = np.clip(np.rint((output + 1.0) * 127.5), 0, 255).astype(int)[inside]
+    assert np.abs(trained - expected).max() <= 1
+    assert np.abs(averaged - expected).max() > 5
+
+
 def test_folders_are_matched_by_stem(runs, tmp_path):
     masks = [hole(40, 50, np.s_[5:20], np.s_[9:30]), hole(33, 47, np.s_[12:20], np.s_[3:10])]
     photos = [photo(40, 50), photo(33, 47, seed=2)]

@@ -3,7 +3,8 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.distributed import Ranks
-from hvdgan.draws import Random
+from hvdgan.draws import Random, SampleRandom
+from hvdgan.errors import UserError
 
 
 def draws(seed=0, step=0, scope="", key="latents"):
@@ -60,6 +61,58 @@ def test_a_part_of_a_huge_global_batch_computes_only_its_own_numbers(kind):
     largest = max(output.shape.num_elements() for operation in graph.get_operations() for output in operation.outputs)
     assert largest <= 2 * 512 + 3
     assert len(np.unique(draw(tf.constant(0, tf.int64)))) > 1000
+
+
+def test_integers_are_below_their_bound_and_equally_likely():
+    random = Random(0, tf.constant(0, tf.int64), 0, 20_000, 20_000)
+    drawn = random.integers("classes", (), 10)
+    assert drawn.dtype == tf.int32 and drawn.shape == (20_000,)
+    counts = np.bincount(drawn.numpy())
+    assert len(counts) == 10 and np.abs(counts - 2000).max() < 200
+    assert random.integers("pairs", (3, 2), 4).shape == (20_000, 3, 2)
+    assert np.all(random.integers("one", (), 1).numpy() == 0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_any_number_of_ranks_draws_the_same_integers(size):
+    whole = Random(7, tf.constant(3, tf.int64), 0, 12, 12).integers("classes", (2,), 1000).numpy()
+    slices = [
+        Random(7, tf.constant(3, tf.int64), first, 12 // size, 12).integers("classes", (2,), 1000).numpy()
+        for first in range(0, 12, 12 // size)
+    ]
+    np.testing.assert_array_equal(np.concatenate(slices), whole)
+    of_samples = SampleRandom(7, tf.constant([4, 5], tf.int64)).integers("classes", (2,), 1000)
+    assert of_samples.shape == (2, 2)
+    np.testing.assert_array_equal(
+        of_samples[1], SampleRandom(7, tf.constant([5], tf.int64)).integers("classes", (2,), 1000)[0]
+    )
+
+
+class EveryUniform(Random):
+    """Draws every number that uniform() can return, 2**23 of them, in order."""
+
+    def uniform(self, key, shape):
+        return tf.range(2**23, dtype=tf.float32) / 2**23
+
+
+@pytest.mark.parametrize("high", [3, 10, 999, 2**20 + 1, 2**23 - 1, 2**23])
+def test_integers_reach_each_value_and_not_the_bound(high):
+    """The number of draws that give a value is the same for all, or differs by one."""
+    drawn = EveryUniform(0, tf.constant(0, tf.int64), 0, 1, 1).integers("all", (), high).numpy()
+    counts = np.bincount(drawn, minlength=high)
+    assert len(counts) == high and counts.max() - counts.min() <= 1
+
+
+def test_uniform_has_that_many_values():
+    values = Random(0, tf.constant(0, tf.int64), 0, 100_000, 100_000).uniform("a", ()).numpy() * 2.0**23
+    np.testing.assert_array_equal(values, np.floor(values))
+
+
+@pytest.mark.parametrize("high", [0, -1, 2**23 + 1])
+def test_integers_refuse_a_bound_that_cannot_be(high):
+    random = Random(0, tf.constant(0, tf.int64), 0, 4, 4)
+    with pytest.raises(UserError, match=rf'integers\("classes"\): high is {high}; it must be from 1 to 8,388,608'):
+        random.integers("classes", (), high)
 
 
 def test_the_numbers_stay_those_of_old_checkpoints():

@@ -133,7 +133,7 @@ def outputs(runs, tmp_path_factory):
         trained = load_trained(runs / run)
         for name, network in trained.state.networks.items():
             inputs = example(network, random)
-            values = getattr(trained.nets, name)(inputs if len(inputs) > 1 else inputs[0])
+            values = getattr(trained.nets("averaged"), name)(inputs if len(inputs) > 1 else inputs[0])
             for stem, ending in [(f"{run}-{name}", ".keras"), (f"saved-{run}-{name}", "")]:
                 if ending or f"{run}-{name}" in _SAVED_MODELS:
                     out = folder / f"{stem}{ending}"
@@ -271,7 +271,7 @@ def test_layers_of_a_users_own_go_into_a_saved_model(folder):
     trained = load_trained(folder / "own")
     for name in names:
         there = np.load(folder / f"{name}.outputs.npz")["arr_0"]
-        np.testing.assert_allclose(there, getattr(trained.nets, name)(latents), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(there, getattr(trained.nets("averaged"), name)(latents), rtol=1e-5, atol=1e-5)
 
 
 def test_it_overwrites_where_it_is_told_to(folder):

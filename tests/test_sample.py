@@ -38,6 +38,8 @@ def runs(tmp_path_factory):
         ),
         ("completion", ["--recipe", "completion", "--nf", "2", "--data", str(folder / "photos"), "--channels", "1"]),
         ("conditional", ["--recipe", "tiny:Conditional", *tiny]),
+        ("one_hot", ["--recipe", "tiny:OneHot", *tiny]),
+        ("pieces", ["--recipe", "tiny:Pieces", *tiny]),
     ):
         short = "--global-batch-size 4 --max-steps 2 --run-dir".split()
         assert train([*words, *short, str(folder / name)]) == 0
@@ -78,10 +80,12 @@ def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_the_averaged_weights_of_the_checkpoint_draw(runs, tmp_path, step):
-    """By hand: the averages of the file are put in a new network's place."""
+def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path, step):
+    """By hand: the weights of the file are put in a new network's place."""
     checkpoint = runs / "dcgan" / "checkpoints" / f"step-0000000{step}"
-    images = draw(checkpoint, tmp_path / "out", "--num", 4, "--seed", 7, "--batch-size", 4)
+    four = "--num", 4, "--seed", 7, "--batch-size", 4
+    averaged = draw(checkpoint, tmp_path / "averaged", *four)
+    trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
     saved = load_file(checkpoint / "state.safetensors")
     tf.keras.utils.clear_session()
     recipe = DCGAN(DCGANOptions(nf=2, norm="none"), DataSpec(32, 1, 1797, 10))
@@ -92,8 +96,9 @@ def test_the_averaged_weights_of_the_checkpoint_draw(runs, tmp_path, step):
         for variable in generator.variables:
             variable.assign(saved[f"{kind}/generator/{variable.path}"])
         by_hand[kind] = to_uint8(generator(latents, training=False).numpy())[..., 0].astype(int)
-    assert np.abs(images - by_hand["ema"]).max() <= 1
-    assert np.abs(images - by_hand["networks"]).max() > 5
+    assert np.abs(averaged - by_hand["ema"]).max() <= 1
+    assert np.abs(trained - by_hand["networks"]).max() <= 1
+    assert np.abs(by_hand["ema"] - by_hand["networks"]).max() > 5
 
 
 def test_draws_are_by_the_samples_number_and_standard():
@@ -141,6 +146,12 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
 
 
+def test_without_the_flag_what_else_is_named_classes_stays_and_the_labels_are_counted(runs, tmp_path):
+    """A recipe may name its draws as it likes: a draw that is no integer (B,) does not stand in for the labels."""
+    means = draw(runs / "one_hot", tmp_path / "out", "--num", 3).astype(float).mean(axis=(1, 2))
+    np.testing.assert_allclose(np.diff(means), 0.1 * 127.5, atol=1)
+
+
 def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):
     images = draw(runs / "completion", tmp_path / "own", "--num", 7, "--seed", 2, "--batch-size", 3)
     assert images.shape == (7, 32, 3 * 32)
@@ -152,11 +163,21 @@ def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs,
     np.testing.assert_array_equal(digits[:, :, 64:], originals)  # the recipe shows 32 at a time
 
 
+_CLASSES = (
+    "the flag needs a draw() that returns integers (B,) under the name classes, such as "
+    'random.integers("classes", (), self.data.num_classes)'
+)
+_LATENTS = (
+    "the flag needs a draw() that returns float32 (B, ...) under the name latents, such as "
+    'random.normal("latents", (64,))'
+)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with runs that cannot be used."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dcgan", "conditional", "completion"):
+    for name in ("dcgan", "conditional", "completion", "one_hot", "pieces"):
         (tmp_path / name).symlink_to(runs / name)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "a.txt").write_text("")
@@ -199,12 +220,17 @@ def folder(tmp_path, monkeypatch, runs):
         (2, "dcgan --out there.png/a.png", "there.png is a file; expected a folder"),
         (2, "dcgan --num 0", "--num"),
         (2, "dcgan --seed 1.5", '"1.5" is not a whole number'),
-        (2, "dcgan --class 3", "--class 3: the recipe of this run has no classes"),
+        (2, "dcgan --class 3", f"--class 3: recipe DCGAN has no classes; {_CLASSES}"),
+        (2, "one_hot --class 3", f"--class 3: recipe OneHot draws classes float32 (B, 10); {_CLASSES}"),
+        (2, "one_hot --class 3.5", '"3.5" is not a whole number'),
+        (2, "pieces --class 3", f"--class 3: recipe Pieces draws classes list; {_CLASSES}"),
         (2, "conditional --class 10", "--class 10: the run knows 10 classes; expected 0 to 9"),
         (2, "conditional --class -1", "--class"),
         (2, "dcgan --truncation 0.5", "--truncation: the recipe of this run cannot truncate"),
         (2, "conditional --truncation 1.5", "--truncation"),
-        (2, "completion --interpolate 1 2", "--interpolate: the recipe of this run draws no latents"),
+        (2, "completion --interpolate 1 2", f"--interpolate: recipe Completion draws no latents; {_LATENTS}"),
+        (2, "one_hot --interpolate 1 2", f"--interpolate: recipe OneHot draws latents int32 (B, 8); {_LATENTS}"),
+        (2, "pieces --interpolate 1 2", f"--interpolate: recipe Pieces draws latents list; {_LATENTS}"),
         (2, "dcgan --interpolate 1", "--interpolate"),
         (2, "dcgan --interpolate 1 1.5", "--interpolate"),
         (2, "dcgan --interpolate 1 -2", "--interpolate"),
@@ -271,5 +297,5 @@ def test_the_command_and_its_help_need_no_horovod(folder):
 def test_help_tells_every_flag(capsys):
     assert sample.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    flags = "num out separate seed class truncation interpolate batch-size data overwrite".split()
+    flags = "num out weights separate seed class truncation interpolate batch-size data overwrite".split()
     assert all(f"--{flag} " in shown for flag in flags) and "RUN_DIR" in shown

@@ -188,13 +188,50 @@ class Conditional(Tiny):
         weights: Path | None = None
 
     def draw(self, random):
-        classes = tf.cast(random.uniform("classes", ()) * self.data.num_classes, tf.int32)
-        return {**super().draw(random), "classes": classes}
+        return {**super().draw(random), "classes": random.integers("classes", (), self.data.num_classes)}
 
     def sample(self, nets, batch):
         noise = 0.1 * batch.random.uniform("noise", (1, 1, 1))
         brightness = tf.cast(batch.classes, tf.float32) / self.data.num_classes * batch.truncation
         return 0.2 * nets.generator(batch.latents) + noise + brightness[:, None, None, None] - 0.5
+
+
+class OneHot(Tiny):
+    """Draws named as hvdgan.sample names its own, and of another kind; samples are brighter for each label."""
+
+    def draw(self, random):
+        classes = random.uniform("classes", (self.data.num_classes,))
+        return {"latents": random.integers("latents", (8,), 9), "classes": classes}
+
+    def judge(self, nets, batch):
+        return super().judge(nets, self._of_floats(batch))
+
+    def fool(self, nets, batch):
+        return super().fool(nets, self._of_floats(batch))
+
+    def sample(self, nets, batch):
+        brightness = tf.cast(batch.labels, tf.float32) / self.data.num_classes
+        return tf.zeros_like(batch.images) + brightness[:, None, None, None] - 0.5
+
+    def _of_floats(self, batch):
+        batch.latents = tf.cast(batch.latents, tf.float32)
+        return batch
+
+
+class Pieces(Tiny):
+    """Draws lists of tensors."""
+
+    def draw(self, random):
+        return {"latents": [random.normal("latents", (8,))], "classes": [random.uniform("classes", ())]}
+
+    def judge(self, nets, batch):
+        return nets.discriminator(batch.images)[0, 0] + nets.discriminator(nets.generator(batch.latents[0]))[0, 0], {}
+
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.discriminator(nets.generator(batch.latents[0]))), {}
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents[0])
 
 
 class Unequal(Tiny):

@@ -75,7 +75,7 @@ class SNGAN(Recipe):
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
         drawn = {"latents": random.normal("latents", (self.options.latent_size,))}
         if count := self._classes():
-            drawn["classes"] = tf.cast(random.uniform("classes", ()) * count, tf.int32)
+            drawn["classes"] = random.integers("classes", (), count)
         return drawn
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
