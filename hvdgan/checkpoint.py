@@ -1,8 +1,8 @@
 """Checkpoints: every tensor by its own name, written by rank 0 alone, complete or not there at all."""
 
+import contextlib
 import dataclasses
 import json
-import os
 import platform
 import shutil
 from collections.abc import Mapping
@@ -17,16 +17,19 @@ from safetensors.numpy import save_file
 
 from hvdgan import __version__
 from hvdgan.errors import RunError
+from hvdgan.replacing import finish_replacing, flush, replace_folder
 from hvdgan.saved import FORMAT_VERSION, read_tensors
 from hvdgan.saved import LATEST as _LATEST
 from hvdgan.saved import MANIFEST as _MANIFEST
 from hvdgan.saved import STATE as _STATE
 from hvdgan.saved import DamagedCheckpoint as DamagedCheckpoint
+from hvdgan.saved import aside as aside
 from hvdgan.saved import describe as _describe
 from hvdgan.saved import list_some as _list
 from hvdgan.saved import newest as newest
 from hvdgan.saved import newest_first as newest_first
 from hvdgan.saved import read_manifest as read_manifest
+from hvdgan.saved import step_of as step_of
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
@@ -77,7 +80,8 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
 
     A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another
-    name, brought to the disk, renamed, and only then named in `latest`.
+    name, brought to the disk, renamed, and only then named in `latest`. Where the same step is written anew, its older
+    checkpoint is there and whole until the new one is in its place; see hvdgan.replacing.
 
     Args:
         folder: RUN_DIR/checkpoints.
@@ -100,24 +104,36 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     partial = folder / f".{target.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        mend(folder)
         for stale in folder.glob(".step-*.*"):  # of a write that was cut off; the run folder's lock keeps others out
             shutil.rmtree(stale, ignore_errors=True)
         partial.mkdir()
-        save_file(snapshot.values, partial / _STATE)
-        _flush(partial / _STATE)
         _write(partial / _MANIFEST, json.dumps(manifest, indent=1))
-        _flush(partial)
-        if target.exists():
-            target.rename(target.with_name(f".{target.name}.deleted"))  # the same step of the same run, computed again
-        partial.rename(target)
-        shutil.rmtree(target.with_name(f".{target.name}.deleted"), ignore_errors=True)
+        save_file(snapshot.values, partial / _STATE)
+        with contextlib.suppress(OSError):  # a file system without modes
+            # save_file lets nobody but the owner read it, whatever the umask says.
+            (partial / _STATE).chmod((partial / _MANIFEST).stat().st_mode & 0o777)
+        flush(partial / _STATE)
+        flush(partial)
+        replace_folder(partial, target, aside(target))
         _write(folder / f".{_LATEST}.partial", target.name + "\n")
         (folder / f".{_LATEST}.partial").rename(folder / _LATEST)
-        _flush(folder)
+        flush(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise RunError(f"checkpoint {target} cannot be written: {error}; free space or rights, then resume") from error
     return target
+
+
+def mend(folder: Path) -> None:
+    """Give checkpoints their names back that a crash in the middle of write() has left without; under the run's lock.
+
+    Raises:
+        OSError: one cannot be renamed.
+    """
+    for path in newest_first(folder):
+        target = folder / f"step-{step_of(path):08d}"
+        finish_replacing(target, aside(target))
 
 
 def restore(
@@ -174,13 +190,4 @@ def versions() -> dict[str, str]:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text)
-    _flush(path)
-
-
-def _flush(path: Path) -> None:
-    """Bring a file or folder to the disk: a rename may otherwise outlive the data it names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(path)

@@ -96,7 +96,7 @@ def _write_down(folder: Path, commits: Commits) -> None:
     try:
         with lock(folder.parent):
             newest = checkpoint.newest(folder)
-            if newest is None or int(newest.name[5:]) < last.step:
+            if newest is None or checkpoint.step_of(newest) < last.step:
                 checkpoint.write(folder, last)
     except UserError:
         pass  # another rank has the lock, and writes

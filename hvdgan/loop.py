@@ -99,10 +99,11 @@ def restore(run: Run, resume: Resume) -> Found:
         nonlocal found
         found = claim(run, resume)
         saved_by = 1 if found.statistics is None else len(found.statistics)
-        return {"step": found.step, "position": found.position, "saved_by": saved_by, "progress": found.progress}
+        return {**{name: getattr(found, name) for name in known}, "saved_by": saved_by}
 
+    known = ("step", "position", "run_id", "progress")  # on every rank: any may be rank 0 next in an elastic run
     restored = ranks.from_root(work, "restore")
-    found.step, found.position, found.progress = (restored[name] for name in ("step", "position", "progress"))
+    found.step, found.position, found.run_id, found.progress = (restored[name] for name in known)
     run.schedule.restore(found.progress)
     ranks.broadcast(list(state.tensors().values()))
     if restored["saved_by"] == ranks.size > 1:

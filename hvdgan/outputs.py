@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.errors import RunError, UserError
+from hvdgan.replacing import finish_replacing, replace_folder
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
@@ -112,7 +113,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:
-    """Write a folder under another name, and rename it when it is whole; what has its name is removed then.
+    """Write a folder under another name, and give it its own when it is whole; what has that is removed then.
 
     Args:
         path: of the folder; its parents are made.
@@ -124,17 +125,13 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
     partial, old = (path.with_name(f".{path.name}.{state}") for state in ("partial", "old"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        finish_replacing(path, old)  # of a write that was cut off
         shutil.rmtree(partial, ignore_errors=True)
         try:
             save(partial)
-            if path.exists():
-                path.rename(old)
-            partial.rename(path)
+            replace_folder(partial, path, old)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-            if old.exists():
-                # Only an error between the two renames leaves the name to the old one.
-                shutil.rmtree(old) if path.exists() else old.rename(path)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
 

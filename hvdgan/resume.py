@@ -14,6 +14,7 @@ from hvdgan import checkpoint, origin
 from hvdgan.config import Resume, read_json
 from hvdgan.errors import RunError, UserError
 from hvdgan.lock import Lock, wait_for_lock
+from hvdgan.retention import run_id_of
 from hvdgan.run import Run
 from hvdgan.saved import find
 
@@ -73,6 +74,7 @@ def claim(run: Run, resume: Resume) -> Found:
         new = not (run.config_path.exists() or run.checkpoints.exists())
         if not new:
             _take_lock(run, found)
+            checkpoint.mend(run.checkpoints)
         named = _named(run, resume.resume)
         if named is not None:
             _restore(run, named, resume, found)
@@ -204,7 +206,7 @@ def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
     _restore_tensors(run, source, manifest, resume, found)
     found.step = manifest["step"]
     found.position = manifest["data"].get("position", found.step * run.config.global_batch_size)
-    found.run_id = manifest.get("run_id", found.run_id)
+    found.run_id = run_id_of(run.checkpoints, manifest) or found.run_id
     found.progress = manifest.get("progress", {})
     run.schedule.restore(found.progress)
 

@@ -62,7 +62,7 @@ class Retention:
         """
         if not self.keep:
             return []
-        mine = [(path, manifest) for path, manifest in _manifests(folder) if _is_of(manifest, newest.facts["run_id"])]
+        mine = [(path, manifest) for path, manifest in _manifests(folder) if _is_of(manifest, newest.facts)]
         mine.sort(key=lambda each: each[1]["step"])
         stay = {manifest["step"] for _, manifest in mine[-self.keep :]}
         stay |= set({manifest["stage_index"]: manifest["step"] for _, manifest in mine}.values())  # the last of each
@@ -89,5 +89,34 @@ def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     return found
 
 
-def _is_of(manifest: dict[str, Any], run_id: str) -> bool:
-    return manifest.get("run_id") == run_id and "stage_index" in manifest
+def run_id_of(folder: Path, manifest: dict[str, Any]) -> str:
+    """The id of the run that a checkpoint is of.
+
+    An elastic run that had lost rank 0 once wrote none; its earlier checkpoints have it.
+
+    Args:
+        folder: RUN_DIR/checkpoints.
+        manifest: of the checkpoint.
+
+    Returns:
+        The id; empty where no checkpoint of the run has it.
+    """
+    own: str = manifest.get("run_id", "")
+    others = (other["run_id"] for _, other in _manifests(folder) if other.get("run_id") and _alike(other, manifest))
+    return own or next(others, "")
+
+
+def _is_of(manifest: dict[str, Any], facts: dict[str, Any]) -> bool:
+    if "stage_index" not in manifest:
+        return False
+    run_id = manifest.get("run_id")
+    return _alike(manifest, facts) if run_id == "" else run_id == facts["run_id"]
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two checkpoints of one folder have what a run keeps from its begin to its end."""
+
+    def kept(facts: dict[str, Any]) -> tuple[Any, ...]:
+        return facts.get("seed"), facts["config"].get("recipe"), facts["data"].get("fingerprint")
+
+    return kept(one) == kept(other)

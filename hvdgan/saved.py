@@ -17,6 +17,7 @@ FORMAT_VERSION = 1
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 LATEST = "latest"
+_NAME = re.compile(r"step-(?P<step>\d{8,})|\.step-(?P<replaced>\d{8,})\.replaced")
 
 
 class DamagedCheckpoint(RunError):
@@ -36,6 +37,8 @@ def find(path: Path) -> Path:
     try:
         if (path / MANIFEST).is_file():
             return path
+        if not path.exists() and (aside(path) / MANIFEST).is_file():
+            return aside(path)
         if (path / STATE).is_file():
             raise RunError(f"{path} is not a whole checkpoint: it has no {MANIFEST}")
         found = newest(path / "checkpoints")
@@ -50,8 +53,12 @@ def find(path: Path) -> Path:
 
 def newest_first(folder: Path) -> list[Path]:
     """All checkpoints of RUN_DIR/checkpoints, complete or damaged, by their steps."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
+    found = {}
+    # Where write() was cut off while it replaced a checkpoint, or is about to, the older one has its other name.
+    for path in [*folder.glob(".step-*.replaced"), *folder.glob("step-*")]:
+        if _NAME.fullmatch(path.name) and path.is_dir():
+            found[step_of(path)] = path
+    return [found[step] for step in sorted(found, reverse=True)]
 
 
 def newest(folder: Path) -> Path | None:
@@ -63,9 +70,22 @@ def newest(folder: Path) -> Path | None:
     latest = folder / LATEST
     if latest.is_file():
         named = folder / Path(latest.read_text().strip()).name
-        if (named / MANIFEST).is_file():
-            return named
-    return max((path.parent for path in folder.glob(f"step-*/{MANIFEST}")), default=None, key=lambda path: path.name)
+        for path in (named, aside(named)):
+            if (path / MANIFEST).is_file():
+                return path
+    return next((path for path in newest_first(folder) if (path / MANIFEST).is_file()), None)
+
+
+def aside(checkpoint: Path) -> Path:
+    """The name that a checkpoint has while another of the same step takes its place."""
+    return checkpoint.with_name(f".{checkpoint.name}.replaced")
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step in the name of a checkpoint."""
+    found = _NAME.fullmatch(checkpoint.name)
+    assert found, f"{checkpoint} has no step in its name"
+    return int(found["step"] or found["replaced"])
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:

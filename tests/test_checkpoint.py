@@ -1,4 +1,8 @@
 import json
+import os
+import shutil
+import stat
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -6,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
-from hvdgan import checkpoint
+from hvdgan import checkpoint, saved
 from hvdgan.errors import RunError
 from tiny import TinyOptions
 
@@ -173,3 +177,96 @@ def test_scalars_keep_their_shape(trained, tmp_path):
     folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     iteration = load_file(folder / "state.safetensors")["optimizers/generator/iteration"]
     assert iteration.shape == () and iteration == 3 and iteration.dtype == np.int64
+
+
+def _rewritten_up_to(folder, values, operations, *, exchanges):
+    """Write step 3 anew in a child that ends, as by a power cut, before one of its operations, if it has so many."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    left = operations
+
+    def counted(operation):
+        def call(*arguments, **options):
+            nonlocal left
+            if left == 0:
+                os._exit(9)
+            left -= 1
+            return operation(*arguments, **options)
+
+        return call
+
+    try:
+        for owner, names in ((Path, ("rename", "mkdir", "rmdir", "unlink")), (os, ("fsync", "rmdir", "unlink"))):
+            for name in names:
+                setattr(owner, name, counted(getattr(owner, name)))
+        shutil.rmtree = counted(shutil.rmtree)
+        replacing = checkpoint.__dict__.get("replace_folder")
+        if replacing:
+            module = __import__("hvdgan.replacing").replacing
+            module.exchange = counted(module.exchange) if exchanges else lambda *_: False
+        checkpoint.write(folder, checkpoint.Snapshot(3, values, FACTS))
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(tmp_path, exchanges):
+    old, new = ({"a": np.full(3, value, np.float32)} for value in (1, 2))
+    cut_off, seen = 0, []
+    while True:
+        folder = tmp_path / str(cut_off)
+        for step in (2, 3):
+            checkpoint.write(folder, checkpoint.Snapshot(step, old, FACTS))
+        crashed = _rewritten_up_to(folder, new, cut_off, exchanges=exchanges)
+        found = checkpoint.newest(folder)
+        assert found in checkpoint.newest_first(folder) and len(checkpoint.newest_first(folder)) == 2
+        assert checkpoint.read_manifest(found)["step"] == 3, f"lost before operation {cut_off}"
+        assert saved.damaged(found, checkpoint.read_manifest(found)) == []
+        assert saved.find(folder / "step-00000003") == found
+        seen.append(float(load_file(found / "state.safetensors")["a"][0]))
+        checkpoint.write(folder, checkpoint.Snapshot(4, new, FACTS))
+        names = sorted(path.name for path in folder.iterdir())
+        assert names == ["latest", "step-00000002", "step-00000003", "step-00000004"]
+        assert saved.damaged(folder / "step-00000003", checkpoint.read_manifest(folder / "step-00000003")) == []
+        if not crashed:
+            break
+        cut_off += 1
+    assert cut_off > 6 and seen == sorted(seen) and set(seen) == {1.0, 2.0}
+
+
+def test_a_replacement_that_fails_leaves_the_older_one_in_its_place(tmp_path, monkeypatch):
+    old, new = ({"a": np.full(3, value, np.float32)} for value in (1, 2))
+    folder = checkpoint.write(tmp_path, checkpoint.Snapshot(3, old, FACTS))
+    rename = Path.rename
+
+    def refused(path, target):
+        if path.name.endswith(".partial") and path.is_dir():
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr("hvdgan.replacing.exchange", lambda *_: False)
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(RunError, match="Input/output error"):
+        checkpoint.write(tmp_path, checkpoint.Snapshot(3, new, FACTS))
+    assert load_file(folder / "state.safetensors")["a"][0] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_a_checkpoint_can_be_read_by_whom_the_umask_says(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        folder = checkpoint.write(tmp_path, checkpoint.Snapshot(3, {"a": np.zeros(3, np.float32)}, FACTS))
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes == dict.fromkeys(("manifest.json", "state.safetensors"), 0o666 & ~umask)
+
+
+def test_more_digits_are_a_later_step(tmp_path):
+    for step in (99_999_999, 100_000_000):
+        checkpoint.write(tmp_path, checkpoint.Snapshot(step, {"a": np.zeros(3, np.float32)}, FACTS))
+    (tmp_path / "latest").unlink()
+    assert checkpoint.newest(tmp_path).name == "step-100000000"

@@ -28,9 +28,10 @@ def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int,
     (folder / "faults").mkdir(exist_ok=True)
     for fault in faults:
         (folder / "faults" / fault).touch()
+    flags = [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] not in words for word in pair]
     command = ["bash", ROOT / "launch" / "elastic.sh", "--interface", "lo", "--hostfile", "hosts", "--cooldown", "1,1"]
     process = subprocess.Popen(
-        [*map(str, command), *"-np 2 --min-np 1".split(), *FLAGS, *words, "--run-dir", "run"],
+        [*map(str, command), *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
         cwd=folder,
         env=environment(HVDGAN_FAULTS=str(folder / "faults"), VIRTUAL_ENV=sys.prefix),
         stdin=subprocess.DEVNULL,
@@ -88,6 +89,16 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
     for folder in (tmp_path / "run", alone):
         assert main([*FLAGS, "--steps", "410", "--run-dir", str(folder)]) == 0
     assert_alike(tmp_path / "run", alone, 410)
+
+
+@pytest.mark.timeout(500)
+def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
+    words = ["--steps", "160", "--checkpoint-every", "20", "--keep", "2"]
+    code, said = elastic(tmp_path, *words, faults=["70-0-kill"])
+    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
+    found = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert len({json.loads((path / "manifest.json").read_text())["run_id"] for path in found}) == 1
+    assert [path.name for path in found] == ["step-00000140", "step-00000160"]
 
 
 @pytest.mark.timeout(500)

@@ -28,7 +28,7 @@ LAYERS = [
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
     {"convolution", "spectral", "peers", "devices", "transport", "bundling"},
-    {"config", "launchers", "hosts", "verdicts"},
+    {"config", "launchers", "hosts", "verdicts", "replacing"},
     {"errors", "lean", "remapper"},
 ]
 # Who may speak to the other ranks.

@@ -1,0 +1,73 @@
+"""A folder takes the place of another: whenever a crash falls in between, one of the two is there, and whole."""
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def replace_folder(new: Path, target: Path, aside: Path) -> None:
+    """Give a folder the name of another, and delete that one. All are in one folder, which is brought to the disk.
+
+    Where the file system cannot exchange two names in one step, the old folder is renamed first. finish_replacing()
+    undoes that where the second rename has never come, and whoever reads in between knows the name `aside`.
+
+    Args:
+        new: whole, and on the disk.
+        target: the name it gets; what has it is deleted.
+        aside: the name of what is deleted, where names cannot be exchanged.
+
+    Raises:
+        OSError: it cannot be renamed; `target` is what it was.
+    """
+    if not target.exists():
+        new.rename(target)
+        flush(target.parent)
+        return
+    if exchange(new, target):
+        flush(target.parent)
+        shutil.rmtree(new, ignore_errors=True)
+        return
+    target.rename(aside)
+    try:
+        new.rename(target)
+    finally:
+        finish_replacing(target, aside)  # deletes it, where the new one has the name
+
+
+def finish_replacing(target: Path, aside: Path) -> None:
+    """Finish a replace_folder() that was cut off: delete what was renamed, or give it its name back if nothing has it.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if not aside.exists():
+        return
+    if target.exists():
+        flush(target.parent)  # the old one is deleted after the new one has its name on the disk too
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.rename(target)
+        flush(target.parent)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step, as Linux can on most file systems that are no network's; whether it could."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE)) == 0
+
+
+def flush(path: Path) -> None:
+    """Bring a file or folder to the disk: a rename may otherwise outlive the data it names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
