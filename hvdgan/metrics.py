@@ -132,7 +132,8 @@ class Window:
 
     def __init__(self, state: dict[str, list[float]] | None = None) -> None:
         self._waiting: list[dict[str, tf.Tensor | float]] = []
-        self._sums = {name: (total, int(count)) for name, (total, count) in (state or {}).items()}
+        # A count of 0 is in checkpoints of elastic runs from when merging rounded counts down.
+        self._sums = {name: (total, round(count)) for name, (total, count) in (state or {}).items() if count >= 0.5}
 
     def add(self, values: dict[str, tf.Tensor | float]) -> None:
         """One step's values by name; a step need not have all of them."""
@@ -157,18 +158,23 @@ class Window:
 
 
 def merge_states(states: Sequence[dict[str, list[float]]], weights: Sequence[float]) -> dict[str, list[float]]:
-    """One window's state for any rank, from those of other ranks: the means over them.
+    """One window's state for any rank, from those of other ranks: the means over them, over as many steps as they had.
 
     Args:
         states: of each rank.
         weights: of each rank, from Ranks.weights.
     """
-    names = {name for state in states for name in state}
+    return {name: _merge(name, states, weights) for name in sorted({name for state in states for name in state})}
 
-    def mean(name: str, place: int) -> float:
-        return sum(w * state[name][place] for w, state in zip(weights, states, strict=True) if name in state)
 
-    return {name: [mean(name, place) / len(states) for place in (0, 1)] for name in sorted(names)}
+def _merge(name: str, states: Sequence[dict[str, list[float]]], weights: Sequence[float]) -> list[float]:
+    having = [(weight, *state[name]) for weight, state in zip(weights, states, strict=True) if name in state]
+    share = sum(weight for weight, _, _ in having)
+    # The ranks count the same steps. A weighted mean of their counts would be a little less, and no whole number.
+    if len({count for _, _, count in having}) == 1:
+        return [sum(weight * total for weight, total, _ in having) / share, having[0][2]]
+    count = max(1, round(sum(weight * steps for weight, _, steps in having) / share))
+    return [count * sum(weight * total / max(steps, 1) for weight, total, steps in having) / share, count]
 
 
 def _summary(scalars: dict[str, float]) -> bytes:
