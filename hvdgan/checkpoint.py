@@ -55,7 +55,7 @@ def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, A
     Args:
         step: steps done so far.
         tensors: variables by name.
-        statistics: (size, n) float32, the statistics of each rank, kept beside their means in `tensors`.
+        statistics: (size, n), the statistics of each rank, kept beside their means in `tensors`.
         facts: what else the manifest holds.
     """
     # numpy() is a copy, for both Keras' variables and TensorFlow's.
@@ -69,7 +69,7 @@ def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:
     """Give the variables the values that take() has copied.
 
     Returns:
-        The statistics of each rank, (size, n) float32; (1, 0) where it was one rank, or there are none.
+        The statistics of each rank, (size, n); (1, 0) where it was one rank, or there are none.
     """
     for name, variable in tensors.items():
         variable.assign(snapshot.values[name])
@@ -148,7 +148,7 @@ def restore(
         only: the beginnings of the names to look at; nothing else of the checkpoint is read.
 
     Returns:
-        The statistics of each rank, (size, n) float32; None where it was made by one, or they were not to be read.
+        The statistics of each rank, (size, n); None where it was made by one, or they were not to be read.
 
     Raises:
         RunError: a tensor is missing, left over, of another shape or dtype, or not what was written.

@@ -61,10 +61,10 @@ class Commits:
         mine, statistics = None, np.zeros((1, 0), np.float32)
         if ranks.rank == root and last is not None:
             statistics = put_back(run.state.tensors(), last)
-            mine = {"facts": last.facts, "shape": statistics.shape}
+            mine = {"facts": last.facts, "shape": statistics.shape, "dtype": str(statistics.dtype)}
         said = ranks.gather(mine, "last commit")[root]
         ranks.broadcast(list(run.state.tensors().values()), root)
-        everyones = statistics if mine else np.zeros(said["shape"], np.float32)
+        everyones = statistics if mine else np.zeros(said["shape"], said["dtype"])
         everyones = ranks.broadcast_array(everyones, root)
         if len(everyones) == ranks.size > 1:
             # With as many ranks as before each goes on with those of one; else all go on with the means.

@@ -135,10 +135,10 @@ class Ranks:
         return _horovod().grouped_allreduce([values], op=_horovod().Average)[0]
 
     def stack(self, values: np.ndarray) -> np.ndarray:
-        """Every rank's array, float32 of one shape, stacked in the order of the ranks: (size, ...)."""
+        """Every rank's array, floating-point and of one shape, stacked in the order of the ranks: (size, ...)."""
         if self.size == 1 or not values.size:
             return np.stack([values] * self.size)
-        return _horovod().allgather(tf.constant(values[None], tf.float32)).numpy()
+        return _horovod().allgather(tf.constant(values[None])).numpy()
 
     def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
         """Give every rank the values that the root has."""
@@ -146,10 +146,10 @@ class Ranks:
             _horovod().broadcast_variables([variable.value for variable in variables], root_rank=root, inplace=False)
 
     def broadcast_array(self, values: np.ndarray, root: int = 0) -> np.ndarray:
-        """The root's array; the others give one of the same shape, float32."""
+        """The root's array; the others give one of the same shape and dtype."""
         if self.size == 1 or not values.size:
             return values
-        return _horovod().broadcast(tf.constant(values, tf.float32), root_rank=root).numpy()
+        return _horovod().broadcast(tf.constant(values), root_rank=root).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, in the order of the ranks. The value must be expressible in JSON.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hvdgan.errors import RunError
 from hvdgan.run import Run
+from hvdgan.state import digests
 from hvdgan.step import Data, Metrics, StageStep
 
 
@@ -30,6 +31,47 @@ def check_ranks(run: Run, done: int) -> None:
         "they no longer train one model; go on from the last checkpoint, and look for a recipe that depends on the "
         "rank, or for hardware that computes wrongly"
     )
+
+
+class LayerState:
+    """Checks that what layers keep, other than statistics of samples, is the same on all ranks.
+
+    One copy of it is saved, and every rank goes on with that: what a rank has to itself would be lost.
+
+    Args:
+        run: in the middle of its steps.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._ranks = run.ranks
+        self._variables = run.state.other_state()
+        self._stage = ""
+
+    def check(self, done: int, stage: str, *, due: bool) -> None:
+        """Compare where it is due, and after the first step of a stage; every rank calls it alike.
+
+        Args:
+            done: steps so far.
+            stage: that the last of them belongs to.
+            due: whether someone is about to look at the networks.
+
+        Raises:
+            RunError: on every rank, naming the first variables that differ.
+        """
+        if self._ranks.size == 1 or not self._variables or not (due or stage != self._stage):
+            return
+        self._stage = stage
+        mine = digests(self._variables)
+        everyones = self._ranks.gather(mine, "state of the layers")
+        apart = [name for name in mine if len({each[name] for each in everyones}) > 1]
+        if not apart:
+            return
+        more = f" (and {len(apart) - 1} more)" if apart[1:] else ""
+        raise RunError(
+            f"step {done}, stage {stage}: {apart[0]} differs between the ranks{more}, and one copy is all that a "
+            "checkpoint holds; let it depend on the step alone, make it with add_weight(..., "
+            'aggregation="mean") if it is a mean over samples, or train on one rank'
+        )
 
 
 class BadUpdates:

@@ -17,7 +17,7 @@ from hvdgan.data.pipeline import Batches
 from hvdgan.distributed import collective_failure, cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
-from hvdgan.guards import BadUpdates, check_ranks, without_skipped
+from hvdgan.guards import BadUpdates, LayerState, check_ranks, without_skipped
 from hvdgan.heartbeat import Heartbeat
 from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
@@ -109,8 +109,8 @@ def restore(run: Run, resume: Resume) -> Found:
     if restored["saved_by"] == ranks.size > 1:
         # With as many ranks as before each goes on with its own; with more or fewer all go on with the means.
         mine = state.read_statistics()
-        everyones = np.zeros((ranks.size, len(mine)), np.float32) if found.statistics is None else found.statistics
-        state.write_statistics(ranks.broadcast_array(everyones)[ranks.rank])
+        everyones = np.zeros((ranks.size, len(mine))) if found.statistics is None else found.statistics
+        state.write_statistics(ranks.broadcast_array(everyones.astype(mine.dtype))[ranks.rank])
     return found
 
 
@@ -164,6 +164,7 @@ class _Loop:
         saved = progress.get("bad_files", {})
         self.bad_files = BadFiles(source.name, source.bad_files, source.total, most, run.ranks, record.say, saved=saved)
         self.bad_updates = BadUpdates(run, record.say, progress.get("bad_updates", {}))
+        self.layer_state = LayerState(run)
         mine = self._own_part(progress.get("ranks", []))
         self.window = Window(mine.get("window"))
         self.input_check = InputCheck()
@@ -272,7 +273,9 @@ class _Loop:
         evaluator = self.evaluator if is_time(config.eval_every) else None
         if is_time(config.log_every):
             self._log(batches, done, at)
-        if not (sample or evaluator or write or commit):
+        looks = sample or evaluator is not None or write or commit
+        self.layer_state.check(done, at.stage.name, due=looks)
+        if not looks:
             return
         # BatchNorm's statistics are each rank's own; whoever looks at the networks sees their means.
         statistics = run.ranks.stack(run.state.read_statistics())

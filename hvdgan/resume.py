@@ -39,7 +39,7 @@ class Found:
     step: steps done.
     position: samples seen: the place of the next one in the order of all.
     run_id: of the run that the folder belongs to.
-    statistics: (size, n) float32, those of each rank, where the checkpoint has them.
+    statistics: (size, n), those of each rank, where the checkpoint has them.
     progress: what else a loop was in the middle of, as it was given to facts().
     remarks: lines for people, about what was found on the way.
     lock: keeps others out of the run folder until it is closed.
@@ -120,7 +120,7 @@ def snapshot(
         step: steps done so far, >= 1; 0 for a commit, which no file shows.
         position: samples seen so far.
         run_id: of the run that the folder belongs to.
-        statistics: (size, n) float32, those of each rank.
+        statistics: (size, n), those of each rank.
         progress: what the loop needs to go on, expressible in JSON.
     """
     at = run.schedule.at(max(step - 1, 0))
@@ -225,7 +225,12 @@ def _restore_tensors(run: Run, source: Path, manifest: dict[str, Any], resume: R
         skipped.add("ranks")  # each rank's statistics have averages among them: all go on with the means
     only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
     wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
-    found.statistics = checkpoint.restore(source, manifest, wanted, only)
+    saved = checkpoint.restore(source, manifest, wanted, only)
+    found.statistics = None if saved is None else run.state.own_statistics(saved)
+    if saved is not None and found.statistics is None:
+        remarks.append(
+            f"warning: {source} was made with other statistics of each rank; all ranks go on with their means"
+        )
     if "ema" in skipped:
         _begin_averages(run, run.state.ema)
     found.remarks += remarks

@@ -29,7 +29,10 @@ class Spectral(keras.layers.Layer):
         # Without autocast both are read as float32 where the layer computes in float16.
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=self.kernel_initializer, autocast=False)
         start = keras.initializers.RandomNormal(stddev=1.0)
-        self.u = self.add_weight(name="u", shape=shape[-1:], initializer=start, trainable=False, autocast=False)
+        # Hosts of different kinds may round it differently: it counts among the means over ranks.
+        self.u = self.add_weight(
+            name="u", shape=shape[-1:], initializer=start, trainable=False, autocast=False, aggregation="mean"
+        )
 
     def normalised_kernel(self, training: bool) -> Any:
         """The weight over its largest singular value, in the layer's compute dtype.

@@ -4,12 +4,13 @@ import contextlib
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import keras
 import numpy as np
 
 from hvdgan.errors import UserError
+from hvdgan.layer_state import is_float, other_state_of, statistics_of
 from hvdgan.nets import Nets
 from hvdgan.recipe import Recipe
 from hvdgan.scaling import LossScale
@@ -52,11 +53,7 @@ class TrainState:
     def digests(self) -> dict[str, str]:
         """A SHA-256 of every tensor that must be the same on all ranks, by name: all but the statistics."""
         own = {id(variable) for variable in self.statistics()}
-        return {
-            name: hashlib.sha256(np.ascontiguousarray(variable.numpy()).tobytes()).hexdigest()
-            for name, variable in self.tensors().items()
-            if id(variable) not in own
-        }
+        return digests({name: variable for name, variable in self.tensors().items() if id(variable) not in own})
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Give the optimizers of these networks the values that new ones begin with."""
@@ -68,17 +65,50 @@ class TrainState:
 
     def statistics(self) -> list[keras.Variable]:
         """What each rank gathers from its own samples: BatchNorm's moving statistics and their averages over time."""
+        return self._with_averages(statistics_of)
+
+    def other_state(self) -> dict[str, keras.Variable]:
+        """What layers keep that is no statistic and must be the same on all ranks, in words that name it."""
+        return {
+            f"network {name}, layer {layer.name}: {variable.path}": variable
+            for name, network in self.networks.items()
+            for layer, variable in other_state_of(network)
+        }
+
+    def own_statistics(self, saved: np.ndarray) -> np.ndarray | None:
+        """Each rank's statistics out of a checkpoint's, (size, n).
+
+        Args:
+            saved: (size, m), as read_statistics() returned them on each rank. Older checkpoints have whatever is
+                floating-point and not trained among them.
+
+        Returns:
+            None where the checkpoint counts other variables as statistics.
+        """
+        wanted = {id(variable) for variable in self.statistics()}
+        for variables in (self.statistics(), self._with_averages(_floats_not_trained)):
+            chosen = [np.full(math.prod(variable.shape), id(variable) in wanted) for variable in variables]
+            columns = np.concatenate([np.zeros(0, bool), *chosen])
+            if len(columns) == saved.shape[1]:
+                return saved[:, columns]
+        return None
+
+    def _with_averages(self, chosen: Callable[[keras.Model], list[keras.Variable]]) -> list[keras.Variable]:
+        """Some variables of each network, and after them what the run keeps as their averages over time."""
         found = []
         for name, network in self.networks.items():
-            found += [variable for variable in network.non_trainable_variables if _is_float(variable)]
+            some = chosen(network)
+            ids = {id(variable) for variable in some}
             pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
-            found += [average for variable, average in pairs if not variable.trainable]
+            found += [*some, *(average for variable, average in pairs if id(variable) in ids)]
         return found
 
     def read_statistics(self) -> np.ndarray:
-        """All statistics one after another, float32 (n,)."""
-        values = [np.asarray(variable.numpy(), np.float32).ravel() for variable in self.statistics()]
-        return np.concatenate([np.zeros(0, np.float32), *values])
+        """All statistics one after another, (n,), float32 or float64 where some are."""
+        variables = self.statistics()
+        dtype = np.float64 if any(variable.dtype == "float64" for variable in variables) else np.float32
+        values = [np.asarray(variable.numpy(), dtype).ravel() for variable in variables]
+        return np.concatenate([np.zeros(0, dtype), *values])
 
     def write_statistics(self, values: np.ndarray) -> None:
         """Give the statistics the values that read_statistics returned, here or on another rank."""
@@ -93,11 +123,11 @@ class TrainState:
         """The means over ranks stand in for this rank's statistics, which have their own bits again afterwards.
 
         Args:
-            everyones: (size, n) float32, each rank's read_statistics().
+            everyones: (size, n), each rank's read_statistics().
         """
         own = self.read_statistics()
         # In double precision, so that the mean of equal numbers is that number for any number of ranks.
-        means = everyones.astype(np.float64).mean(axis=0).astype(np.float32)
+        means = everyones.astype(np.float64).mean(axis=0).astype(own.dtype)
         if np.array_equal(means, own):  # of one rank, or the same on all
             yield
             return
@@ -174,18 +204,26 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     )
 
 
+def digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
+    """The SHA-256 of each variable's value."""
+    return {
+        name: hashlib.sha256(np.ascontiguousarray(variable.numpy()).tobytes()).hexdigest()
+        for name, variable in variables.items()
+    }
+
+
 def averaged_variables(network: keras.Model) -> list[keras.Variable]:
     """The variables of which an average over time makes sense: the floating-point ones."""
-    return [variable for variable in network.variables if _is_float(variable)]
+    return [variable for variable in network.variables if is_float(variable)]
+
+
+def _floats_not_trained(network: keras.Model) -> list[keras.Variable]:
+    return [variable for variable in network.non_trainable_variables if is_float(variable)]
 
 
 def _copy(variable: keras.Variable) -> keras.Variable:
     name = variable.path.replace("/", "_")
     return keras.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=f"{name}_ema")
-
-
-def _is_float(variable: keras.Variable) -> bool:
-    return keras.backend.is_float_dtype(variable.dtype)
 
 
 def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:

@@ -27,7 +27,7 @@ LAYERS = [
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
-    {"convolution", "spectral", "peers", "devices", "transport", "bundling"},
+    {"layer_state", "convolution", "spectral", "peers", "devices", "transport", "bundling"},
     {"config", "launchers", "hosts", "verdicts", "replacing"},
     {"errors", "lean", "remapper"},
 ]

@@ -242,6 +242,55 @@ class Unequal(Tiny):
         return loss, {**metrics, **({"extra": loss} if "EXTRA_METRIC" in os.environ else {})}
 
 
+class Counter(layers.Layer):
+    """Counts its calls in training in several types, from where float32 would lose them."""
+
+    def build(self, shape):
+        start = keras.initializers.Constant(2**40 + 1)
+        self.whole = self.add_weight((), start, dtype="int64", trainable=False, name="whole")
+        self.wide = self.add_weight((), start, dtype="float64", trainable=False, autocast=False, name="wide")
+        self.odd = self.add_weight((), "zeros", dtype="bool", trainable=False, name="odd")
+
+    def call(self, inputs, training=False):
+        if training:
+            self.whole.assign(self.whole + 1)
+            self.wide.assign(self.wide + 1)
+            self.odd.assign(tf.logical_not(self.odd))
+        return inputs
+
+
+class ImagePool(layers.Layer):
+    """Keeps the first image of the last batch."""
+
+    def build(self, shape):
+        self.images = self.add_weight(shape[1:], "zeros", trainable=False, name="images")
+
+    def call(self, inputs, training=False):
+        if training:
+            self.images.assign(inputs[0])
+        return inputs
+
+
+class Stateful(Tiny):
+    """A discriminator behind a layer that keeps something, and BatchNorm."""
+
+    layer: type[layers.Layer]
+
+    def networks(self):
+        networks = super().networks()
+        pixels = networks["discriminator"].input_shape[1:]
+        inner = [keras.Input(pixels), self.layer(name="keeps"), networks["discriminator"]]
+        return {**networks, "discriminator": keras.Sequential(inner, name="judging")}
+
+
+class Counting(Stateful):
+    layer = Counter
+
+
+class Pooled(Stateful):
+    layer = ImagePool
+
+
 class Clashing(Recipe):
     """An option that is also a setting of hvdgan."""
 

@@ -138,8 +138,9 @@ class StyleGAN2Generator(keras.Model):
             shape = (size, size, layer.filters)
             if not layer.up:
                 self.to_image[number // 2].build((None, *shape), style)
-        self.style_mean = self.add_weight(style, initializer="zeros", trainable=False, name="style_mean")
-        self.path_length = self.add_weight((), initializer="zeros", trainable=False, name="path_length")
+        of_samples = {"initializer": "zeros", "trainable": False, "aggregation": "mean"}
+        self.style_mean = self.add_weight(style, name="style_mean", **of_samples)
+        self.path_length = self.add_weight((), name="path_length", **of_samples)
 
     def call(
         self,

@@ -48,6 +48,12 @@ def test_arrays_are_stacked_in_the_order_of_the_ranks(ranks):
     assert ranks.stack(np.zeros(0, np.float32)).shape == (2, 0)
 
 
+def test_arrays_in_double_precision_lose_no_digits(ranks):
+    mine = np.array([2.0**40 + 1 + ranks.rank])
+    np.testing.assert_array_equal(ranks.stack(mine), [[2.0**40 + 1], [2.0**40 + 2]])
+    np.testing.assert_array_equal(ranks.broadcast_array(mine), [2.0**40 + 1])
+
+
 def test_an_array_of_rank_0_reaches_all(ranks):
     np.testing.assert_array_equal(
         ranks.broadcast_array(np.full((2, 3), 7.0 + ranks.rank, np.float32)), np.full((2, 3), 7)

@@ -1,0 +1,125 @@
+"""What layers keep beside their weights: averaged over the ranks, saved exactly, or refused."""
+
+import sys
+
+import numpy as np
+import pytest
+from keras import layers
+from safetensors.numpy import load_file
+
+from building import tiny_run, values_of
+from hvdgan import checkpoint
+from hvdgan.config import Resume
+from hvdgan.layer_state import other_state_of, statistics_of
+from hvdgan.resume import claim, snapshot
+from launching import CONTROLLERS, launcher, run, train
+from tiny import Counting, Stateful, TinyOptions
+
+SIZE = ("--image-size", "8", "--global-batch-size", "16", "--norm", "batch", "--run-dir", "run")
+CONTROLLER = CONTROLLERS[-1]
+
+
+def state_of(folder, step):
+    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
+
+
+def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_goes_on_with_any_number_of_them(tmp_path):
+    for steps, ranks in ((2, 2), (3, 2), (5, 1), (6, 2)):
+        train(tmp_path, "--recipe", "tiny:Counting", *SIZE, "--steps", str(steps), ranks=ranks, controller=CONTROLLER)
+        saved = state_of(tmp_path, steps)
+        calls = 2 * steps  # real and fake, by the update that owns the network
+        for kind in ("whole", "wide"):
+            count = saved[f"networks/discriminator/judging/keeps/{kind}"]
+            assert count == 2**40 + 1 + calls and count.dtype == {"whole": np.int64, "wide": np.float64}[kind]
+        assert saved["networks/discriminator/judging/keeps/odd"].dtype == bool
+        if ranks == 2:  # BatchNorm's statistics and their averages, and nothing of the counter
+            assert saved["ranks/statistics"].shape == (2, 3 * 32)
+
+
+def test_state_that_differs_between_the_ranks_is_refused_by_name_after_the_first_step(tmp_path):
+    command = [*launcher(2, CONTROLLER), sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:Pooled", *SIZE]
+    done = run(command, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = [line for line in done.stderr.splitlines() if "differs between the ranks" in line]
+    assert len(said) >= 1
+    for line in said:
+        assert "step 1, stage adversarial: network discriminator, layer keeps: judging/keeps/images differs" in line
+        assert 'aggregation="mean"' in line
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("run/checkpoints/step-*"))
+
+
+def test_on_one_rank_it_is_saved_as_it_is_and_a_resumed_run_ends_with_the_same_bits(tmp_path):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    train(tmp_path / "whole", "--recipe", "tiny:Pooled", *SIZE, "--steps", "4")
+    for steps in ("2", "4"):
+        train(tmp_path / "cut", "--recipe", "tiny:Pooled", *SIZE, "--steps", steps)
+    whole, cut = (state_of(tmp_path / name, 4) for name in ("whole", "cut"))
+    assert np.abs(whole["networks/discriminator/judging/keeps/images"]).max() > 0
+    assert whole.keys() == cut.keys() and all(whole[name].tobytes() == cut[name].tobytes() for name in whole)
+
+
+class Noting(layers.Layer):
+    """Says of one of its variables that it is a mean over samples, and has weights that are not trained."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape[1:], "zeros", trainable=False, aggregation="mean", name="mean")
+        self.count = self.add_weight((), "zeros", dtype="int32", trainable=False, aggregation="mean", name="count")
+        self.frozen = layers.Dense(3, name="frozen")
+        self.frozen.build((None, 2))
+        self.frozen.trainable = False
+
+    def call(self, inputs):
+        return inputs
+
+
+def test_which_variables_are_statistics():
+    recipe = type("WithNoting", (Stateful,), {"layer": Noting})
+    network = tiny_run(recipe, TinyOptions(norm="batch")).state.networks["discriminator"]
+    assert [variable.path.split("/")[-1] for variable in statistics_of(network)] == [
+        "mean",
+        "moving_mean",
+        "moving_variance",
+    ]
+    assert [variable.path for _, variable in other_state_of(network)] == ["judging/keeps/count"]
+
+
+def test_statistics_of_other_variables_give_way_to_their_means():
+    state = tiny_run(options=TinyOptions(norm="batch")).state
+    columns = len(state.read_statistics())
+    assert state.own_statistics(np.zeros((2, columns))).shape == (2, columns)
+    assert state.own_statistics(np.zeros((2, columns + 1))) is None
+
+
+def test_those_of_hvdgans_own_layers_are_averaged_as_they_were():
+    from hvdgan.recipes.sngan import SNGAN
+    from hvdgan.recipes.stylegan2 import StyleGAN2
+
+    for recipe, settings in ((SNGAN, {"image_size": 32}), (StyleGAN2, {"image_size": 32})):
+        run = tiny_run(recipe, recipe.Options(nf=2), **settings)
+        assert not [pair for network in run.state.networks.values() for pair in other_state_of(network)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_checkpoint_that_has_other_state_among_the_statistics_of_each_rank_goes_on(tmp_path, size):
+    """As they were written before only statistics were averaged: all that is floating-point and not trained."""
+    made = tiny_run(Counting, TinyOptions(norm="batch"), run_dir=tmp_path)
+    state, before = made.state, []
+    for name, network in state.networks.items():
+        floats = [v for v in network.variables if "float" in v.dtype]
+        before += [(v.path, v) for v in network.non_trainable_variables if "float" in v.dtype]
+        before += [(v.path, e) for v, e in zip(floats, state.ema.get(name, []), strict=False) if not v.trainable]
+    columns = np.concatenate([np.full(int(np.prod(v.shape)), "wide" in path) for path, v in before])
+    mine = np.concatenate([np.ravel(v.numpy()).astype(np.float32) for _, v in before])
+    everyones = np.stack([mine + rank for rank in range(size)])
+    taken = snapshot(made, 3, 48, "id", state.read_statistics()[None], {})
+    taken.values["ranks/statistics"] = everyones
+    checkpoint.write(made.checkpoints, taken)
+    again = tiny_run(Counting, TinyOptions(norm="batch"), run_dir=tmp_path)
+    found = claim(again, Resume())
+    found.lock.close()
+    assert columns.sum() == 1 and not found.remarks
+    np.testing.assert_array_equal(found.statistics, everyones[:, ~columns])
+    for name, value in values_of(made).items():
+        assert values_of(again)[name].tobytes() == value.tobytes(), name
