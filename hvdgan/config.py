@@ -137,6 +137,8 @@ class Config:
     """steps between two sample grids; 0: only at the end"""
     eval_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two evaluations on the images held out; 0: only at the end"""
+    eval_images: Annotated[CountOrNever, _OUTPUT] = 5000
+    """images that an evaluation looks at, the same ones each time, where more are held out; 0: all"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3

@@ -6,8 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.config import Config
-from hvdgan.data import BadFile, BadImage, Source
-from hvdgan.distributed import Ranks
+from hvdgan.data import BadFile, Source
+from hvdgan.data.single_pass import SinglePass
+from hvdgan.distributed import Ranks, cores_of_rank
 from hvdgan.draws import Random
 from hvdgan.errors import RunError, UserError
 from hvdgan.recipe import Batch, Recipe, split_pairs
@@ -18,14 +19,14 @@ METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
 class Evaluator:
-    """Runs a recipe's evaluate() over all held-out images, each once, with the same draws every time.
+    """Runs a recipe's evaluate() over held-out images, each once, with the same draws every time.
 
     Args:
         recipe: measures.
         state: the networks, averaged where the run averages them.
-        source: the images held out.
+        source: the held-out images to look at.
         ranks: that share the images.
-        config: seed and batch size are used.
+        config: seed, batch size and threads are used.
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, source: Source, ranks: Ranks, config: Config) -> None:
@@ -35,7 +36,8 @@ class Evaluator:
         self._ranks = ranks
         self._config = config
         self._first, self._last = ranks.slice_of(config.global_batch_size)
-        self._bad: dict[int, BadFile] = {}
+        threads = config.pipeline.threads or cores_of_rank(ranks)
+        self._reader = SinglePass(source, self._last - self._first, threads)
         self._function = tf.function(self._measure, autograph=False)
 
     def __call__(self) -> dict[str, float]:
@@ -65,7 +67,20 @@ class Evaluator:
     @property
     def bad_files(self) -> list[BadFile]:
         """The distinct broken images met by this rank so far."""
-        return list(self._bad.values())
+        return list(self._reader.bad.values())
+
+    def remark(self, before: int | None) -> str | None:
+        """A warning where this looks at other images than the evaluator of the run that goes on.
+
+        Args:
+            before: how many that one looked at; None: all that were held out, or there was none.
+        """
+        if before is None or before == len(self._source):
+            return None
+        return (
+            f"warning: evaluations look at {len(self._source):,} held-out images, and looked at {before:,} before: "
+            "their metrics, and the best of them, are compared all the same"
+        )
 
     def trace(self) -> set[str]:
         """Trace what a call runs, without an image: a mistake in evaluate() must not wait until the first one is due.
@@ -87,9 +102,10 @@ class Evaluator:
         sums: dict[str, float] = {}
         count = 0
         size = self._config.global_batch_size
-        for number in range(math.ceil(len(self._source) / size)):
-            indices = np.arange(number * size + self._first, number * size + self._last)
-            images, readable = self._fetch(indices)
+        numbers = np.arange(math.ceil(len(self._source) / size))
+        everything = numbers[:, None] * size + np.arange(self._first, self._last)
+        for number, (images, readable) in enumerate(self._reader(everything)):
+            indices = everything[number]
             data = {"images": tf.constant(images)}
             if self._source.labels is not None:
                 data["labels"] = tf.constant(self._source.labels[np.minimum(indices, len(self._source) - 1)])
@@ -97,19 +113,6 @@ class Evaluator:
                 sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
             count += int(readable.sum())
         return sums, count
-
-    def _fetch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images (B, H, W, C) and whether each is one of the source, rather than a filling."""
-        source = self._source
-        images = np.zeros((len(indices), *source.shape), np.uint8)
-        readable = indices < len(source)
-        for place, index in enumerate(indices[readable]):
-            try:
-                images[place] = source.fetch(int(index))
-            except BadImage as error:
-                self._bad[int(index)] = error.bad_file
-                readable[place] = False
-        return images, readable
 
     def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first

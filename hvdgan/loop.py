@@ -132,7 +132,10 @@ def _announce(run: Run, record: Record, found: Found) -> None:
         record.say(line)
     record.say(describe(run))
     record.say(f"run folder {run.run_dir}")
-    for remark in found.remarks:
+    # Before there was a choice, a run looked at all.
+    before = found.progress.get("evaluated", len(run.held_out)) if run.held_out and found.progress else None
+    changed = run.evaluator.remark(before) if run.evaluator else None
+    for remark in [*found.remarks, *([changed] if changed else [])]:
         record.say(remark)
     if start_step >= run.last_step:
         limit = "--max-steps" if run.last_step < run.schedule.total_steps else "the steps of the last stage"
@@ -338,6 +341,7 @@ class _Loop:
             "bad_files": dict(self.bad_files.known),
             "bad_updates": dict(self.bad_updates.counts),
             "best": self.best and dataclasses.asdict(self.best),
+            "evaluated": self.run.evaluated and len(self.run.evaluated),
             "ranks": everyones,
         }
 

@@ -13,7 +13,7 @@ import numpy as np
 from hvdgan import checkpoint
 from hvdgan.apply import check_optimizers
 from hvdgan.config import Config, DataSpec, to_json
-from hvdgan.data import Source, cached, hold_out, open_source
+from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
 from hvdgan.distributed import Ranks
 from hvdgan.errors import RunError, UserError
 from hvdgan.evaluation import METRICS, Evaluator
@@ -38,6 +38,8 @@ class Run:
     recipe: Recipe
     source: Source
     held_out: Source | None
+    evaluated: Source | None
+    """the held-out images that evaluations look at"""
     ranks: Ranks
     state: TrainState
     schedule: Schedule
@@ -126,13 +128,14 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     if config.diff_augment and not any(step.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluator = Evaluator(recipe, state, held_out, ranks, config) if held_out else None
-    evaluated = _trace_looks(recipe, sampler, evaluator, ranks)
-    _check_best_metric(config, evaluated.union(*(step.metrics for step in steps)))
-    return Run(config, recipe, source, held_out, ranks, state, schedule, steps, sampler, evaluator)
+    evaluated = held_out.some(config.eval_images) if held_out else None
+    evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
+    measured = _trace_looks(recipe, sampler, evaluator, ranks)
+    _check_best_metric(config, measured.union(*(step.metrics for step in steps)))
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator)
 
 
-def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source, Source | None]:
+def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source, HeldOut | None]:
     """What to train on, and what is held out."""
     if config.holdout is not None:
         if config.holdout and not recipe.evaluates():
@@ -204,6 +207,8 @@ def describe(run: Run) -> str:
     lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
     source = run.source
     held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
+    if run.held_out and run.evaluated and len(run.evaluated) < len(run.held_out):
+        held += f", of which evaluations look at {len(run.evaluated):,} (--eval-images)"
     what = "pairs of images" if source.paired else "images"
     lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s){held}")
     return "\n".join(lines)

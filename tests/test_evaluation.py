@@ -51,6 +51,7 @@ def test_a_broken_image_is_left_out():
         return whole(index)
 
     run.held_out.fetch = fetch
+    run.held_out.fetch_batch = lambda indices: np.stack([fetch(index) for index in indices])
     values = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)()
     assert values["eval/label"] == pytest.approx(np.delete(run.held_out.labels, 7).mean())
 
@@ -139,7 +140,7 @@ def test_without_one_that_can_be_read_there_are_no_metrics(tmp_path, capsys):
 def test_data_that_is_not_what_it_was_is_an_error_of_all_ranks():
     run, told = tiny_run(Measured), []
 
-    def changed(index):
+    def changed(indices):
         raise RunError("the file of this rank")
 
     class OneOfTwo(Ranks):
@@ -147,7 +148,7 @@ def test_data_that_is_not_what_it_was_is_an_error_of_all_ranks():
             told.append(value)
             return [[{}, 0, "the file of another", []], value]
 
-    run.held_out.fetch = changed
+    run.held_out.fetch_batch = changed
     with pytest.raises(RunError, match="the file of another"):
         Evaluator(run.recipe, run.state, run.held_out, OneOfTwo(), run.config)()
     assert told == [[{}, 0, "the file of this rank", []]]

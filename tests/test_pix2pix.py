@@ -309,5 +309,5 @@ def test_the_command_runs_on_folders_a_and_b_and_names_who_is_alone(tmp_path, mo
             Image.new("RGB", (40, 40), (0, 60 * number, 255)).save(tmp_path / "data" / side / f"{number}.png")
     (tmp_path / "data/B/2.png").unlink()
     assert main("--recipe pix2pix --nf 2 --data data".split()) == 2
-    assert "1 of 4 images cannot be read: A/2.png (no partner in B)" in capsys.readouterr().err
+    assert "1 of 7 files have no partner: A/2.png (no partner in B)" in capsys.readouterr().err
     run_command(tmp_path, "--data", "data", "--max-bad-fraction", "0.25")

@@ -5,7 +5,7 @@ The pipeline alone loads TensorFlow, and is not imported here: hvdgan.prepare re
 
 from hvdgan.data.base import BadFile, BadImage, Source, refuse_if_too_many
 from hvdgan.data.cache import cached
-from hvdgan.data.holdout import hold_out
+from hvdgan.data.holdout import HeldOut, hold_out
 from hvdgan.data.sources import open_source
 
-__all__ = ["BadFile", "BadImage", "Source", "cached", "hold_out", "open_source", "refuse_if_too_many"]
+__all__ = ["BadFile", "BadImage", "HeldOut", "Source", "cached", "hold_out", "open_source", "refuse_if_too_many"]

@@ -48,7 +48,7 @@ def refuse_single_images(
 
 
 def refuse_without_partners(
-    where: str, found: Sequence[object], alone: Sequence[BadFile], max_bad_fraction: float = _MOST
+    where: str, found: Sequence[object], alone: Sequence[BadFile], max_bad_fraction: float | None = None
 ) -> None:
     """Refuse two folders whose files do not belong together.
 
@@ -56,14 +56,18 @@ def refuse_without_partners(
         where: the data, as an error begins.
         found: the pairs.
         alone: the files without a partner.
-        max_bad_fraction: the part of the pairs that may lack one of their files.
+        max_bad_fraction: the part of the pairs that may lack one of their files; None: most of them.
 
     Raises:
         UserError: there are more of these, or no pairs; it names the first.
     """
-    if not alone or (found and len(alone) <= max_bad_fraction * (len(found) + len(alone))):
+    limit = _MOST if max_bad_fraction is None else max_bad_fraction
+    if not alone or (found and len(alone) <= limit * (len(found) + len(alone))):
         return
+    allow = ""
+    if found and max_bad_fraction is not None:
+        allow = f"; add the missing ones, or allow that with --max-bad-fraction (now {max_bad_fraction:g})"
     raise UserError(
         f"{where}: {len(alone)} of {2 * len(found) + len(alone)} files have no partner: {in_words(alone)}; a pair is "
-        f"two files of the same path in A (inputs) and B (images), and {UNPAIRED}"
+        f"two files of the same path in A (inputs) and B (images){allow}; {UNPAIRED}"
     )

@@ -6,7 +6,7 @@ from hvdgan.data.base import Source
 from hvdgan.errors import UserError
 
 
-def hold_out(source: Source, fraction: float) -> tuple[Source, Source | None]:
+def hold_out(source: Source, fraction: float) -> "tuple[Source, HeldOut | None]":
     """Split a source.
 
     An image's key (a file's name, or what an array holds) decides where it goes: adding images moves no other, and
@@ -24,13 +24,14 @@ def hold_out(source: Source, fraction: float) -> tuple[Source, Source | None]:
     """
     if not fraction:
         return source, None
-    held = np.array([_place(source.digest(index)) < fraction for index in range(len(source))])
+    places = np.array([_place(source.digest(index)) for index in range(len(source))])
+    held = places < fraction
     if held.all() or not held.any():
         raise UserError(
             f"--holdout {fraction:g}: {int(held.sum())} of {len(source)} images of {source.name} would be held out; "
             "some must be, and some must be left to train on"
         )
-    return Subset(source, np.flatnonzero(~held)), Subset(source, np.flatnonzero(held))
+    return Subset(source, np.flatnonzero(~held)), HeldOut(source, np.flatnonzero(held), places[held])
 
 
 class Subset(Source):
@@ -82,6 +83,31 @@ class Subset(Source):
 
     def digest(self, index: int) -> bytes:
         return self._source.digest(int(self._indices[index]))
+
+
+class HeldOut(Subset):
+    """The images held out.
+
+    Args:
+        source: all images.
+        indices: int64 (N,), which of them.
+        places: float64 (N,), the numbers that decided it.
+    """
+
+    def __init__(self, source: Source, indices: np.ndarray, places: np.ndarray) -> None:
+        super().__init__(source, indices)
+        self._places = places
+
+    def some(self, most: int) -> Subset:
+        """Some of them, in the same order: always the same ones, and those of a smaller number among them.
+
+        Args:
+            most: how many at most; 0: all.
+        """
+        if not most or most >= len(self):
+            return self
+        chosen = np.sort(np.argsort(self._places, kind="stable")[:most])
+        return Subset(self._source, self._indices[chosen])
 
 
 def _place(digest: bytes) -> float:

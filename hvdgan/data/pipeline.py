@@ -221,14 +221,21 @@ class _Loader:
         )
 
 
+def read_together(source: Source, batch_size: int) -> int:
+    """How many images one call reads: a divisor of the batch."""
+    if source.decode is not None:
+        return _group(batch_size, _DECODED_TOGETHER)
+    # Files are decoded in parallel, a few by each call; whatever has a batch at hand hands out a batch.
+    return batch_size if source.batched else _group(batch_size, _TOGETHER)
+
+
 def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, threads: int) -> tf.data.Dataset:
     """From indices (B,) to batches, in their order."""
     source = loader.source
     if source.decode is not None:
         dataset = _decoded(loader, indices, local_batch_size, threads)
     else:
-        # Files are decoded in parallel, a few by each call; whatever has a batch at hand hands out a batch.
-        together = local_batch_size if source.batched else _group(local_batch_size, _TOGETHER)
+        together = read_together(source, local_batch_size)
         dataset = _called(loader, source, indices.unbatch().batch(together, drop_remainder=True), tf.uint8, threads)
         dataset = _joined(dataset, local_batch_size, together)
     options = tf.data.Options()
@@ -242,7 +249,7 @@ def _decoded(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, t
     """Python only finds and reads the records, a batch in one call; TensorFlow decodes them on all threads."""
     decode = loader.source.decode
     assert decode is not None
-    together = _group(local_batch_size, _DECODED_TOGETHER)
+    together = read_together(loader.source, local_batch_size)
     shape = (together, *loader.source.shape)
 
     @tf.autograph.experimental.do_not_convert

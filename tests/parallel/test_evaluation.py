@@ -18,11 +18,11 @@ class Bright(Tiny):
 def test_an_error_on_one_rank_is_one_of_all(ranks):
     run = tiny_run(Bright, ranks=ranks)
 
-    def fetch(index):
+    def fetch(indices):
         raise RunError("the disk of rank 1")
 
     if ranks.rank:
-        run.held_out.fetch = fetch
+        run.held_out.fetch_batch = fetch
     with pytest.raises(RunError, match="the disk of rank 1"):
         Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)()
 
@@ -33,13 +33,15 @@ def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(rank
     def fetch(index):
         raise BadImage(f"{index}", "broken")
 
-    whole, run.held_out.fetch = run.held_out.fetch, fetch
-    if not ranks.rank:
-        run.held_out.fetch = whole
+    def fetch_batch(indices):
+        return [fetch(index) for index in indices]
+
+    if ranks.rank:
+        run.held_out.fetch, run.held_out.fetch_batch = fetch, fetch_batch
     evaluator = Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)
     assert -1 < evaluator()["eval/brightness"] < 1
     assert len(evaluator.bad_files) == (48 if ranks.rank else 0)  # its halves of 6 whole batches
-    run.held_out.fetch = fetch
+    run.held_out.fetch, run.held_out.fetch_batch = fetch, fetch_batch
     with pytest.raises(RunError, match="none of the 100 images held out can be read; the first: 0: broken"):
         evaluator()
 
