@@ -15,7 +15,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:
         """As keras.layers.BatchNormalization.call; (B, H, W, C)."""
-        fits = len(inputs.shape) == 4 and self.axis in (3, -1) and mask is None and not self.renorm
+        fits = len(inputs.shape) == 4 and self.axis in (3, -1) and mask is None and not getattr(self, "renorm", False)
         if not (training and self.trainable and fits):
             return super().call(inputs, training=training, mask=mask)
         channels = inputs.shape[-1]
