@@ -4,10 +4,12 @@ A name is a program's, then -bf16 for mixed bfloat16, -digits for the small netw
 """
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,11 +154,26 @@ def missing(program: Program) -> str:
     needs = KINDS[program.kind].needs
     if needs == "torch" and not (TORCH.exists() and MADE.is_file() and MADE.stat().st_size):
         return f"there is no {TORCH.relative_to(ROOT)} (make bench makes it)"
-    if needs == "mpi" and not shutil.which("mpirun"):
-        return "there is no mpirun on the PATH"
+    if needs == "mpi":
+        return missing_mpi()
     if needs == "launcher" and not LAUNCHER.exists():
         return f"there is no {LAUNCHER.relative_to(ROOT)}"
     return ""
+
+
+@functools.cache
+def missing_mpi() -> str:
+    """Why horovodrun --mpi cannot start anything here; nothing if it can."""
+    path = environment()["PATH"]
+    horovodrun_path = shutil.which("horovodrun", path=path)
+    if horovodrun_path is None:
+        return "there is no horovodrun beside this Python or on the PATH"
+    said = subprocess.run(
+        [horovodrun_path, "--check-build"], env=environment(), capture_output=True, text=True, timeout=300
+    ).stdout
+    if "[X] MPI" not in said:
+        return "Horovod was built without MPI"
+    return "" if shutil.which("mpirun", path=path) else "there is no mpirun on the PATH"
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 import psutil
-from programs import HERE, environment, horovodrun
+from programs import HERE, environment, horovodrun, missing_mpi
 from running import last_lines
 
 RANK = HERE / "turns_rank.py"
@@ -87,19 +87,20 @@ def main() -> None:
         "--digits", action="store_true", help="DCGAN-32 of digits, nf 16, 8 images a rank; else DCGAN-64"
     )
     parser.add_argument("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
-    parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    parser.add_argument("--only", nargs="+", choices=PROGRAMS, help="default: all that can run here")
     given = parser.parse_args()
     if given.rounds < 1 or given.seconds <= SETTLE:
         parser.error(f"--rounds must be at least 1, and --seconds above {SETTLE}")
     if not {0, 1} <= os.sched_getaffinity(0):
         parser.error("this process may not use the cores 0 and 1")
+    names = choose(given.only, parser)
     count = 8 if given.digits else 16
     data, size, nf = ("digits", 32, 16) if given.digits else ("synthetic", 64, 64)
     words = ["--data", data, "--image-size", str(size), "--nf", str(nf), "--precision", given.precision]
     folder = Path(tempfile.mkdtemp(prefix="hvdgan-turns-"))
     programs: list[Program] = []
     try:
-        for name in given.only:
+        for name in names:
             programs.append(start(name, words, count, folder))
             wait(programs[-1])
             programs[-1].send("suspend")
@@ -110,6 +111,18 @@ def main() -> None:
             for process in program.processes:
                 process.wait()
         shutil.rmtree(folder)
+
+
+def choose(only: list[str] | None, parser: argparse.ArgumentParser) -> list[str]:
+    """The names of the programs to run; one that was asked for and cannot run is an error, any other is left out."""
+    over_mpi = {"mpi", "small-mpi"}.intersection(only or PROGRAMS)
+    why = missing_mpi() if over_mpi else ""
+    if why and only:
+        parser.error(f"--only {' '.join(sorted(over_mpi))}: {why}; leave it out")
+    left_out = over_mpi if why else set()
+    for name in sorted(left_out):
+        print(f"left out: {name}: {why}", file=sys.stderr)
+    return [name for name in only or PROGRAMS if name not in left_out]
 
 
 def start(name: str, words: list[str], count: int, folder: Path) -> Program:
