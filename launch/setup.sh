@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: launch/setup.sh [--plan | --help]
 #
-# Makes .venv in this checkout: TensorFlow, then Horovod built against it, then hvdgan, at the versions that
-# launch/constraints.txt pins. About 4 minutes the first time; later calls do only what has changed, mostly nothing.
+# Makes .venv in this checkout: TensorFlow, then Horovod with launch/patches built against it, then hvdgan, at the versions
+# that launch/constraints.txt pins. About 4 minutes the first time; later calls do only what has changed, mostly nothing.
 # It needs Linux, Python 3.10 to 3.12, a C++ compiler, make and PyPI; no root.
 #
 #   --plan   say what would be chosen and done, and why; do nothing
@@ -19,7 +19,11 @@ set -euo pipefail
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
 pins="$root/launch/constraints.txt"
+patches="$root/launch/patches"
 log="$venv/setup.log"
+
+# Of the source archive of the pinned Horovod: what is patched and compiled is what was tested.
+horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -32,14 +36,16 @@ source "$root/launch/choose.sh"
 
 # What .venv is to be made from. The lines of base cannot change under a .venv; Horovod is rebuilt when its own do.
 compute_keys() {
-    local sources
+    local sources patched
     tensorflow="tensorflow-cpu" over="Gloo only"
     if [[ "$device" == gpu ]]; then tensorflow="tensorflow[and-cuda]"; fi
     if [[ "$mpi" != none ]]; then over="MPI and Gloo"; fi
     sources="$(cat "$pins" "$root/setup.cfg" "$root/launch/setup.sh" | sha256sum)"
     printf -v base 'root=%s\npython=%s\ndevice=%s' "$root" "${python_version%.*}" "$device"
     printf -v packages '%s\nmessages=%s\nsources=%s' "$base" "$messages" "${sources%% *}"
-    printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s' "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda"
+    patched="$(cat "$patches"/*.patch | sha256sum)"
+    printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s\npatches=%s' \
+        "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda" "${patched%% *}"
 }
 
 stamped() { [[ -x "$venv/bin/python" && "$(cat "$venv/.hvdgan-$1" 2>/dev/null)" == "$2" ]]; }
@@ -101,12 +107,26 @@ PYTHON
     printf '%s\n' "$packages" >"$venv/.hvdgan-packages"
 }
 
+# Sets source_folder: Horovod's source with launch/patches applied. pip compares the sum before it runs anything of the archive.
+patch_horovod() {
+    local wanted
+    wanted="horovod==$(pin horovod)"
+    source_folder="$scratch/horovod"
+    printf '%s --hash=sha256:%s\n' "$wanted" "$horovod_sha256" >"$scratch/wanted"
+    logged "downloading the source of $wanted" pip download --no-binary :all: --no-deps --no-build-isolation \
+        --dest "$scratch" --require-hashes -r "$scratch/wanted"
+    logged "patching Horovod" "$venv/bin/python" "$root/launch/patched_source.py" \
+        "$scratch"/horovod-*.tar.gz "$patches" "$source_folder"
+}
+
 # Built as a wheel outside .venv, so that a build cut short leaves no trace in it, and through a link, since Horovod's
 # CMake files split paths at spaces.
 build_horovod() {
     scratch="$(mktemp -d)"
     trap 'rm -rf "$scratch"' EXIT
     ln -s "$venv" "$scratch/venv"
+    rm -f "$venv/.hvdgan-horovod"
+    patch_horovod
     local jobs nccl
     jobs="$(nproc)"
     # cstdint: gcc 13 no longer includes it unasked. MAKEFLAGS: those of `make setup` would make it build on one core.
@@ -126,8 +146,7 @@ build_horovod() {
     fi
     local -a build=(env -u HOROVOD_GPU_OPERATIONS -u HOROVOD_WITHOUT_GLOO -u HOROVOD_WITH_MPI -u HOROVOD_WITHOUT_MPI
         "${settings[@]}" "$scratch/venv/bin/python" -m pip wheel -v --no-cache-dir --no-build-isolation --no-deps
-        --wheel-dir "$scratch" "horovod==$(pin horovod)")
-    rm -f "$venv/.hvdgan-horovod"
+        --wheel-dir "$scratch" "$source_folder")
     printf '\n=== %s\n' "${build[*]}" >>"$log"
     "${build[@]}" 2>&1 | tee -a "$log" | show_progress || failed "building Horovod"
     logged "installing Horovod" pip install --no-deps --force-reinstall "$scratch"/horovod-*.whl

@@ -1,19 +1,21 @@
 """launch/setup.sh on pretended machines: real bash and tools; a Python whose venv and pip only note what is asked."""
 
 import configparser
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-TOOLS = """bash cat cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh sha256sum sleep tac tee
-timeout touch tr uname""".split()
+TOOLS = """bash cat cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh sha256sum sleep tac
+tee timeout touch tr uname""".split()
 COMPILER = {"g++": "", "make": ""}
 OPEN_MPI_4 = {"mpirun": "echo 'mpirun (Open MPI) 4.1.4'", "mpicxx": ""}
 OPEN_MPI_5 = {"mpirun": "echo 'mpirun (Open MPI) 5.0.3'", "mpicxx": ""}
@@ -33,8 +35,13 @@ note() {{
 }}
 case "$*" in
     "-m venv "*) note venv; mkdir -p "$3/bin"; ln -s "$0" "$3/bin/python" ;;
+    "-m pip download "*)
+        note "$*"
+        while [ "$1" != --dest ]; do shift; done
+        cp "$SOURCE" "$2" ;;
     "-m pip wheel "*)
-        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "CXXFLAGS=$CXXFLAGS"
+        for folder in "$@"; do :; done
+        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "CXXFLAGS=$CXXFLAGS" "$(tr '\\n' ' ' <"$folder/ranks.cc")"
         echo '[ 50%] Building CXX object'
         while [ "$1" != --wheel-dir ]; do shift; done
         touch "$2/horovod-0.28.1-any.whl" ;;
@@ -45,6 +52,28 @@ esac
 """
 
 
+# What stands for Horovod's source, and a patch of it.
+RANKS = "zero\none\ntwo\nranks.reserve();\nfour\n"
+PATCH = """Why it is needed.
+
+--- a/ranks.cc
++++ b/ranks.cc
+@@ -3,3 +3,3 @@
+ two
+-ranks.reserve();
++ranks.resize();
+ four
+"""
+
+
+def pack(archive, content, name="ranks.cc"):
+    """Write an archive of source, as PyPI has it, with one file in its folder."""
+    with tarfile.open(archive, "w:gz") as opened:
+        found = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{name}")
+        found.size = len(content)
+        opened.addfile(found, io.BytesIO(content.encode()))
+
+
 class Machine:
     """A checkout, and a PATH that holds nothing but what a test put there."""
 
@@ -52,16 +81,24 @@ class Machine:
         self.checkout = folder / "a checkout"
         self.bin = folder / "bin"
         self.calls_file = folder / "calls"
+        self.source = folder / "horovod-0.28.1.tar.gz"
+        self.log = self.checkout / ".venv" / "setup.log"
         self.environment = {
             "PATH": str(self.bin),
             "CALLS": str(self.calls_file),
             "TMPDIR": str(folder / "tmp"),
+            "SOURCE": str(self.source),
             "LC_ALL": "C",
         }
         (folder / "tmp").mkdir()
         (self.checkout / "launch").mkdir(parents=True)
-        for name in ("launch/setup.sh", "launch/choose.sh", "launch/constraints.txt", "setup.cfg"):
+        scripts = [f"launch/{name}" for name in ("setup.sh", "choose.sh", "patched_source.py", "constraints.txt")]
+        for name in [*scripts, "setup.cfg"]:
             shutil.copy(ROOT / name, self.checkout / name)
+        pack(self.source, RANKS)
+        self.patch = self.checkout / "launch" / "patches" / "01-ranks.patch"
+        self.patch.parent.mkdir()
+        self.patch.write_text(PATCH)
         self.bin.mkdir()
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool))
@@ -113,8 +150,8 @@ def machine(tmp_path):
 
 def kinds(calls):
     """The calls by one word each, installs by what they are for."""
-    words = {"venv": "venv", "pip install -c": "packages", "pip wheel": "build", "--force-reinstall": "horovod"}
-    words |= {"verify": "check", " -e ": "hvdgan", "uninstall": "uninstall"}
+    words = {"venv": "venv", "pip install -c": "packages", "pip download": "source", "pip wheel": "build"}
+    words |= {"--force-reinstall": "horovod", "verify": "check", " -e ": "hvdgan", "uninstall": "uninstall"}
     return [next(word for part, word in words.items() if part in call) for call in calls]
 
 
@@ -171,7 +208,7 @@ def test_cuda_toolkit_is_where_nvcc_says(machine):
     assert "no NCCL" in machine.succeeds("--plan", CUDA_HOME="none")[0]
     _, calls = machine.succeeds()
     assert {"HOROVOD_GPU_OPERATIONS=NCCL", f"HOROVOD_CUDA_HOME={toolkit}"} <= set(
-        re.split(" (?=HOROVOD|CXX)", calls[2])
+        re.split(" (?=HOROVOD|CXX)", calls[3])
     )
     assert f"verify none, {toolkit}" in calls
 
@@ -207,15 +244,16 @@ def test_missing_tools(machine):
 def test_first_call_makes_it_all_and_the_second_nothing(machine):
     machine.has(**OPEN_MPI_4)
     output, calls = machine.succeeds()
-    assert kinds(calls) == ["venv", "uninstall", "packages", "build", "horovod", "check", "hvdgan"]
-    packages, build, check = calls[2], calls[3], calls[5]
+    assert kinds(calls) == ["venv", "uninstall", "packages", "source", "build", "horovod", "check", "hvdgan"]
+    packages, source, build, check = calls[2], calls[3], calls[4], calls[6]
     assert " tensorflow-cpu " in packages
     assert "tensorflow>" not in packages
     assert "horovod=" not in packages
     assert "torch" not in packages  # the peers of the benchmark have their own .venv-peers
     assert {"cyclopts>=4.25,<6", "cmake<4", "setuptools<81", "mpi4py>=4.0", "pytest"} <= set(packages.split())
     assert f"-c {machine.checkout}/launch/constraints.txt" in packages
-    assert {"--no-build-isolation", "--no-cache-dir", "--no-deps", "horovod==0.28.1"} <= set(build.split())
+    assert {"--no-binary", "--require-hashes", "--no-build-isolation", "--no-deps"} <= set(source.split())
+    assert {"--no-build-isolation", "--no-cache-dir", "--no-deps"} <= set(build.split())
     assert {"HOROVOD_WITH_TENSORFLOW=1", "HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_MPI=1"} <= set(build.split())
     assert "CXXFLAGS=-include cstdint" in build
     assert check == "verify Open MPI 4.1.4, none"
@@ -236,14 +274,51 @@ def test_failed_build_is_one_line_and_is_tried_again(machine):
     )
     assert "make: error: 1" in log.read_text()
     _, calls = machine.succeeds()
-    assert kinds(calls) == ["build", "horovod", "check", "hvdgan"]
+    assert kinds(calls) == ["source", "build", "horovod", "check", "hvdgan"]
     assert machine.succeeds()[1] == []
+
+
+def test_horovod_is_built_from_its_patched_source(machine):
+    """In the order of the patches' names, each on what the one before has left; anew when the patches change."""
+    second = machine.patch.with_name("02-more.patch")
+    hunks = "@@ -1,2 +1,3 @@\n zero\n+half\n one\n@@ -4 +5 @@\n-ranks.resize();\n+ranks.sized();\n"
+    second.write_text(f"Why.\n\n--- a/ranks.cc\n+++ b/ranks.cc\n{hunks}")
+    _, calls = machine.succeeds()
+    assert calls[kinds(calls).index("build")].endswith(" zero half one two ranks.sized(); four ")
+    assert "01-ranks.patch: ranks.cc\n02-more.patch: ranks.cc\n" in machine.log.read_text()
+
+    second.unlink()
+    _, calls = machine.succeeds()
+    assert kinds(calls) == ["source", "build", "horovod", "check", "hvdgan"]
+    assert calls[1].endswith(" zero one two ranks.resize(); four ")
+
+
+def test_a_patch_that_does_not_fit_is_one_line(machine):
+    pack(machine.source, RANKS.replace("two", "2"))
+    complaint = "01-ranks.patch does not fit: ranks.cc, line 3: the source differs there from what the patch expects"
+    assert machine.fails() == f"setup: patching Horovod failed (error: {complaint}); its output is in {machine.log}\n"
+    machine.patch.write_text("Only words.\n")
+    assert "(error: 01-ranks.patch changes no file; expected a unified diff" in machine.fails()
+    assert "build" not in kinds(machine.calls())
+
+
+def test_another_source_than_the_tested_one_is_refused(machine):
+    """By the real pip, which finds an archive of that name in a folder; nothing in it may run."""
+    pack(machine.source, "open('has-run', 'w')\n", name="setup.py")
+    shift_and_copy = PYTHON[PYTHON.index('while [ "$1" != --dest') : PYTHON.index('"-m pip wheel')]
+    machine.has(**{"python3.11": PYTHON.replace(shift_and_copy, f"""exec '{sys.executable}' "$@" ;;\n    """)})
+    line = machine.fails(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(machine.source.parent))
+    assert (
+        "setup: downloading the source of horovod==0.28.1 failed (ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" in line
+    )
+    assert not list(machine.source.parent.rglob("has-run"))
+    assert kinds(machine.calls())[-1] == "source"
 
 
 def test_wrong_build_is_not_kept(machine):
     machine.calls_file.with_suffix(".fail").write_text("^verify")
     assert "checking Horovod failed" in machine.fails()
-    assert kinds(machine.succeeds()[1]) == ["build", "horovod", "check", "hvdgan"]
+    assert kinds(machine.succeeds()[1]) == ["source", "build", "horovod", "check", "hvdgan"]
 
     machine.has(**OPEN_MPI_4)
     machine.calls_file.with_suffix(".fail").write_text("^verify")
@@ -254,7 +329,7 @@ def test_wrong_build_is_not_kept(machine):
 def test_installation_cut_short_is_made_anew(machine):
     machine.calls_file.with_suffix(".kill").write_text("pip install -c")
     assert machine.setup().returncode == -9
-    anew = ["venv", "packages", "build", "horovod", "check", "hvdgan"]
+    anew = ["venv", "packages", "source", "build", "horovod", "check", "hvdgan"]
     assert kinds(machine.succeeds()[1]) == anew
 
     pins = machine.checkout / "launch" / "constraints.txt"
@@ -273,12 +348,12 @@ def test_only_what_changed_is_made_again(machine):
     assert kinds(machine.succeeds()[1]) == ["packages", "hvdgan"]
 
     pins.write_text(pins.read_text().replace("horovod==0.28.1", "horovod==0.28.2"))
-    assert kinds(machine.succeeds()[1]) == ["packages", "build", "horovod", "check", "hvdgan"]
+    assert kinds(machine.succeeds()[1]) == ["packages", "source", "build", "horovod", "check", "hvdgan"]
 
     machine.has(**OPEN_MPI_4)
     _, calls = machine.succeeds()
-    assert kinds(calls) == ["uninstall", "packages", "build", "horovod", "check", "hvdgan"]
-    assert "HOROVOD_WITH_MPI=1" in calls[2]
+    assert kinds(calls) == ["uninstall", "packages", "source", "build", "horovod", "check", "hvdgan"]
+    assert "HOROVOD_WITH_MPI=1" in calls[3]
 
     machine.has(**GPU)
     _, calls = machine.succeeds(CUDA_HOME="/nowhere")
