@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from hvdgan.errors import UserError
+from hvdgan.mistakes import Mistake
 from hvdgan.stages import LearningRate, Stage, Update
 from hvdgan.state import TrainState
 
@@ -55,17 +55,21 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
         state: its optimizers are looked at.
 
     Raises:
-        UserError: naming stage, update and network.
+        Mistake: naming stage, update and network.
     """
     for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
         for name in update.owns:
             if update.learning_rate is not None and name not in state.learning_rates:
-                raise UserError(
-                    f"{where}: it has a learning rate, and the optimizer of {name} a schedule of its own; leave one out"
+                raise Mistake(
+                    f"{where}: it has a learning rate, and the optimizer of {name} a schedule of its own; leave one "
+                    "out",
+                    update,
                 )
             has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))
             if update.betas is not None and not has_betas:
-                raise UserError(f"{where}: it has betas, and the optimizer of {name} none; leave them out, or use Adam")
+                raise Mistake(
+                    f"{where}: it has betas, and the optimizer of {name} none; leave them out, or use Adam", update
+                )
 
 
 def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:

@@ -1,15 +1,18 @@
 """Command lines: that of hvdgan.train, every setting by name, from flags, a saved config.json, and defaults."""
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from cyclopts import Group, Parameter
 
 from hvdgan.app import run_app
 from hvdgan.config import Config, Count, Elastic, Positive, Resume, read_json
 from hvdgan.errors import UserError
+from hvdgan.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe import Recipe, load_recipe
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
@@ -68,12 +71,11 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
     given = _peek(arguments, "--recipe")
     name = saved.get("recipe", Config.recipe) if given is None else given
     recipe = load_recipe(str(name))
-    _check_names(str(name), recipe)
     Options: Any = recipe.Options
-    try:
-        default = Options()
-    except TypeError as error:
-        raise UserError(f"--recipe {name}: every field of its Options needs a default: {error}") from error
+    with of(recipe):
+        _check_options(recipe)
+        default = call(Options, what="Options", wanted="every field of its Options needs a default")
+        words = _without_commas(arguments, Options)
 
     def command(
         *,
@@ -101,18 +103,59 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
         """
         return Command(config, recipe, options, resume, dry_run, expect_size, time_budget, elastic)
 
-    return run_app(command, arguments, name="train", help_text=_HELP, saved=saved, source=source)
+    with of(recipe):  # its Options may refuse a value
+        return call(
+            lambda: run_app(command, words, name="train", help_text=_HELP, saved=saved, source=source), what="Options"
+        )
 
 
-def _check_names(name: str, recipe: type[Recipe]) -> None:
-    if not dataclasses.is_dataclass(recipe.Options):
-        raise UserError(f"--recipe {name}: Options must be a frozen dataclass with a default for every field")
+def _check_options(recipe: type[Recipe]) -> None:
+    """Refuse Options that cannot be flags, or not as they are meant."""
+    Options, at = recipe.Options, attribute(recipe, "Options")
+    if not (isinstance(Options, type) and dataclasses.is_dataclass(Options)):
+        raise Mistake(
+            f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field", at
+        )
+    if not Options.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise Mistake("Options is not frozen; write @dataclasses.dataclass(frozen=True) above it", Options)
+    for kind in Options.__mro__:
+        for name, value in vars(kind).items():
+            typed = name in inspect.get_annotations(kind) or name.startswith("_")
+            if not typed and isinstance(value, int | float | str | tuple):
+                raise Mistake(
+                    f"Options.{name} has no type, and is no flag; write {name}: {type(value).__name__} = {value!r}",
+                    attribute(kind, name),
+                )
     taken = {field.name for kind in (Config, Resume, Elastic) for field in dataclasses.fields(kind)}
     taken |= {"config", "dry_run", "expect_size", "time_budget"}
     if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
-        raise UserError(
-            f"--recipe {name}: the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it"
-        )
+        raise Mistake(f"the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it", Options)
+
+
+def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
+    """The words of a command line, with a recipe's lists, given as 1,2,3 like hvdgan's own, as cyclopts has them.
+
+    A list is its flag with each value; a tuple of a fixed length is the flag and then all values.
+    """
+    hints = call(partial(get_type_hints, Options, include_extras=True), what="Options")
+    lists = {name: hint for name, hint in hints.items() if get_origin(hint) in (tuple, list)}
+    words: list[str] = []
+    waiting = None  # the type of the list whose flag was the last word
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        hint = lists.get(flag.removeprefix("--").replace("-", "_")) if flag.startswith("--") else None
+        if waiting and not argument.startswith("--"):
+            words[-1:] = _spread(words[-1], argument, waiting)
+        else:
+            words += _spread(flag, value, hint) if hint and equals else [argument]
+        waiting = None if equals else hint
+    return words
+
+
+def _spread(flag: str, value: str, hint: Any) -> list[str]:
+    values = [part.strip() for part in value.split(",")]
+    variadic = get_origin(hint) is list or get_args(hint)[1:] == (Ellipsis,)
+    return [word for each in values for word in (flag, each)] if variadic else [flag, *values]
 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from cyclopts import Parameter
 from PIL import Image
 
-from hvdgan import outputs
+from hvdgan import mistakes, outputs
 from hvdgan.app import run_alone
 from hvdgan.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.config import Count
@@ -158,7 +158,12 @@ def _fill(trained: Trained, weights: Weights, photos: Sequence[_Photo]) -> list[
         seen.append(shrink(pixels, photo.window.of(photo.hole), spec.image_size))
     images, masks = (tf.constant(np.stack(parts)) for parts in zip(*seen, strict=True))
     complete = trained.recipe.complete  # type: ignore[attr-defined]
-    return list(complete(trained.nets(weights), images, masks).numpy())
+    wanted = f"it must return images {images.shape} in [-1, 1] for the images and masks it gets"
+    with mistakes.of(trained.recipe):
+        filled = mistakes.call(complete, trained.nets(weights), images, masks, what="complete()", wanted=wanted)
+        if getattr(filled, "shape", None) != images.shape:
+            raise mistakes.Mistake(f"complete() returns {mistakes.described(filled)}; {wanted}", complete)
+    return list(np.asarray(filled))
 
 
 def _joined(photo: _Photo, filled: np.ndarray, blend: Blend) -> np.ndarray:

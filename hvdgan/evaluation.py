@@ -10,12 +10,12 @@ from hvdgan.data import BadFile, Source
 from hvdgan.data.single_pass import SinglePass
 from hvdgan.distributed import Ranks, cores_of_rank
 from hvdgan.draws import Random
-from hvdgan.errors import RunError, UserError
+from hvdgan.errors import RunError
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.returned import drawn_by, measured
 from hvdgan.state import TrainState
 
 _FIRST_STEP = -2  # no training step, nor the samples': what is drawn here is the same at every evaluation
-METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
 class Evaluator:
@@ -89,7 +89,7 @@ class Evaluator:
             The names of the metrics.
 
         Raises:
-            UserError: evaluate() does not return metrics.
+            Mistake: evaluate() fails, or does not return metrics.
         """
         count = self._last - self._first
         data = {"images": tf.TensorSpec((count, *self._source.shape), tf.uint8)}
@@ -118,14 +118,7 @@ class Evaluator:
         config, count = self._config, self._last - self._first
         random = Random(config.seed, step, self._first, count, config.global_batch_size)
         inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
-        drawn = self._recipe.draw(random.scoped("draw"))
+        drawn = drawn_by(self._recipe, random.scoped("draw"), "for the evaluation: ")
         batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)
-        metrics = self._recipe.evaluate(self._state.sampling_nets, batch)
-        where = f"recipe {type(self._recipe).__name__}: evaluate() returns"
-        if not isinstance(metrics, dict):
-            raise UserError(f"{where} {type(metrics).__name__}; it must return {METRICS}")
-        values = {name: tf.convert_to_tensor(value) for name, value in metrics.items()}
-        for name, value in values.items():
-            if value.dtype in (tf.string, tf.variant) or not value.shape.is_compatible_with((count,)):
-                raise UserError(f"{where} {name} as {value.dtype.name} {value.shape}; it must return {METRICS}")
-        return {f"eval/{name}": tf.cast(value, tf.float32) for name, value in values.items()}
+        values = measured(self._recipe, self._state.sampling_nets, batch, count)
+        return {f"eval/{name}": value for name, value in values.items()}

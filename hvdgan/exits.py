@@ -1,6 +1,7 @@
 """How a command ends: one line and an exit code for whatever went wrong."""
 
 import io
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -26,6 +27,8 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
     try:
         return work() or 0
     except RunError as error:
+        if os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
+            _complain(traceback.format_exc())
         _complain(str(error))
         return error.exit_code
     except KeyboardInterrupt:

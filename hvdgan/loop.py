@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import checkpoint, startup
+from hvdgan import checkpoint, mistakes, startup
 from hvdgan.bad_files import BadFiles
 from hvdgan.bottleneck import InputCheck, verdict
 from hvdgan.commits import Commits
@@ -119,7 +119,8 @@ def _as_run_error(run: Run, error: Exception, heart: Heartbeat) -> Exception:
     if isinstance(error, OSError):
         return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
     if isinstance(error, tf.errors.OpError):
-        return collective_failure(error, heart.opinion) or error
+        updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
+        return collective_failure(error, heart.opinion) or mistakes.in_graph(error, run.recipe, updates) or error
     return error
 
 

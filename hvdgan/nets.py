@@ -128,6 +128,11 @@ class Nets:
             raise AttributeError(f"there is no network {name}; networks() returns {', '.join(self._networks)}")
 
         def call(*inputs: Any, **keywords: Any) -> Any:
+            if "training" in keywords:
+                raise TypeError(
+                    f"training={keywords['training']} cannot be given to {name}: a loss runs networks in training "
+                    "mode, sample() and evaluate() in inference mode; leave it out"
+                )
             return self._call(name, (inputs, keywords))
 
         return call

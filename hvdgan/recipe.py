@@ -6,7 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, TypeGuard
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,7 @@ import tensorflow as tf
 from hvdgan.config import DataSpec
 from hvdgan.draws import Random
 from hvdgan.errors import UserError
+from hvdgan.mistakes import call, of_module, similar
 from hvdgan.stages import Stage
 
 
@@ -52,8 +54,6 @@ class Batch:
         self.inputs = inputs
         self.augment = augment
         self.truncation = truncation
-        if taken := self.__dict__.keys() & drawn.keys():
-            raise UserError(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise")
         self.__dict__.update(drawn)
 
     def __getattr__(self, name: str) -> tf.Tensor:
@@ -144,13 +144,32 @@ def load_recipe(name: str) -> type[Recipe]:
             f'--recipe "{name}": expected one of {", ".join(known_recipes())}, or your own as package.module:Attribute'
         )
     module_name, _, attribute = name.partition(":")
+    if module_name.endswith(".py"):
+        raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
     if not attribute:
         module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
     elif os.getcwd() not in sys.path:
         # `python -m` does this itself; a console script or a test may not.
         sys.path.insert(0, os.getcwd())
+    with of_module(f"--recipe {name}", module_name):
+        module = call(_import, module_name, name, what="its import")
+    found = getattr(module, attribute, None)
+    if not _is_recipe(found):
+        there = similar(attribute, [key for key, value in vars(module).items() if _is_recipe(value)])
+        raise UserError(
+            f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe; the module is "
+            f"{module.__file__}{there}"
+        )
+    return found
+
+
+def _is_recipe(value: Any) -> TypeGuard[type[Recipe]]:
+    return isinstance(value, type) and issubclass(value, Recipe)
+
+
+def _import(module_name: str, name: str) -> ModuleType:
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
             raise  # the module is there, and imports something that is not
@@ -158,10 +177,6 @@ def load_recipe(name: str) -> type[Recipe]:
             f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
             "your own is named package.module:Attribute"
         ) from error
-    found = getattr(module, attribute, None)
-    if not (isinstance(found, type) and issubclass(found, Recipe)):
-        raise UserError(f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe")
-    return found
 
 
 def known_recipes() -> list[str]:

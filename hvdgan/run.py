@@ -3,29 +3,33 @@
 import dataclasses
 import hashlib
 import json
-import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import keras
 import numpy as np
 
-from hvdgan import checkpoint
+from hvdgan import checkpoint, mistakes
 from hvdgan.apply import check_optimizers
 from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
 from hvdgan.distributed import Ranks
-from hvdgan.errors import RunError, UserError
-from hvdgan.evaluation import METRICS, Evaluator
+from hvdgan.errors import UserError
+from hvdgan.evaluation import Evaluator
 from hvdgan.fast_layers import use_fast_layers
 from hvdgan.fused import use_fused_kernels
 from hvdgan.layers import synchronise_batch_norm
+from hvdgan.mistakes import Mistake
 from hvdgan.recipe import Recipe
-from hvdgan.samples import SAMPLES, Sampler
+from hvdgan.returned import make_recipe, stages_of
+from hvdgan.samples import Sampler
 from hvdgan.scaling import LossScale
 from hvdgan.stages import Schedule, Update
 from hvdgan.state import TrainState, build_state, prepare_keras
 from hvdgan.step import StageStep
+
+T = TypeVar("T")
 
 _HOLDOUT = 0.05  # where the recipe evaluates and the user has not said
 
@@ -98,7 +102,30 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     everything = open_source(config, paired=recipe_class.paired, peers=ranks)
     everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
     source, held_out = _split(everything, config, recipe_class)
-    recipe = recipe_class(options, DataSpec(source.image_size, source.channels, len(source), source.num_classes))
+    spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
+    recipe, state, schedule, steps = on_all(
+        ranks, recipe_class, lambda: _parts(config, recipe_class, options, spec, ranks), "the recipe"
+    )
+    variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
+    stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
+    broken = hashlib.sha256(json.dumps(source.bad_files).encode()).hexdigest()
+    data = {"data fingerprint": source.fingerprint, "broken files": broken}
+    ranks.agree({**data, "stages": stages, **variables}, "what they have built")
+    sampler = Sampler(recipe, state, source, config.seed)
+    evaluated = held_out.some(config.eval_images) if held_out else None
+    evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
+    metrics = on_all(ranks, recipe_class, lambda: _trace(steps, sampler, evaluator, source), "the traces")
+    if config.diff_augment and not any(step.augments for step in steps):
+        raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
+    _check_best_metric(config, metrics)
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator)
+
+
+def _parts(
+    config: Config, recipe_class: type[Recipe], options: Any, spec: DataSpec, ranks: Ranks
+) -> tuple[Recipe, TrainState, Schedule, tuple[StageStep, ...]]:
+    """What the recipe makes; no rank waits for another here."""
+    recipe = make_recipe(recipe_class, options, spec)
     prepare_keras(config.precision)
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
@@ -112,27 +139,45 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
             "which cannot be scaled; give the schedule to the Update, as LearningRate"
         )
-    schedule = Schedule(recipe.stages(), list(state.networks), config.stages)
+    try:
+        schedule = Schedule(stages_of(recipe), list(state.networks), config.stages)
+    except Mistake as mistake:
+        mistake.at = mistake.at or recipe.stages
+        raise
     check_optimizers(schedule.stages, state)
     if config.precision == "mixed_float16":
         names = {update.name for stage in schedule.stages for update in stage.updates}
         state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
-    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
-    variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
-    stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
-    broken = hashlib.sha256(json.dumps(source.bad_files).encode()).hexdigest()
-    data = {"data fingerprint": source.fingerprint, "broken files": broken}
-    ranks.agree({**data, "stages": stages, **variables}, "what they have built")
+    return recipe, state, schedule, tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
+
+
+def _trace(steps: Sequence[StageStep], sampler: Sampler, evaluator: Evaluator | None, source: Source) -> set[str]:
+    """Trace all that will run, so that no mistake waits until it is due; returns the names of all metrics."""
     for step in steps:
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
-    if config.diff_augment and not any(step.augments for step in steps):
-        raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
-    sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = held_out.some(config.eval_images) if held_out else None
-    evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
-    measured = _trace_looks(recipe, sampler, evaluator, ranks)
-    _check_best_metric(config, measured.union(*(step.metrics for step in steps)))
-    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator)
+    sampler.trace()
+    return (evaluator.trace() if evaluator else set()).union(*(step.metrics for step in steps))
+
+
+def on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str) -> T:
+    """Do work in which no rank waits for another; a mistake on one rank alone ends all, as one on every rank does.
+
+    Raises:
+        UserError: what the work has raised, or what it has raised on another rank.
+    """
+    result, mistake = None, None
+    try:
+        with mistakes.of(recipe):
+            result = work()
+    except UserError as error:
+        mistake = error
+    # What a recipe reads may be missing on one host alone.
+    everyones = ranks.gather(mistake and str(mistake), name)
+    if mistake:
+        raise mistake
+    if theirs := [(rank, text) for rank, text in enumerate(everyones) if text]:
+        raise UserError(f"rank {theirs[0][0]}: {theirs[0][1]}")
+    return cast(T, result)
 
 
 def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source, HeldOut | None]:
@@ -145,34 +190,6 @@ def _split(source: Source, config: Config, recipe: type[Recipe]) -> tuple[Source
         return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0)
     except UserError:
         return source, None  # a handful of images: nobody has asked for an evaluation
-
-
-def _trace_looks(recipe: Recipe, sampler: Sampler, evaluator: Evaluator | None, ranks: Ranks) -> set[str]:
-    """Trace sample() and evaluate(), whose mistakes must not wait until they are due; returns evaluate()'s metrics."""
-    metrics: set[str] = set()
-    mistake, method, wanted = None, "sample", SAMPLES
-    try:
-        sampler.trace()
-        if evaluator:
-            method, wanted = "evaluate", METRICS
-            metrics = evaluator.trace()
-    except RunError as error:
-        mistake = str(error)
-    except Exception as error:  # the recipe's code may raise anything
-        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        where = f"recipe {type(recipe).__name__}: {method}() fails{_place(recipe, error)}"
-        mistake = f"{where}: {text}; it must return {wanted}"
-    # What a recipe reads may be missing on one host alone.
-    if mistakes := [each for each in ranks.gather(mistake, "samples and evaluation") if each]:
-        raise UserError(mistakes[0])
-    return metrics
-
-
-def _place(recipe: Recipe, error: Exception) -> str:
-    """Where the recipe's own code was when it failed."""
-    frames = traceback.walk_tb(error.__traceback__)
-    places = [(frame.f_code.co_filename, line) for frame, line in frames if frame.f_locals.get("self") is recipe]
-    return f" ({Path(places[-1][0]).name}, line {places[-1][1]})" if places else ""
 
 
 def _check_best_metric(config: Config, names: set[str]) -> None:

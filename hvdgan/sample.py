@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan import outputs
+from hvdgan import mistakes, outputs
 from hvdgan.app import run_alone
 from hvdgan.config import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import BadImage, Source, open_source
@@ -25,6 +25,7 @@ from hvdgan.draws import SampleRandom
 from hvdgan.errors import RunError, UserError
 from hvdgan.nets import Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.returned import drawn_by, sampled
 from hvdgan.samples import save_grid, to_uint8
 from hvdgan.trained import Trained, Weights, load_trained
 
@@ -78,14 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     (outputs.check_folder if request.separate else outputs.check_file)(request.out, overwrite=request.overwrite)
     trained = load_trained(run_dir)
-    drawing = _Drawing(trained.recipe, trained.nets(request.weights), request)
-    batches = _batches(request, drawing, _shown(trained, request))
-    if request.separate:
-        for number, image in enumerate(image for images in batches for image in images):
-            outputs.write(request.out / f"{number:06}.png", partial(outputs.save_png, pixels=image))
-    else:
-        grid = np.concatenate(list(batches))
-        outputs.write(request.out, partial(save_grid, images=grid))
+    with mistakes.of(trained.recipe):
+        batches = _batches(
+            request, _Drawing(trained.recipe, trained.nets(request.weights), request), _shown(trained, request)
+        )
+        if request.separate:
+            for number, image in enumerate(image for images in batches for image in images):
+                outputs.write(request.out / f"{number:06}.png", partial(outputs.save_png, pixels=image))
+        else:
+            grid = np.concatenate(list(batches))
+            outputs.write(request.out, partial(save_grid, images=grid))
     print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}")
 
 
@@ -100,7 +103,7 @@ class _Drawing:
 
     def __init__(self, recipe: Recipe, nets: Nets, request: Request) -> None:
         self._recipe, self._nets, self._request = recipe, nets, request
-        drawn = recipe.draw(SampleRandom(0, tf.constant([0], tf.int64)))
+        drawn = drawn_by(recipe, SampleRandom(0, tf.constant([0], tf.int64)))
         classes, chosen = recipe.data.num_classes, request.class_
         if chosen is not None and not _are_classes(drawn.get("classes")):
             raise UserError(
@@ -108,6 +111,8 @@ class _Drawing:
                 "draw() that returns integers (B,) under the name classes, such as "
                 'random.integers("classes", (), self.data.num_classes)'
             )
+        if chosen is not None and not classes:
+            raise UserError(f"--class {chosen}: the data of this run has no classes; leave the flag out")
         if chosen is not None and chosen >= classes:
             raise UserError(f"--class {chosen}: the run knows {classes} classes; expected 0 to {classes - 1}")
         if request.truncation is not None and not recipe.truncates:
@@ -137,7 +142,7 @@ class _Drawing:
             random = SampleRandom(request.seed, numbers)
         else:
             random = SampleRandom(request.interpolate[0], tf.zeros_like(numbers))
-        drawn = self._recipe.draw(random.scoped("draw"))
+        drawn = drawn_by(self._recipe, random.scoped("draw"))
         if request.interpolate is not None:
             other = SampleRandom(request.interpolate[1], tf.zeros_like(numbers))
             places = tf.minimum(tf.cast(numbers, tf.float32) / (request.num - 1), 1.0)
@@ -153,7 +158,7 @@ class _Drawing:
             inputs=inputs,
             truncation=1.0 if request.truncation is None else request.truncation,
         )
-        return self._recipe.sample(self._nets, batch)
+        return sampled(self._recipe, self._nets, batch)
 
 
 def _are_classes(drawn: Any) -> bool:

@@ -10,16 +10,15 @@ from PIL import Image
 
 from hvdgan.data import BadImage, Source
 from hvdgan.draws import Random
-from hvdgan.errors import RunError, UserError
+from hvdgan.errors import RunError
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.returned import check_methods, drawn_by, sampled
 from hvdgan.state import TrainState
 
 _GRID = 64
 _FRAME = 2  # pixels between two images of a grid
 _FRAME_GREY = 128
 _FIXED_STEP = -1  # no training step: its draws are the samples' own
-_SHAPES = (None, None, None, 1), (None, None, None, 3)
-SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
 
 
 class Sampler:
@@ -47,10 +46,9 @@ class Sampler:
         """Trace what a call runs, without an image: a mistake in sample() must not wait until the first grid is due.
 
         Raises:
-            UserError: sample() is not there, or returns no images.
+            Mistake: sample() is not there, fails, or returns no images.
         """
-        if type(self._recipe).sample is Recipe.sample:
-            raise UserError(f"recipe {type(self._recipe).__name__}: it has no sample(), which must return {SAMPLES}")
+        check_methods(type(self._recipe), "sample")
         count = len(_places(self._source))
         labels = None if self._source.labels is None else tf.TensorSpec((count,), tf.int32)
         self._function.get_concrete_function(tf.TensorSpec((count, *self._source.shape), tf.uint8), labels)
@@ -69,15 +67,9 @@ class Sampler:
         count = pixels.shape[0]
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count, count)
         inputs, images = split_pairs(pixels, paired=self._recipe.paired)
-        drawn = self._recipe.draw(random.scoped("draw"))
+        drawn = drawn_by(self._recipe, random.scoped("draw"), "for samples: ")
         batch = Batch(images, labels, random.scoped("sample"), drawn, inputs=inputs)
-        samples = tf.convert_to_tensor(self._recipe.sample(self._state.sampling_nets, batch))
-        if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in _SHAPES)):
-            raise UserError(
-                f"recipe {type(self._recipe).__name__}: sample() returns {samples.dtype.name} {samples.shape}; it must "
-                f"return {SAMPLES}"
-            )
-        return samples
+        return sampled(self._recipe, self._state.sampling_nets, batch)
 
 
 def _places(source: Source) -> np.ndarray:

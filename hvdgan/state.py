@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import keras
 import numpy as np
 
-from hvdgan.errors import UserError
+from hvdgan import mistakes
 from hvdgan.layer_state import is_float, other_state_of, statistics_of
+from hvdgan.mistakes import Mistake
 from hvdgan.nets import Nets
 from hvdgan.recipe import Recipe
+from hvdgan.returned import networks_of, optimizers_of
 from hvdgan.scaling import LossScale
 
 
@@ -37,7 +39,7 @@ class TrainState:
         """All variables by the names that a checkpoint gives them.
 
         Raises:
-            UserError: two variables of a network have one name.
+            Mistake: two variables of a network have one name.
         """
         named: dict[str, keras.Variable] = {}
         for name, network in self.networks.items():
@@ -57,7 +59,8 @@ class TrainState:
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Give the optimizers of these networks the values that new ones begin with."""
-        new = recipe.optimizers()
+        with mistakes.of(recipe):
+            new = optimizers_of(recipe, self.networks)
         for name in networks:
             new[name].build(self.networks[name].trainable_variables)
             for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
@@ -166,33 +169,11 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     """Build a recipe's networks, their optimizers and their averages.
 
     Raises:
-        UserError: a network is not built, shares variables with another, or has no optimizer.
+        Mistake: a network is not built, shares variables with another, or has no optimizer.
     """
-    networks = recipe.networks()
-    owner: dict[int, str] = {}
-    for name, network in networks.items():
-        if not network.built:
-            raise UserError(f"network {name} is not built; call it on an example, or give it an Input, in networks()")
-        for variable in network.variables:
-            if owner.setdefault(id(variable), name) != name:
-                raise UserError(
-                    f"networks {owner[id(variable)]} and {name} share {variable.path}; "
-                    "every variable must be in one network"
-                )
-    for name, network in networks.items():
-        for variable in network.variables:
-            if "seed_generator_state" in variable.path:
-                raise UserError(
-                    f"network {name} draws its own random numbers ({variable.path}), which would depend on the rank; "
-                    "draw them with batch.random and give them to the network as an input"
-                )
-    optimizers = recipe.optimizers()
-    if missing := networks.keys() - optimizers.keys():
-        raise UserError(f"optimizers() has none for {', '.join(sorted(missing))}; every network needs its own")
-    if len({id(optimizers[name]) for name in networks}) < len(networks):
-        raise UserError("optimizers() gives one optimizer to two networks; every network needs its own")
-    if unknown := set(recipe.ema) - networks.keys():
-        raise UserError(f"ema names {', '.join(sorted(unknown))}, and networks() returns {', '.join(networks)}")
+    networks = networks_of(recipe)
+    optimizers = optimizers_of(recipe, networks)
+    _check_names(recipe, networks)
     for name, network in networks.items():
         optimizers[name].build(network.trainable_variables)
     averaged = recipe.ema if ema_decay else ()
@@ -210,6 +191,19 @@ def digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
         name: hashlib.sha256(np.ascontiguousarray(variable.numpy()).tobytes()).hexdigest()
         for name, variable in variables.items()
     }
+
+
+def _check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
+    """Refuse names in the recipe's ema and may_change that are not there."""
+    options = [field.name for field in dataclasses.fields(recipe.options)]
+    for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
+        names, at = getattr(recipe, attribute), mistakes.attribute(type(recipe), attribute)
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            example = f'("{names}",)' if isinstance(names, str) else f'("{known[0]}",)' if known else "()"
+            raise Mistake(f"{attribute} is {names!r}; it must be a tuple of names, as in {example}", at)
+        if unknown := sorted(set(names) - set(known)):
+            said = f"{where} returns" if attribute == "ema" else f"{where} has"
+            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)
 
 
 def averaged_variables(network: keras.Model) -> list[keras.Variable]:
@@ -247,5 +241,5 @@ def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tupl
     for path, variable in variables:
         name = f"{prefix}/{path}"
         if name in named:
-            raise UserError(f"two variables are named {name}; give the layers of the network names of their own")
+            raise Mistake(f"two variables are named {name}; give the layers of the network names of their own")
         named[name] = variable

@@ -13,9 +13,10 @@ from hvdgan.augment import diff_augment, flip
 from hvdgan.config import Config
 from hvdgan.distributed import Ranks
 from hvdgan.draws import Random
-from hvdgan.errors import UserError
+from hvdgan.mistakes import Mistake
 from hvdgan.nets import Forwards, Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.returned import drawn_by, loss_of, verdict_of
 from hvdgan.stages import Stage, Update
 from hvdgan.state import TrainState, averaged_variables
 
@@ -30,12 +31,12 @@ class OwnedTape(tf.GradientTape):
     """
 
     def gradient(self, target: tf.Tensor, sources: Sequence[tf.Variable], *others: Any, **more: Any) -> list[tf.Tensor]:
-        """As tf.GradientTape.gradient; raises UserError naming the untouched variables."""
+        """As tf.GradientTape.gradient; raises a Mistake naming the untouched variables."""
         gradients = super().gradient(target, sources, *others, **more)
         untouched = [s.name.removesuffix(":0") for s, g in zip(sources, gradients, strict=True) if g is None]
         if untouched:
             named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
-            raise UserError(
+            raise Mistake(
                 f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False "
                 "on what it leaves out"
             )
@@ -83,7 +84,7 @@ class StageStep:
             every rank. Those that were not have changed nothing but the loss scale.
 
         Raises:
-            UserError: where trace() was not called, what it raises.
+            Mistake: where trace() was not called, what it raises.
         """
         due = self.stage.due(stage_step)
         data = {name: data[name] for name in ("images", "labels") if name in data}
@@ -101,8 +102,8 @@ class StageStep:
             labelled: whether the data has labels.
 
         Raises:
-            UserError: a loss is no scalar, or does not touch a variable that its update owns, or no update has the
-                metric whose plateau ends the stage.
+            Mistake: a loss fails, is no scalar, or does not touch a variable that its update owns, or no update has
+                the metric whose plateau ends the stage.
         """
         channels *= 2 if self.recipe.paired else 1
         data = {"images": tf.TensorSpec((self._count, image_size, image_size, channels), tf.uint8)}
@@ -115,9 +116,10 @@ class StageStep:
                 self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
         until = self.stage.until
         if until and until.metric not in self.metrics:
-            raise UserError(
+            raise Mistake(
                 f"stage {self.stage.name}: it ends on a plateau of {until.metric}, and its metrics are "
-                f"{', '.join(sorted(self.metrics))}"
+                f"{', '.join(sorted(self.metrics))}",
+                self.stage,
             )
 
     def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
@@ -162,7 +164,8 @@ class StageStep:
         if self.config.flip:
             pixels = flip(pixels, random.scoped("data"))
         inputs, images = split_pairs(pixels, paired=self.recipe.paired)
-        return {**data, "images": images, "inputs": inputs}, self.recipe.draw(random.scoped("draw"))
+        drawn = drawn_by(self.recipe, random.scoped("draw"), f"stage {self.stage.name}: ")
+        return {**data, "images": images, "inputs": inputs}, drawn
 
     def loss(
         self, update: Update, data: Data, random: Random, drawn: Metrics, forwards: Forwards | None
@@ -182,17 +185,8 @@ class StageStep:
             augment=augment,
         )
         nets = Nets(self.state.networks, owned=update.owns, training=True, forwards=forwards)
-        loss, measured = update.loss(nets, batch)
-        loss = tf.convert_to_tensor(loss)
-        if loss.shape.rank != 0:
-            raise UserError(
-                f"{self.where(update)}: the loss has shape {tuple(loss.shape)}; it must be a scalar, the mean over the "
-                "batch"
-            )
-        loss = tf.cast(loss, tf.float32)
-        if "loss" in measured:
-            raise UserError(f"{self.where(update)}: a metric is named loss, as the loss itself is; rename it")
-        metrics = {"loss": loss, **{name: tf.cast(value, tf.float32) for name, value in measured.items()}}
+        loss, measured = loss_of(update.loss, nets, batch, self.where(update))
+        metrics = {"loss": loss, **measured}
         # Gradients may be finite where the loss is not: they must not be.
         # The reduced gradient is that of the mean over all samples, also where the ranks' slices are not equal.
         factor = self._weight * self.ranks.loss_factor(self.config.compression)
@@ -291,7 +285,7 @@ class StageStep:
             return tf.constant(True)
         with self.scope(update):
             means = tf.unstack(self.ranks.mean(self._weight * tf.stack(list(measured.values()))))
-        return update.only_if(dict(zip(measured, means, strict=True)))
+        return verdict_of(update.only_if, dict(zip(measured, means, strict=True)), self.where(update))
 
     def _average(self, finite: dict[str, list[tf.Tensor]], step: tf.Tensor) -> None:
         """Move the averages of networks of which an update was finite, of those that were due."""
@@ -333,8 +327,8 @@ class _InTurn:
                 loss, metrics = step.loss(update, self._data, self._random, self._drawn, self._forwards)
             try:
                 gradients = step.reduced(self._tapes.pop(update.name), loss, update)
-            except UserError as error:
-                raise UserError(f"{step.where(update)}: {error}") from None
+            except Mistake as mistake:
+                raise Mistake(f"{step.where(update)}: {mistake}", update.loss) from None
         for name in update.owns:
             self._forwards.forget(name)
         return gradients, metrics
@@ -379,8 +373,8 @@ class _InParts:
             loss, metrics = step.loss(update, data, random, drawn, None)
         try:
             gradients = tape.gradient(loss, [variable.value for variable in variables])
-        except UserError as error:
-            raise UserError(f"{step.where(update)}: {error}") from None
+        except Mistake as mistake:
+            raise Mistake(f"{step.where(update)}: {mistake}", update.loss) from None
         return [tf.convert_to_tensor(gradient) for gradient in gradients], metrics
 
 

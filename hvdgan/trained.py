@@ -4,12 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-from hvdgan import checkpoint
+from hvdgan import checkpoint, mistakes
 from hvdgan.cli import parse_saved
 from hvdgan.config import Config, DataSpec
 from hvdgan.errors import RunError
 from hvdgan.nets import Nets
 from hvdgan.recipe import Recipe
+from hvdgan.returned import make_recipe
 from hvdgan.saved import find
 from hvdgan.state import TrainState, build_state, prepare_keras
 
@@ -55,8 +56,10 @@ def load_trained(path: Path) -> Trained:
     manifest = checkpoint.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
     prepare_keras("float32")
-    recipe = command.recipe(command.options, _spec(found, manifest))
-    state = build_state(recipe, command.config.ema_decay)
+    spec = _spec(found, manifest)
+    with mistakes.of(command.recipe):
+        recipe = make_recipe(command.recipe, command.options, spec)
+        state = build_state(recipe, command.config.ema_decay)
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(_USED)}
     checkpoint.restore(found, manifest, used, only=_USED)
     return Trained(found, manifest["step"], command.config, recipe, state)

@@ -22,13 +22,14 @@ LAYERS = [
     {"samples", "step", "evaluation", "origin"},
     {"apply", "retention", "packing"},
     {"state"},
+    {"returned"},
     {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
     {"recipe", "nets", "layers", "fused", "fast_layers", "plain", "saved", "app"},
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
     {"layer_state", "convolution", "spectral", "peers", "devices", "transport", "bundling"},
-    {"config", "launchers", "hosts", "verdicts", "replacing"},
+    {"config", "launchers", "hosts", "verdicts", "replacing", "mistakes"},
     {"errors", "lean", "remapper"},
 ]
 # Who may speak to the other ranks.

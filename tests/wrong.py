@@ -1,0 +1,454 @@
+"""Recipes that each make one mistake; the line that an error must name ends with `# here`."""
+
+import dataclasses
+import math
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+from hvdgan.recipe import Recipe
+from hvdgan.stages import LearningRate, Plateau, Stage, Update
+from tiny import Tiny, TinyOptions
+
+
+class NoPair(Tiny):
+    def fool(self, nets, batch):  # here
+        return tf.reduce_mean(nets.discriminator(nets.generator(batch.latents)))
+
+
+class Triple(Tiny):
+    def fool(self, nets, batch):  # here
+        return *super().fool(nets, batch), nets
+
+
+class NoReturn(Tiny):
+    def fool(self, nets, batch):  # here
+        tf.reduce_mean(nets.discriminator(nets.generator(batch.latents)))
+
+
+class NoLoss(Tiny):
+    def fool(self, nets, batch):  # here
+        return None, {}
+
+
+class NoScalar(Tiny):
+    def fool(self, nets, batch):  # here
+        return nets.discriminator(nets.generator(batch.latents)), {}
+
+
+class WholeNumber(Tiny):
+    def fool(self, nets, batch):  # here
+        return 3, {}
+
+
+class TrainingGiven(Tiny):
+    def fool(self, nets, batch):
+        fake = nets.generator(batch.latents, training=False)  # here
+        return tf.reduce_mean(nets.discriminator(fake)), {}
+
+
+class UnknownNetwork(Tiny):
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.critic(nets.generator(batch.latents))), {}  # here
+
+
+class NetworkByKey(Tiny):
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets["discriminator"](nets.generator(batch.latents))), {}  # here
+
+
+class Float(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        return loss, {"real": float(loss)}  # here
+
+
+class Numpy(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        return loss, {"real": loss.numpy()}  # here
+
+
+class NumpyMean(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        return loss, {"real": np.mean(loss)}  # here
+
+
+class If(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        if loss > 1.0:  # here
+            loss = loss * 0.5
+        return loss, {}
+
+
+class NoScalarMetric(Tiny):
+    def fool(self, nets, batch):  # here
+        fake = nets.discriminator(nets.generator(batch.latents))
+        return tf.reduce_mean(fake), {"fake": fake}
+
+
+class NoNumberMetric(Tiny):
+    def fool(self, nets, batch):  # here
+        return super().fool(nets, batch)[0], {"kind": "hinge"}
+
+
+class MetricsList(Tiny):
+    def fool(self, nets, batch):  # here
+        return super().fool(nets, batch)[0], [1.0]
+
+
+class NumberedMetrics(Tiny):
+    def fool(self, nets, batch):  # here
+        return super().fool(nets, batch)[0], {1: 1.0}
+
+
+class UnknownName(Tiny):
+    def fool(self, nets, batch):
+        return reduce_mean(nets.generator(batch.latents)), {}  # here # noqa: F821
+
+
+class UnknownDraw(Tiny):
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.generator(batch.noise)), {}  # here
+
+
+class Shapes(Tiny):
+    def fool(self, nets, batch):
+        fake = nets.generator(batch.latents)
+        return tf.reduce_mean(fake * tf.ones((3, 5, 7, 1))), {}  # here
+
+
+class LayerShapes(Tiny):
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.generator(batch.images)), {}  # here
+
+
+class Deep(Tiny):
+    """The innermost line is in a function that the loss calls."""
+
+    def fool(self, nets, batch):
+        return Deep.mean(nets.generator(batch.latents)), {}
+
+    @staticmethod
+    def mean(images):
+        return tf.reduce_mean(images, axis=9)  # here
+
+
+class Compiled(Tiny):
+    """AutoGraph reports its own copy of the code."""
+
+    @tf.function
+    def fool(self, nets, batch):
+        fake = nets.generator(batch.latents)
+        return tf.reduce_mean(fake, axis=9), {}  # here
+
+
+class FewArguments(Tiny):
+    def fool(self, nets):  # here
+        return tf.constant(1.0), {}
+
+
+class Untouched(Tiny):
+    def fool(self, nets, batch):  # here
+        return tf.reduce_mean(nets.discriminator(batch.images)), {}
+
+
+class Inherited(Tiny):
+    """hvdgan's own code fails on what this class has changed."""
+
+    def networks(self):
+        networks = super().networks()
+        wide = keras.Sequential([keras.Input((9,)), layers.Dense(64), layers.Reshape((8, 8, 1))])
+        return {**networks, "generator": wide}
+
+
+class NetworksList(Tiny):
+    def networks(self):  # here
+        return list(super().networks().values())
+
+
+class NoModel(Tiny):
+    def networks(self):  # here
+        return {**super().networks(), "generator": [layers.Dense(3)]}
+
+
+class NotBuilt(Tiny):
+    def networks(self):  # here
+        return {**super().networks(), "generator": keras.Sequential([layers.Dense(3)])}
+
+
+class BrokenNetwork(Tiny):
+    def networks(self):
+        return {"generator": keras.Sequential([keras.Input((4, 4, 1)), layers.Conv2D(3, 9)])}  # here
+
+
+class NoOptimizers(Recipe):  # here
+    networks = Tiny.networks
+    stages = Tiny.stages
+
+    def optimiser(self):
+        return {}
+
+
+class MisspeltOptimizer(Tiny):
+    def optimizers(self):  # here
+        return {"generator": keras.optimizers.Adam(), "discriminater": keras.optimizers.Adam()}
+
+
+class OneMoreOptimizer(Tiny):
+    def optimizers(self):  # here
+        return {**super().optimizers(), "critic": keras.optimizers.Adam()}
+
+
+class NamedOptimizer(Tiny):
+    def optimizers(self):  # here
+        return dict.fromkeys(("generator", "discriminator"), "adam")
+
+
+class SharedOptimizer(Tiny):
+    def optimizers(self):  # here
+        return dict.fromkeys(("generator", "discriminator"), keras.optimizers.Adam())
+
+
+class Letters(Tiny):
+    ema = "generator"  # here
+
+
+class ChangeableLetters(Tiny):
+    may_change = "steps"  # here
+
+
+class ChangesNothing(Tiny):
+    may_change = ("step",)  # here
+
+
+class OneStage(Tiny):
+    def stages(self):  # here
+        return super().stages()[0]
+
+
+class Updates(Tiny):
+    def stages(self):  # here
+        return tuple(super().stages()[0].updates)
+
+
+class OneUpdate(Tiny):
+    def stages(self):
+        return [Stage("joint", 3, Update("fool", ["generator"], self.fool))]  # here
+
+
+class WrongArgument(Tiny):
+    def stages(self):
+        return [Stage("joint", 3, [Update("fool", own=["generator"], loss=self.fool)])]  # here
+
+
+class OwnsLetters(Tiny):
+    def stages(self):
+        fool = Update("fool", owns="generator", loss=self.fool)  # here
+        return [Stage("joint", 3, [fool])]
+
+
+class OwnsModels(Tiny):
+    def stages(self):
+        fool = Update("fool", owns=[keras.Sequential()], loss=self.fool)  # here
+        return [Stage("joint", 3, [fool])]
+
+
+class OwnsUnknown(Tiny):
+    def stages(self):
+        fool = Update("fool", owns=["critic"], loss=self.fool)  # here
+        return [Stage("joint", 3, [fool])]
+
+
+class Called(Tiny):
+    def stages(self):
+        return [Stage("joint", 3, [Update("fool", ["generator"], loss=self.fool())])]  # here
+
+
+class NoFunction(Tiny):
+    def stages(self):
+        return [Stage("joint", 3, [Update("fool", ["generator"], loss="hinge")])]  # here
+
+
+class Never(Tiny):
+    def stages(self):
+        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, every=0)])]  # here
+
+
+class Half(Tiny):
+    def stages(self):
+        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, every=1.5)])]  # here
+
+
+class KerasRate(Tiny):
+    def stages(self):
+        rate = keras.optimizers.schedules.CosineDecay(1e-3, 100)
+        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
+
+
+class ZeroRate(Tiny):
+    def stages(self):
+        rate = LearningRate(0.0)
+        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
+
+
+class NoSteps(Tiny):
+    def stages(self):
+        return [Stage("joint", 0, super().stages()[0].updates)]  # here
+
+
+class FloatSteps(Tiny):
+    def stages(self):
+        return [Stage("joint", 1e3, super().stages()[0].updates)]  # here
+
+
+class Twins(Tiny):
+    def stages(self):
+        judge = Update("fool", owns=["discriminator"], loss=self.judge)
+        return [Stage("joint", 3, [judge, Update("fool", ["generator"], self.fool)])]  # here
+
+
+class UnknownPlateau(Tiny):
+    def stages(self):
+        until = Plateau("fool/los")
+        return [Stage("joint", 3, super().stages()[0].updates, until=until)]  # here
+
+
+class Selective(Tiny):
+    def stages(self):
+        judge, fool = super().stages()[0].updates
+        return [Stage("joint", 3, [dataclasses.replace(judge, only_if=self.wanted), fool])]
+
+    def wanted(self, metrics):
+        return metrics["reall"] > 0.0  # here
+
+
+class SelectsNumber(Selective):
+    def wanted(self, metrics):  # here
+        return metrics["real"]
+
+
+class DrawsList(Tiny):
+    def draw(self, random):  # here
+        return {"latents": [0.0] * 8}
+
+
+class DrawsOne(Tiny):
+    def draw(self, random):  # here
+        return {"latents": tf.zeros((1, 8))}
+
+
+class DrawsTensor(Tiny):
+    def draw(self, random):  # here
+        return random.normal("latents", (8,))
+
+
+class DrawsNumpy(Tiny):
+    def draw(self, random):  # here
+        return {"latents": np.random.normal(size=(4, 8))}
+
+
+class DrawsShape(Tiny):
+    def draw(self, random):
+        return {"latents": random.normal("latents", 8)}  # here
+
+
+class SamplesUint8(Tiny):
+    def sample(self, nets, batch):  # here
+        return tf.cast(nets.generator(batch.latents), tf.uint8)
+
+
+class SamplesOne(Tiny):
+    def sample(self, nets, batch):  # here
+        return nets.generator(batch.latents)[0]
+
+
+class SamplesNothing(Tiny):
+    def sample(self, nets, batch):  # here
+        nets.generator(batch.latents)
+
+
+class Evaluates(Tiny):
+    def evaluate(self, nets, batch):  # here
+        return tf.reduce_mean(batch.images)
+
+
+class EvaluatesText(Tiny):
+    def evaluate(self, nets, batch):  # here
+        return {"name": "x"}
+
+
+class FewInitArguments(Tiny):
+    def __init__(self, options):  # here
+        super().__init__(options, None)
+
+
+class NoSuperInit(Tiny):
+    def __init__(self, options, data):  # here
+        self.width = options.width if hasattr(options, "width") else 3
+
+
+class BrokenInit(Tiny):
+    def __init__(self, options, data):
+        super().__init__(options, data)
+        self.layers = math.log2(data.image_size, 2)  # here
+
+
+class PlainOptions(Tiny):
+    class Options:  # here
+        steps = 3
+
+
+class Thawed(Tiny):
+    @dataclasses.dataclass  # here
+    class Options:
+        steps: int = 3
+
+
+class Untyped(Tiny):
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        steps: int = 3
+        width = 64  # here
+
+
+class Even(Tiny):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(TinyOptions):
+        def __post_init__(self):
+            if self.steps % 2:
+                raise ValueError(f"steps is {self.steps}; it must be even")  # here
+
+
+class Instance:
+    """A class that is none of Recipe's."""
+
+
+class OutOfRange(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        return loss + tf.gather(tf.zeros(3), 3 + tf.cast(batch.random.step, tf.int32)), {}  # here
+
+
+class OnSome(Tiny):
+    """Fails on the ranks that the environment names, or on all."""
+
+    def fool(self, nets, batch):
+        if os.environ["HOROVOD_RANK"] in (os.environ["WRONG_RANKS"] or "01"):
+            raise FileNotFoundError("weights.npy")  # here
+        return super().fool(nets, batch)
+
+
+class Lists(Tiny):
+    """No mistake: options that are lists."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(TinyOptions):
+        sizes: tuple[int, ...] = (1,)
+        names: list[str] = dataclasses.field(default_factory=list)
+        pair: tuple[int, int] = (1, 2)
