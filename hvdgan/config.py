@@ -38,15 +38,23 @@ def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
 
 
 Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
+"""names with commas between them, a tuple of str"""
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
+"""an int from 1 up"""
 CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]
+"""an int from 0 up"""
 Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**31))]
+"""an int from 0 to 2**31 - 1"""
 Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+"""a float from 0 to 1"""
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
+"""a float from 0 to below 1"""
 Kind = Literal["color", "translation", "cutout"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+"""a finite float above 0"""
 NonNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
+"""a finite float from 0 up"""
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
 _DATA = Parameter(group=Group("Data", sort_key=2))
@@ -184,9 +192,13 @@ class Elastic:
 
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
-    """What a recipe needs to know of the data: image_size in pixels, channels (1 or 3), images and classes in all.
+    """What a recipe needs to know of the data; `self.data` in a recipe.
 
-    Labels are 0 to num_classes - 1; data without labels has 0 classes.
+    Args:
+        image_size: height and width of an image in pixels.
+        channels: 1 (grey) or 3 (RGB).
+        num_images: images to train on, without those held out.
+        num_classes: labels are 0 to num_classes - 1; 0 if the data has no labels.
     """
 
     image_size: int

@@ -42,22 +42,33 @@ class Random:
         return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Standard normal numbers, (B, *shape) float32; one key names the same numbers within a step and scope."""
+        """Normal numbers of mean 0 and variance 1, (B, *shape) float32.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: of one sample's numbers; () for one number per sample.
+        """
         return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Numbers in [0, 1), (B, *shape) float32; one key names the same numbers within a step and scope."""
+        """Numbers from 0 (included) to 1 (excluded), all equally likely, (B, *shape) float32.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: of one sample's numbers; () for one number per sample.
+        """
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
     def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
         """Whole numbers from 0 to high - 1, (B, *shape) int32.
 
-        They are made of uniform(key, shape): give the two different keys.
+        They are computed from uniform(key, shape), so give the two different keys.
 
         Args:
-            key: as in normal().
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
             shape: of one sample's numbers; () for one number per sample.
-            high: from 1 to 2**23. The numbers are equally likely up to a factor of 1 + high / 2**23.
+            high: from 1 to 2**23. uniform() has 2**23 values, and each number is made of as many of them as any other,
+                or of one more.
 
         Raises:
             UserError: high is out of range.

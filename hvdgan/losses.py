@@ -1,4 +1,4 @@
-"""Losses as pure functions of logits and images; each returns the mean over the batch, a scalar."""
+"""Losses as pure functions of logits and images; each returns a scalar, the mean over the batch."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,22 @@ def non_saturating_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor)
         real_logits: (B, ...) logits of real images.
         fake_logits: (B, ...) logits of generated images.
 
+    Returns:
+        Scalar, from 0 up.
+
     Reference: Goodfellow et al. 2014, equation 1.
     """
     return tf.reduce_mean(tf.nn.softplus(-real_logits)) + tf.reduce_mean(tf.nn.softplus(fake_logits))
 
 
 def non_saturating_generator(fake_logits: tf.Tensor) -> tf.Tensor:
-    """The generator's -log D(G(z)), whose gradient does not vanish where the discriminator wins.
+    """The generator's -log D(G(z)), whose gradient does not vanish when the discriminator is almost certain.
 
     Args:
         fake_logits: (B, ...) logits of generated images.
+
+    Returns:
+        Scalar, from 0 up.
 
     Reference: Goodfellow et al. 2014, section 3.
     """
@@ -29,17 +35,43 @@ def non_saturating_generator(fake_logits: tf.Tensor) -> tf.Tensor:
 
 
 def absolute_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean over all pixels of the absolute error; both (B, H, W, C) in [-1, 1]."""
+    """Mean of |outputs - images| over all pixels and channels.
+
+    Args:
+        images: (B, H, W, C) in [-1, 1], what is wanted.
+        outputs: (B, H, W, C) in [-1, 1], what a network returned.
+
+    Returns:
+        Scalar, from 0 up.
+
+    Reference: Isola et al. 2017 (arXiv:1611.07004), equation 3.
+    """
     return tf.reduce_mean(tf.abs(outputs - images))
 
 
 def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean over all pixels of the squared error; both (B, H, W, C) in [-1, 1]."""
+    """Mean of (outputs - images)^2 over all pixels and channels.
+
+    Args:
+        images: (B, H, W, C) in [-1, 1], what is wanted.
+        outputs: (B, H, W, C) in [-1, 1], what a network returned.
+
+    Returns:
+        Scalar, from 0 up.
+    """
     return tf.reduce_mean(tf.square(outputs - images))
 
 
 def binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean over all pixels of the cross-entropy, where -1 means no and 1 yes; both (B, H, W, C) in [-1, 1]."""
+    """Mean over all pixels and channels of the cross-entropy of probabilities, where -1 stands for 0 and 1 for 1.
+
+    Args:
+        images: (B, H, W, C) in [-1, 1], what is wanted.
+        outputs: (B, H, W, C) in [-1, 1], what a network returned, for instance by tanh; no logits.
+
+    Returns:
+        Scalar, from 0 up.
+    """
     yes = tf.clip_by_value((outputs + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
     wanted = (images + 1.0) / 2.0
     return -tf.reduce_mean(wanted * tf.math.log(yes) + (1.0 - wanted) * tf.math.log(1.0 - yes))
@@ -52,6 +84,9 @@ def hinge_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Te
         real_logits: (B, ...) logits of real images.
         fake_logits: (B, ...) logits of generated images.
 
+    Returns:
+        Scalar, from 0 up.
+
     Reference: Miyato et al. 2018 (arXiv:1802.05957), equation 16.
     """
     return tf.reduce_mean(tf.nn.relu(1.0 - real_logits)) + tf.reduce_mean(tf.nn.relu(1.0 + fake_logits))
@@ -62,6 +97,9 @@ def hinge_generator(fake_logits: tf.Tensor) -> tf.Tensor:
 
     Args:
         fake_logits: (B, ...) logits of generated images.
+
+    Returns:
+        Scalar.
 
     Reference: Miyato et al. 2018 (arXiv:1802.05957), equation 17.
     """
@@ -75,6 +113,9 @@ def wasserstein_critic(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Ten
         real_scores: (B, ...) scores of real images.
         fake_scores: (B, ...) scores of generated images.
 
+    Returns:
+        Scalar.
+
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3, without the penalty.
     """
     return tf.reduce_mean(fake_scores) - tf.reduce_mean(real_scores)
@@ -85,6 +126,9 @@ def wasserstein_generator(fake_scores: tf.Tensor) -> tf.Tensor:
 
     Args:
         fake_scores: (B, ...) scores of generated images.
+
+    Returns:
+        Scalar.
 
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), algorithm 1.
     """
@@ -97,10 +141,14 @@ def gradient_penalty(
     """(|gradient of the critic| - 1)^2 at points between real and generated images, without its weight.
 
     Args:
-        critic: called with images, returns their scores (B,); a score may depend on its own image alone.
-        real: (B, H, W, C) real images.
-        fake: (B, H, W, C) generated images.
-        mix: (B,) in [0, 1]; a point is mix * real + (1 - mix) * fake.
+        critic: function of images, such as `nets.critic`, that returns their scores, (B,) or (B, 1). The score of an
+            image must not depend on the other images, so no BatchNorm.
+        real: (B, H, W, C) real images, float32.
+        fake: (B, H, W, C) generated images, float32.
+        mix: (B,) in [0, 1], such as `batch.random.uniform("mix", ())`; a point is mix * real + (1 - mix) * fake.
+
+    Returns:
+        Scalar, from 0 up; multiply it by its weight, 10 in the paper.
 
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3.
     """
@@ -116,12 +164,15 @@ def gradient_penalty(
 
 
 def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean over all pixels of the squared error inside the mask.
+    """Squared error inside the mask, summed and divided by the number of all values, those outside included.
 
     Args:
-        images: (B, H, W, C).
-        filled: (B, H, W, C).
+        images: (B, H, W, C) in [-1, 1], what is wanted.
+        filled: (B, H, W, C) in [-1, 1], what a network returned.
         mask: (B, H, W, 1), 1 inside the hole and 0 outside.
+
+    Returns:
+        Scalar, from 0 up.
 
     Reference: Iizuka et al. 2017, equation 2.
     """
@@ -129,11 +180,14 @@ def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tens
 
 
 def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
-    """The divergence of a diagonal normal distribution from the standard one, summed over the latent's elements.
+    """Kullback-Leibler divergence of a normal distribution with diagonal covariance from the standard one.
 
     Args:
-        mean: (B, n).
-        log_variance: (B, n).
+        mean: (B, n), means of the n elements of a latent.
+        log_variance: (B, n), natural logarithms of their variances.
+
+    Returns:
+        Scalar, from 0 up, in nats.
 
     Reference: Kingma and Welling 2014, appendix B.
     """
@@ -141,11 +195,14 @@ def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
 
 
 def half_squared_distance(features: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Half the squared distance of features: up to a constant -log of a normal likelihood of unit variance.
+    """Half the squared distance of features: -log of a normal likelihood of variance 1, without its constant.
 
     Args:
-        features: (B, n).
-        others: (B, n).
+        features: (B, n), of one set of images.
+        others: (B, n), of the other.
+
+    Returns:
+        Scalar, from 0 up.
 
     Reference: Larsen et al. 2016, equations 7 and 8.
     """

@@ -1,4 +1,4 @@
-"""How near images are to others, one number per image; a mask limits it to a part of each."""
+"""Measures of how near images are to others, one number per image; a mask limits them to a part of each image."""
 
 import tensorflow as tf
 
@@ -7,37 +7,46 @@ _SSIM_WINDOW = 11
 
 
 def l1(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """Mean absolute difference, (B,), in units of [-1, 1].
+    """Mean absolute difference.
 
     Args:
-        images: (B, H, W, C).
-        others: (B, H, W, C).
-        mask: (B, H, W, 1), 1 where it counts; None: everywhere.
+        images: (B, H, W, C) in [-1, 1].
+        others: (B, H, W, C) in [-1, 1].
+        mask: (B, H, W, 1), 1 for the pixels that count, else 0; None: all count.
+
+    Returns:
+        (B,), from 0 to 2: white and black differ by 2.
     """
     return _mean(tf.abs(images - others), mask)
 
 
 def psnr(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """Peak signal-to-noise ratio, (B,), in dB; 100 dB at most.
+    """Peak signal-to-noise ratio.
 
     Args:
         images: (B, H, W, C) in [-1, 1].
-        others: (B, H, W, C).
-        mask: (B, H, W, 1), 1 where it counts; None: everywhere.
+        others: (B, H, W, C) in [-1, 1].
+        mask: (B, H, W, 1), 1 for the pixels that count, else 0; None: all count.
+
+    Returns:
+        (B,) in dB, from 0 to 100, the value of equal images.
     """
     error = tf.maximum(_mean(tf.square(images - others), mask), _PEAK**2 * 1e-10)
     return 10.0 * tf.math.log(_PEAK**2 / error) / tf.math.log(10.0)
 
 
 def ssim(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """Structural similarity, (B,), at most 1: the mean of its map over the mask.
+    """Structural similarity: the mean of its map.
 
     The images are mirrored at their edges, so that every pixel is the centre of an 11 x 11 window.
 
     Args:
         images: (B, H, W, C) in [-1, 1], H and W at least 6.
-        others: (B, H, W, C).
-        mask: (B, H, W, 1), 1 where it counts; None: everywhere.
+        others: (B, H, W, C) in [-1, 1].
+        mask: (B, H, W, 1), 1 for the pixels that count, else 0; None: all count.
+
+    Returns:
+        (B,), at most 1, the value of equal images.
 
     Reference: Wang et al. 2004, equation 13.
     """

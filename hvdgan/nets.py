@@ -98,7 +98,12 @@ class Forwards:
 
 
 class Nets:
-    """Networks by attribute: `nets.generator(latents)`.
+    """The recipe's networks, each a function by the network's name: `nets.generator(latents)`.
+
+    A call takes what the Keras model takes: a tensor, a list or a dict of tensors, and keywords; not `training`, which
+    is set here. It returns what the model returns. In a loss the networks run in training mode, in sample() and
+    evaluate() in inference mode. A network that the running update does not own is computed as usual, and gradients
+    flow through it to its inputs, but its own variables stay as they are: no gradient, no new BatchNorm statistics.
 
     Args:
         networks: the recipe's networks by name.

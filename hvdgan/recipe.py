@@ -25,16 +25,26 @@ class NoOptions:
 
 
 class Batch:
-    """This rank's part of a global batch, with whatever the recipe's draw() added as attributes.
+    """What a loss, sample() and evaluate() compute with: images, labels, and what draw() returned, as attributes.
 
-    images: (B, image_size, image_size, channels) float32 in [-1, 1].
-    labels: (B,) int32, or None where the data has none.
-    inputs: (B, image_size, image_size, channels) float32 in [-1, 1], what goes with each image where the data is
-        paired; else None.
-    random: draws of the running update; see hvdgan.draws.Random.
-    augment: called with images (B, H, W, C) and a key, returns them as the discriminator may see them: with the
-        run's differentiable augmentations, drawn anew for each key, or unchanged where it has none.
-    truncation: for samples, how far styles may be from their mean, in [0, 1]; 1: not limited.
+    B is the number of images that this call sees: a rank's slice of the global batch, a micro-batch of it with
+    --accumulate, or the images of a sample grid or an evaluation.
+
+    Attributes:
+        images: (B, image_size, image_size, channels) float32 in [-1, 1].
+        labels: (B,) int32 from 0 to num_classes - 1, or None if the data has no classes. In hvdgan.sample these are
+            the drawn classes, or all classes in turn.
+        inputs: (B, image_size, image_size, channels) float32 in [-1, 1], the input that belongs to each image, if the
+            recipe is `paired`; else None.
+        random: a Random with numbers of this update's own. In a loss, batch.random.step is the global step, a scalar
+            int64 tensor, from which a weight can be computed that changes during the run.
+        augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
+            with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
+            unchanged.
+        truncation: in sample(), the largest distance of styles from their mean, from 0 to 1; 1: no limit.
+
+    Raises:
+        AttributeError: the batch has no such attribute; the message names those that it has.
     """
 
     def __init__(
@@ -80,16 +90,21 @@ def split_pairs(pixels: tf.Tensor, *, paired: bool) -> tuple[tf.Tensor | None, t
 
 
 class Recipe:
-    """One GAN. Subclass it, give `Options` a frozen dataclass, and name it on the command line.
+    """One GAN. Subclass it, and name the subclass on the command line: --recipe my_module:MyGAN.
+
+    networks(), optimizers(), stages() and sample() must be written; the other methods are optional. A recipe with a
+    method complete(nets, images, mask) can be used by hvdgan.complete: it gets images (B, H, W, C) in [-1, 1] and a
+    mask (B, H, W, 1), 1 inside the hole and 0 outside, and returns the images with their holes filled.
 
     Args:
-        options: an instance of the class's Options, from the command line.
-        data: what the images are like.
+        options: values of the recipe's own flags, an instance of Options; afterwards `self.options`.
+        data: size, channels and number of the images, a DataSpec; afterwards `self.data`.
     """
 
     Options: ClassVar[type] = NoOptions
+    """a frozen dataclass; every field needs a default and becomes a flag, and the string below it is its help"""
     ema: ClassVar[Sequence[str]] = ()
-    """names of the networks whose weights are averaged over time and draw the samples"""
+    """names of the networks whose weights are averaged over time (--ema-decay); samples use the averages"""
     may_change: ClassVar[Sequence[str]] = ()
     """names of the options that a resumed run may change, such as the steps of the last stage"""
     paired: ClassVar[bool] = False
@@ -97,39 +112,81 @@ class Recipe:
     shows_data: ClassVar[bool] = False
     """whether sample() starts from images of the data, not from latents alone"""
     truncates: ClassVar[bool] = False
-    """whether sample() heeds batch.truncation"""
+    """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
 
     def __init__(self, options: Any, data: DataSpec) -> None:
         self.options = options
         self.data = data
 
     def networks(self) -> dict[str, keras.Model]:
-        """The networks by name, built (their variables exist)."""
+        """Make the networks.
+
+        Returns:
+            Keras models by name, built: made with an Input, or called once on an example. No two of them may share a
+            variable, and no layer may draw random numbers of its own, as Dropout does.
+        """
         raise NotImplementedError
 
     def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
-        """One optimizer per network, by the network's name."""
+        """Make the optimizers.
+
+        Returns:
+            One Keras optimizer for each network, by the network's name. All updates that own the network use it, with
+            one set of slots and one count of iterations.
+        """
         raise NotImplementedError
 
     def stages(self) -> list[Stage]:
-        """The stages in order."""
+        """List the stages.
+
+        Returns:
+            The stages in the order in which they run. Every network must be owned by some update.
+        """
         raise NotImplementedError
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """What each step draws once for all its updates: latents, masks; the names become attributes of the batch."""
+        """Draw what all updates of a step share, such as latents and masks.
+
+        Two names have a meaning for hvdgan.sample: `latents`, float32 (B, ...), is what --interpolate interpolates;
+        `classes`, integers (B,), is what --class sets. Draw the latter with
+        random.integers("classes", (), self.data.num_classes).
+
+        Args:
+            random: a Random with numbers of the step's own.
+
+        Returns:
+            Tensors (B, ...) by name; each becomes an attribute of the batch. The names of Batch's own attributes are
+            refused.
+        """
         return {}
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        """Images to look at, (N, H, W, C) in [-1, 1]; networks run in inference mode, averaged where `ema` says so."""
+        """Make images to look at: for the grids in the run folder and for hvdgan.sample.
+
+        Args:
+            nets: the networks in inference mode, those named in `ema` with their averaged weights.
+            batch: images of the data if `shows_data` is true, and draws that do not depend on the step.
+
+        Returns:
+            Images (N, H, W, C) float32 in [-1, 1], C 1 or 3; N may be less than B.
+        """
         raise NotImplementedError
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
-        """Metrics of held-out images by name, (B,) each, one number per image; networks as in sample()."""
+        """Measure the networks on images that were kept out of training; a recipe with this method has a holdout.
+
+        Args:
+            nets: as in sample().
+            batch: images that were held out.
+
+        Returns:
+            Metrics by name, (B,) each: one number per image.
+        """
         raise NotImplementedError
 
     @classmethod
     def evaluates(cls) -> bool:
-        """Whether the recipe has metrics of held-out images."""
+        """Whether the recipe has a method evaluate()."""
         return cls.evaluate is not Recipe.evaluate
 
 

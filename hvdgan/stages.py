@@ -12,8 +12,9 @@ from hvdgan.mistakes import Mistake, Place, described, maker
 
 STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
 
-# (networks, batch) -> (scalar loss, metrics by name)
 Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
+"""function (nets, batch) -> (loss, metrics): nets is a Nets, batch a Batch, the loss a scalar tensor, the mean over the
+batch; metrics are scalar tensors by name, which are logged as `<update>/<name>`"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +22,10 @@ class LearningRate:
     """A learning rate over the steps of a stage.
 
     Args:
-        peak: > 0, reached after the warm-up.
-        decay: constant, or linear or cosine from the peak to `final` at the end of the stage.
-        final: >= 0, where a decay ends.
-        warmup_steps: first steps of the stage, in which the rate grows linearly to the peak.
+        peak: rate after the warm-up, above 0.
+        decay: constant; or linear or cosine, from `peak` after the warm-up to `final` at the last step of the stage.
+        final: rate at which a decay ends, from 0 up.
+        warmup_steps: steps at the beginning of the stage in which the rate grows linearly to `peak`, from 0 up.
 
     Reference: Goyal et al. 2017, section 2.2 (warm-up); Loshchilov and Hutter 2017, equation 5 (cosine).
     """
@@ -40,15 +41,19 @@ class Update:
     """One optimizer step on the networks it owns.
 
     Args:
-        name: unique in its stage; metrics are reported as <name>/<metric>.
-        owns: the networks whose trainable variables get gradients and whose statistics move.
-        loss: called with the networks and the batch; returns a scalar, the mean over the batch, and a dict of scalars.
-        every: run at the steps of the stage that this divides; a critic that steps n times as often as its
-            generator is an update with every=1 beside one with every=n.
-        learning_rate: of this update; None: that of the network's optimizer.
+        name: letters, digits, _ . and -; unique in its stage. Metrics are logged as `<name>/<metric>`.
+        owns: names of the networks that this update trains: their trainable variables get gradients, and their
+            BatchNorm statistics move.
+        loss: function (nets, batch) that returns the loss and a dict of metrics; see Loss.
+        every: period in steps, from 1 to the stage's steps: the update runs at the last of each `every` steps. A critic
+            that is updated n times as often as its generator has every=1, and the generator every=n.
+        learning_rate: rate of this update, above 0, or a LearningRate; None: the rate of the network's optimizer.
         betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
-        clip_norm: gradients longer than this, all owned variables together and after the reduction, are scaled to it.
-        only_if: called with the update's metrics, means over all ranks; where it gives False nothing is applied.
+        clip_norm: largest norm of the gradient, of all owned variables together and averaged over the ranks, above 0;
+            a longer gradient is scaled to it. None: no limit.
+        only_if: function of the update's metrics, a dict of scalar float32 tensors averaged over all ranks, `loss`
+            among them; returns a scalar boolean tensor: whether the optimizers step. The loss runs in any case, and the
+            statistics that it moved stay moved. None: always.
     """
 
     name: str
@@ -66,20 +71,20 @@ class Update:
         object.__setattr__(self, "made", maker())
 
     def due(self, stage_step: int) -> bool:
-        """Whether the update runs at this step of its stage; the first step is 0, and an n-th is the last of each n."""
+        """Whether the update runs at this step of its stage, counted from 0."""
         return (stage_step + 1) % self.every == 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Plateau:
-    """End a stage early where a metric no longer gets better.
+    """End a stage early when a metric no longer improves.
 
     Args:
-        metric: as it is logged, <update>/<name>; its mean over `window` steps and all ranks is what counts.
-        window: steps.
-        patience: so many windows in a row without a better mean end the stage.
-        min_delta: >= 0, by how much a mean must be better than the best.
-        mode: whether smaller or larger is better.
+        metric: name as it is logged, `<update>/<name>`; its mean over a window and over all ranks is compared.
+        window: length of a window in steps, from 1 up.
+        patience: number of windows in a row without a better mean after which the stage ends, from 1 up.
+        min_delta: smallest improvement over the best mean that counts, from 0 up.
+        mode: min if smaller is better, max if larger is better.
     """
 
     metric: str
@@ -94,12 +99,12 @@ class Stage:
     """A number of steps, each of which runs the same updates in order.
 
     Args:
-        name: in the log, the metrics and the checkpoints.
-        steps: how many, >= 1.
-        updates: what each step runs.
-        reset_optimizers: forget the slots and the iteration count of all owned networks when the stage begins; without
-            it they carry over from the stage before.
-        until: end before `steps` where this says so.
+        name: letters, digits, _ . and -; unique in the recipe. It appears in the log and in --stages.
+        steps: number of steps, from 1 up.
+        updates: the updates of a step, run in this order; all of a step see the same batch.
+        reset_optimizers: whether the slots and iteration counts of all owned networks start anew when the stage begins;
+            else they carry over from the stage before.
+        until: condition that ends the stage before `steps`; None: none.
     """
 
     name: str
@@ -115,11 +120,11 @@ class Stage:
 
     @property
     def owns(self) -> list[str]:
-        """The networks that some update owns, in alphabetical order."""
+        """Names of the networks that some update owns, in alphabetical order."""
         return sorted({name for update in self.updates for name in update.owns})
 
     def due(self, stage_step: int) -> tuple[Update, ...]:
-        """The updates that run at a step of this stage, in order."""
+        """The updates that run at this step of the stage, counted from 0, in order."""
         return tuple(update for update in self.updates if update.due(stage_step))
 
 

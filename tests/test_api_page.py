@@ -1,0 +1,89 @@
+"""docs/api.md: it is what docs/make_api.py writes, and it names what a recipe can use, with every argument."""
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from launching import ROOT
+
+_SPEC = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
+make_api = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(make_api)
+
+PAGE = (ROOT / "docs" / "api.md").read_text()
+NAMED = [
+    (module, name)
+    for module, names in make_api.DOCUMENTED.items()
+    for name in (make_api.public_names(module) if names is None else names)
+]
+
+
+def entry_of(name):
+    """The part of the page about a name."""
+    (entry,) = re.findall(rf"^### `{name}`\n(.*?)(?=^##+ `\w|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    return entry
+
+
+def test_the_page_is_what_the_docstrings_say():
+    assert make_api.page() == PAGE, "run: python docs/make_api.py"
+
+
+@pytest.mark.parametrize(("module", "name"), NAMED)
+def test_each_name_is_there_with_its_arguments(module, name):
+    found = getattr(importlib.import_module(module), name)
+    entry = entry_of(name)
+    if name in make_api.HANDED or not (inspect.isfunction(found) or dataclasses.is_dataclass(found)):
+        return
+    for parameter in inspect.signature(found).parameters.values():
+        assert f"\n- `{parameter.name}`: " in entry, f"{name} does not describe {parameter.name}"
+        assert re.search(rf"[(,]\s*{parameter.name}: .", entry), f"{name} lacks {parameter.name} in its signature"
+
+
+@pytest.mark.parametrize("module", [module for module in make_api.DOCUMENTED if module != "hvdgan.config"])
+def test_each_public_name_is_on_the_page_or_the_trainers_own(module):
+    loaded = importlib.import_module(module)
+    own = {
+        name
+        for name, value in vars(loaded).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module
+    }
+    documented = {name for other, name in NAMED if other == module}
+    internal = set(make_api.INTERNAL.get(module, ()))
+    assert own | documented == documented | internal, "name it in DOCUMENTED or INTERNAL of docs/make_api.py"
+    assert not documented & internal and internal <= own
+
+
+@pytest.mark.parametrize("name", ["Recipe", "Batch", "Random", "Stage"])
+def test_the_public_methods_are_there(name):
+    module = next(module for module, names in make_api.DOCUMENTED.items() if names and name in names)
+    methods = [
+        found
+        for found, value in vars(getattr(importlib.import_module(module), name)).items()
+        if not found.startswith("_") and (callable(value) or isinstance(value, classmethod | property))
+    ]
+    methods = [found for found in methods if found != "Options"]
+    assert re.findall(rf"^#### `{name}\.(\w+)`", PAGE, re.MULTILINE) == methods
+
+
+@pytest.mark.parametrize("module", ["hvdgan.losses", "hvdgan.measures"])
+def test_each_loss_and_measure_says_what_it_returns(module):
+    for name in make_api.public_names(module):
+        assert "\nReturns: " in entry_of(name), name
+
+
+def test_markdown_shows_what_the_docstrings_say():
+    """Neither an unclosed code nor a word in angle brackets, which a browser would not show."""
+    for line in re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL).splitlines():
+        assert line.count("`") % 2 == 0, line
+        assert "<" not in re.sub(r"`[^`]*`", "", line), line
+
+
+def test_a_link_of_the_pages_leads_somewhere():
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert Path(page.parent, link).exists(), f"{page.name}: {link}"
