@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 TOOLS = """bash cat cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh sha256sum sleep tac
@@ -250,7 +251,7 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert "tensorflow>" not in packages
     assert "horovod=" not in packages
     assert "torch" not in packages  # the peers of the benchmark have their own .venv-peers
-    assert {"cyclopts>=4.25,<6", "cmake<4", "setuptools<81", "mpi4py>=4.0", "pytest"} <= set(packages.split())
+    assert {"cyclopts>=4.25.3,<6", "cmake<4", "setuptools<81", "mpi4py>=4.1.2", "pytest"} <= set(packages.split())
     assert f"-c {machine.checkout}/launch/constraints.txt" in packages
     assert {"--no-binary", "--require-hashes", "--no-build-isolation", "--no-deps"} <= set(source.split())
     assert {"--no-build-isolation", "--no-cache-dir", "--no-deps"} <= set(build.split())
@@ -397,16 +398,35 @@ def test_arguments(machine):
     assert "unknown argument --plans" in machine.fails("--plans")
 
 
-@pytest.mark.parametrize("python_version", ["3.10", "3.11", "3.12"])
-def test_pins_agree_with_setup_cfg(python_version):
+def pins(python_version):
+    """The version of each package that launch/constraints.txt names for a Python."""
     lines = (ROOT / "launch" / "constraints.txt").read_text().splitlines()
-    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
     here = {"python_version": python_version, "python_full_version": f"{python_version}.0"}
-    pinned = {pin.name: str(pin.specifier)[2:] for pin in pins if pin.marker is None or pin.marker.evaluate(here)}
-    assert len(pinned) == sum(pin.marker is None or pin.marker.evaluate(here) for pin in pins)
+    chosen = [each for each in requirements if each.marker is None or each.marker.evaluate(here)]
+    pinned = {each.name: str(each.specifier)[2:] for each in chosen}
+    assert len(pinned) == len(chosen)
+    return pinned
+
+
+def wanted():
+    """What setup.cfg asks for."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     lists = [settings["options"]["install_requires"], *settings["options.extras_require"].values()]
-    for wanted in map(Requirement, filter(None, "\n".join(lists).splitlines())):
-        assert wanted.name in pinned
-        assert wanted.specifier.contains(pinned[wanted.name]), f"{wanted} and the pin {pinned[wanted.name]}"
+    return [Requirement(line) for line in "\n".join(lists).splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("python_version", ["3.10", "3.11", "3.12"])
+def test_pins_agree_with_setup_cfg(python_version):
+    pinned = pins(python_version)
+    for each in wanted():
+        assert each.name in pinned
+        assert each.specifier.contains(pinned[each.name]), f"{each} and the pin {pinned[each.name]}"
+
+
+def test_nothing_older_is_allowed_than_the_tests_run_with_on_the_oldest_python():
+    pinned = pins("3.10")
+    bounds = {each.name: bound.version for each in wanted() for bound in each.specifier if bound.operator == ">="}
+    assert {"tensorflow", "keras", "numpy"} <= bounds.keys()
+    assert {name: pinned[name] for name, bound in bounds.items() if Version(bound) != Version(pinned[name])} == {}
