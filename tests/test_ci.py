@@ -1,0 +1,24 @@
+"""The part of CI that does without MPI: it is not skipped where its Python is missing."""
+
+import shutil
+import subprocess
+
+from launching import ROOT
+
+
+def test_a_machine_without_the_oldest_python_fails_in_one_line(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "dirname"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    (tools / "python3.10").write_text("#!/bin/sh\nexit 127\n")  # as a shim of pyenv does
+    (tools / "python3.10").chmod(0o755)
+    environment = {"PATH": str(tools), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", ROOT / ".ci" / "oldest"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(
+        f"ci: no Python 3.10 on the PATH or in {tmp_path}/.pyenv/versions; install python3.10"
+    )
