@@ -12,6 +12,7 @@ from hvdgan.distributed import Ranks, cores_of_rank
 from hvdgan.draws import Random
 from hvdgan.errors import RunError
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.repeatable import refuse_unrepeatable
 from hvdgan.returned import drawn_by, measured
 from hvdgan.state import TrainState
 
@@ -90,12 +91,16 @@ class Evaluator:
 
         Raises:
             Mistake: evaluate() fails, or does not return metrics.
+            UserError: it draws what it would not draw again.
         """
         count = self._last - self._first
         data = {"images": tf.TensorSpec((count, *self._source.shape), tf.uint8)}
         if self._source.labels is not None:
             data["labels"] = tf.TensorSpec((count,), tf.int32)
-        return set(self._function.get_concrete_function(tf.TensorSpec((), tf.int64), data).structured_outputs)
+        traced = self._function.get_concrete_function(tf.TensorSpec((), tf.int64), data)
+        where = f"recipe {type(self._recipe).__name__}: evaluate()"
+        refuse_unrepeatable(traced, self._state.tensors().values(), where)
+        return set(traced.structured_outputs)
 
     def _sums(self) -> tuple[dict[str, float], int]:
         """The sums by name over this rank's images that can be read, and how many they are."""

@@ -12,6 +12,7 @@ from hvdgan.data import BadImage, Source
 from hvdgan.draws import Random
 from hvdgan.errors import RunError
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.repeatable import refuse_unrepeatable
 from hvdgan.returned import check_methods, drawn_by, sampled
 from hvdgan.state import TrainState
 
@@ -47,11 +48,14 @@ class Sampler:
 
         Raises:
             Mistake: sample() is not there, fails, or returns no images.
+            UserError: it draws what it would not draw again.
         """
         check_methods(type(self._recipe), "sample")
         count = len(_places(self._source))
         labels = None if self._source.labels is None else tf.TensorSpec((count,), tf.int32)
-        self._function.get_concrete_function(tf.TensorSpec((count, *self._source.shape), tf.uint8), labels)
+        traced = self._function.get_concrete_function(tf.TensorSpec((count, *self._source.shape), tf.uint8), labels)
+        where = f"recipe {type(self._recipe).__name__}: sample()"
+        refuse_unrepeatable(traced, self._state.tensors().values(), where)
 
     @property
     def real(self) -> np.ndarray:

@@ -16,6 +16,7 @@ from hvdgan.draws import Random
 from hvdgan.mistakes import Mistake
 from hvdgan.nets import Forwards, Nets
 from hvdgan.recipe import Batch, Recipe, split_pairs
+from hvdgan.repeatable import refuse_unrepeatable
 from hvdgan.returned import drawn_by, loss_of, verdict_of
 from hvdgan.stages import Stage, Update
 from hvdgan.state import TrainState, averaged_variables
@@ -123,7 +124,12 @@ class StageStep:
             )
 
     def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
-        traced = self._traced[_names(due)] = self.function(due).get_concrete_function(*arguments)
+        traced = self.function(due).get_concrete_function(*arguments)
+        recipe = f"recipe {type(self.recipe).__name__}"
+        scopes = {f"{self.stage.name}/{update.name}": f"{recipe}, {self.where(update)}" for update in due}
+        saved = self.state.tensors().values()
+        refuse_unrepeatable(traced, saved, f"{recipe}, stage {self.stage.name}", scopes)
+        self._traced[_names(due)] = traced
         remapper.switch_off_if_it_fails(traced.graph)
         return traced
 

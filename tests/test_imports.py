@@ -24,7 +24,7 @@ LAYERS = [
     {"state"},
     {"returned"},
     {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
-    {"recipe", "nets", "layers", "fused", "fast_layers", "plain", "saved", "app"},
+    {"recipe", "nets", "repeatable", "layers", "fused", "fast_layers", "plain", "saved", "app"},
     {"membership"},
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},

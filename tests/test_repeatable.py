@@ -1,0 +1,160 @@
+"""Numbers that a resumed run would not draw again, and state that is not saved, are refused before the first step."""
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from building import data_of, stage_step, tiny_run
+from hvdgan.errors import UserError
+from test_nets import within_cond, within_function, within_loop
+from tiny import Tiny
+
+SHAPE = (16, 8)
+
+
+def tf_normal():
+    return tf.random.normal(SHAPE, seed=3)
+
+
+DRAWS = {
+    "RandomStandardNormal": tf_normal,
+    "RandomUniform": lambda: tf.random.uniform(SHAPE),
+    "RandomUniformInt": lambda: tf.cast(tf.random.uniform(SHAPE, 0, 3, tf.int32), tf.float32),
+    "TruncatedNormal": lambda: tf.random.truncated_normal(SHAPE),
+    "RandomShuffle": lambda: tf.random.shuffle(tf.ones(SHAPE)),
+    "RandomGamma": lambda: tf.random.gamma(SHAPE, 1.0),
+    "RandomPoissonV2": lambda: tf.random.poisson(SHAPE, 1.0),
+    "Multinomial": lambda: tf.cast(tf.random.categorical(tf.zeros(SHAPE), 8), tf.float32),
+    "ParameterizedTruncatedNormal": lambda: tf.raw_ops.ParameterizedTruncatedNormal(
+        shape=[16], means=[0.0], stdevs=[1.0], minvals=[-1.0], maxvals=[1.0]
+    ),
+    "RngReadAndSkip|Stateful\\w+": lambda: tf.random.get_global_generator().normal(SHAPE),
+}
+
+
+class Drawing(Tiny):
+    """The discriminator's loss has noise that `noise` draws."""
+
+    noise = staticmethod(tf_normal)
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss + tf.reduce_mean(type(self).noise()), metrics
+
+
+def drawing(noise):
+    return type("Drawing", (Drawing,), {"noise": staticmethod(noise)})
+
+
+@pytest.mark.parametrize("operation", DRAWS)
+def test_each_kind_of_draw_is_refused(operation):
+    with pytest.raises(UserError, match=rf"update judge \(test_repeatable.py, line \d+\): ({operation}) draws"):
+        tiny_run(drawing(DRAWS[operation]))
+
+
+def test_the_line_names_stage_update_operation_and_place_and_says_what_to_write():
+    line = tf_normal.__code__.co_firstlineno + 1
+    with pytest.raises(UserError) as refused:
+        tiny_run(Drawing)
+    assert str(refused.value) == (
+        f"recipe Drawing, stage adversarial, update judge (test_repeatable.py, line {line}): RandomStandardNormal "
+        "draws numbers that depend on the rank, and that a resumed run would not draw again; draw with "
+        "batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
+    )
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("within", [within_cond, within_function, within_loop])
+def test_it_is_found_in_branches_loops_functions_and_micro_batches(within, accumulate):
+    recipe = drawing(lambda: within(lambda _: tf.reduce_mean(tf_normal()), tf.zeros(())))
+    with pytest.raises(UserError, match=r"adversarial, update judge \(test_repeatable.py, .* RandomStandardNormal"):
+        tiny_run(recipe, accumulate=accumulate)
+
+
+class Layered(Tiny):
+    """A layer that draws without a generator that Keras knows of."""
+
+    def networks(self):
+        networks = super().networks()
+        pixels = networks["discriminator"].input_shape[1:]
+        noisy = layers.Lambda(lambda x: x + tf.random.normal(tf.shape(x)))
+        return {**networks, "discriminator": keras.Sequential([keras.Input(pixels), noisy, networks["discriminator"]])}
+
+
+class InDraw(Tiny):
+    def draw(self, random):
+        return {"latents": tf.random.normal((random.count, 8))}
+
+
+class InSample(Tiny):
+    def sample(self, nets, batch):
+        return nets.generator(tf.random.normal((16, 8)))
+
+
+class InEvaluate(Tiny):
+    def evaluate(self, nets, batch):
+        return {"noise": tf.random.normal((batch.images.shape[0],))}
+
+
+class KerasGenerator(Tiny):
+    """A generator of Keras whose state is a variable of the recipe's own."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.seeds = keras.random.SeedGenerator(1, name="seeds")
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss + tf.reduce_mean(keras.random.normal((3,), seed=self.seeds)), metrics
+
+
+class Remembering(Tiny):
+    """A moving mean that is the recipe's own."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.mean = tf.Variable(0.0, name="mean_logit")
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        within_cond(self.mean.assign_add, metrics["real"])
+        return loss - self.mean, metrics
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        (
+            Layered,
+            r"recipe Layered, stage adversarial, update judge \(test_repeatable.py, .*RandomStandardNormal",
+        ),
+        (InDraw, r"recipe InDraw, stage adversarial \(test_repeatable.py, line .*RandomStandardNormal draws"),
+        (InSample, r"recipe InSample: sample\(\) \(test_repeatable.py, line .*RandomStandardNormal draws"),
+        (InEvaluate, r"recipe InEvaluate: evaluate\(\) \(test_repeatable.py, line .*RandomStandardNormal draws"),
+        (KerasGenerator, r"update judge \(test_repeatable.py, line .*: it changes the variable seeds.*no checkpoint"),
+        (Remembering, r"update judge \(test_\w+.py, line .*: it changes the variable mean_logit, which no checkpoint"),
+    ],
+)
+def test_wherever_a_recipe_draws_or_remembers(recipe, expected):
+    with pytest.raises(UserError, match=expected):
+        tiny_run(recipe)
+
+
+class Reading(Tiny):
+    """Draws without state, and a variable outside of the networks that it only reads."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.scale = tf.Variable(0.5)
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        noise = tf.random.stateless_normal((3,), tf.stack([batch.random.step, 1]))
+        return self.scale * loss + tf.reduce_mean(noise), metrics
+
+
+def test_what_depends_on_the_step_alone_and_what_is_read_are_allowed():
+    run = tiny_run(Reading)
+    _, finite = stage_step(run)(0, 0, data_of(run))
+    assert finite["judge"]
