@@ -95,9 +95,35 @@ def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():
         def discriminator(self, inputs):
             seen["images"], seen["patches"] = inputs
 
-    recipe._logits(Spy(), batch, tf.constant(images))
+    recipe._logits(Spy(), tf.constant(images), batch.corner)
     for image, patch, (top, left) in zip(images, seen["patches"].numpy(), drawn["corner"].numpy(), strict=True):
         np.testing.assert_array_equal(patch, image[top : top + 16, left : left + 16])
+
+
+def test_the_patch_of_a_real_image_lies_anywhere_and_not_at_the_hole():
+    """Equation 3: the mask of a real image is drawn independently of that of the completed one."""
+    recipe = Completion(SMALL, DataSpec(32, 1, 1))
+    count = 500
+    drawn = draw(count=count)
+    places = tf.cast(tf.range(32 * 32), tf.float32)
+    images = tf.tile(tf.reshape(places, (1, 32, 32, 1)), (count, 1, 1, 1))  # a pixel tells its place
+    batch = Batch(images, None, Random(0, tf.constant(0, tf.int64), 0, count, count), drawn)
+    seen = []
+
+    class Spy:
+        def completion(self, inputs):
+            return inputs[0]
+
+        def discriminator(self, inputs):
+            seen.append(inputs[1].numpy()[:, 0, 0, 0].astype(int))
+            return tf.zeros(count)
+
+    recipe.judge(Spy(), batch)
+    real, fake = (np.stack(np.divmod(corners, 32), axis=1) for corners in seen)
+    np.testing.assert_array_equal(fake, drawn["corner"].numpy())
+    assert set(np.unique(real)) == set(range(17))
+    for axis in (0, 1):
+        assert abs(np.corrcoef(real[:, axis], fake[:, axis])[0, 1]) < 0.15
 
 
 def test_each_stage_changes_only_what_it_owns():

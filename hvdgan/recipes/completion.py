@@ -83,7 +83,10 @@ class Completion(Recipe):
         ]
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """A rectangular hole, `mask` (B, H, W, 1), and the `corner` (B, 2) of a patch of half the size around it."""
+        """A rectangular hole, `mask` (B, H, W, 1), and the `corner` (B, 2) of a patch of half the size around it.
+
+        `real_corner` (B, 2) is that of the patch of the real image, around a mask M_d of its own.
+        """
         size = self.data.image_size
         patch = size // 2
         extent, corner, offset = tf.unstack(random.uniform("holes", (3, 2)), axis=1)  # each (B, 2): down, across
@@ -94,7 +97,8 @@ class Completion(Recipe):
         places = tf.range(size, dtype=tf.float32)
         inside = (places >= begin[..., None]) & (places < (begin + extent)[..., None])  # (B, 2, size)
         mask = tf.cast(inside[:, 0, :, None, None] & inside[:, 1, None, :, None], tf.float32)
-        return {"mask": mask, "corner": tf.cast(corner, tf.int32)}
+        real_corner = tf.floor(random.uniform("real_patches", (2,)) * (size - patch + 1))
+        return {"mask": mask, "corner": tf.cast(corner, tf.int32), "real_corner": tf.cast(real_corner, tf.int32)}
 
     def reconstruct(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         output = self._output(nets, batch)
@@ -103,15 +107,17 @@ class Completion(Recipe):
         }
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Equation 3; the discriminator looks at a real image around M_d, which has nothing to do with the hole."""
         filled = self._fill(batch, self._output(nets, batch))
-        real_logits, fake_logits = self._logits(nets, batch, batch.images), self._logits(nets, batch, filled)
+        real_logits = self._logits(nets, batch.images, batch.real_corner)
+        fake_logits = self._logits(nets, filled, batch.corner)
         return losses.non_saturating_discriminator(real_logits, fake_logits), {}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Equation 4: the squared error, and what the discriminator says of the filled image."""
         output = self._output(nets, batch)
         error = losses.masked_mse(batch.images, output, batch.mask)
-        adversarial = losses.non_saturating_generator(self._logits(nets, batch, self._fill(batch, output)))
+        adversarial = losses.non_saturating_generator(self._logits(nets, self._fill(batch, output), batch.corner))
         return error + self.options.alpha * adversarial, {
             "mse": error,
             "adversarial": adversarial,
@@ -140,8 +146,8 @@ class Completion(Recipe):
     def _fill(self, batch: Batch, output: tf.Tensor) -> tf.Tensor:
         return batch.images * (1.0 - batch.mask) + output * batch.mask
 
-    def _logits(self, nets: Any, batch: Batch, images: tf.Tensor) -> tf.Tensor:
-        places = batch.corner[..., None] + tf.range(self.data.image_size // 2)  # (B, 2, patch)
+    def _logits(self, nets: Any, images: tf.Tensor, corner: tf.Tensor) -> tf.Tensor:
+        places = corner[..., None] + tf.range(self.data.image_size // 2)  # (B, 2, patch)
         rows = tf.gather(images, places[:, 0], axis=1, batch_dims=1)
         patches = tf.gather(rows, places[:, 1], axis=2, batch_dims=1)
         return nets.discriminator([images, patches])
