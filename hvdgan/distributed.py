@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import bundling, devices, transport
+from hvdgan.activity import Activity
 from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.launchers import launched, refuse_srun_without_pmi
 
@@ -28,6 +29,7 @@ class Ranks:
 
     uneven_by: 0 where all ranks' slices of the global batch must be equal; else they may differ, by so many samples.
     cores: that this rank was given; 0: it has those that it was started with.
+    activity: how far this rank's main thread has come.
     """
 
     rank: int = 0
@@ -37,6 +39,7 @@ class Ranks:
     launcher: str = "none"
     uneven_by: int = 0
     cores: int = 0
+    activity: Activity = dataclasses.field(default_factory=Activity, compare=False, repr=False)
 
     @property
     def is_root(self) -> bool:
@@ -138,18 +141,22 @@ class Ranks:
         """Every rank's array, floating-point and of one shape, stacked in the order of the ranks: (size, ...)."""
         if self.size == 1 or not values.size:
             return np.stack([values] * self.size)
-        return _horovod().allgather(tf.constant(values[None])).numpy()
+        with self.activity.at("stack"):
+            return _horovod().allgather(tf.constant(values[None])).numpy()
 
     def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
         """Give every rank the values that the root has."""
         if self.size > 1 and variables:
-            _horovod().broadcast_variables([variable.value for variable in variables], root_rank=root, inplace=False)
+            with self.activity.at("broadcast of variables"):
+                values = [variable.value for variable in variables]
+                _horovod().broadcast_variables(values, root_rank=root, inplace=False)
 
     def broadcast_array(self, values: np.ndarray, root: int = 0) -> np.ndarray:
         """The root's array; the others give one of the same shape and dtype."""
         if self.size == 1 or not values.size:
             return values
-        return _horovod().broadcast(tf.constant(values), root_rank=root).numpy()
+        with self.activity.at("broadcast"):
+            return _horovod().broadcast(tf.constant(values), root_rank=root).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, in the order of the ranks. The value must be expressible in JSON.
@@ -162,8 +169,10 @@ class Ranks:
         hvd = _horovod()
         # The name travels along: outside a tf.function Horovod drops it, and would match what does not belong together.
         encoded = np.frombuffer(json.dumps([name, value]).encode(), np.uint8)
-        lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64)).numpy()
-        everything = hvd.allgather(tf.constant(encoded)).numpy().tobytes()
+        with self.activity.at(f"gather: {name}"):
+            self.activity.wait_for_all()
+            lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64)).numpy()
+            everything = hvd.allgather(tf.constant(encoded)).numpy().tobytes()
         ends = np.cumsum(lengths)
         named = [json.loads(everything[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
         if len({name for name, _ in named}) > 1:
@@ -211,7 +220,8 @@ class Ranks:
     def shutdown(self) -> None:
         """Leave the ring in order; every rank calls it when the work is done."""
         if self.size > 1:
-            _horovod().shutdown()
+            with self.activity.at("shutdown"):
+                _horovod().shutdown()
 
 
 def start(expect_size: int | None = None) -> Ranks:

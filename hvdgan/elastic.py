@@ -63,7 +63,13 @@ def _train(command: Command, membership: Membership, commits: Commits, stopping:
     run_dir = run.folder_of(command.config)
     try:
         watch = heartbeat.start(
-            ranks.rank, ranks.gather, command.config.peer_timeout, run_dir / "log.txt", elastic=True
+            ranks.rank,
+            ranks.gather,
+            command.config.peer_timeout,
+            run_dir / "log.txt",
+            elastic=True,
+            stall_seconds=command.config.stall_timeout,
+            activity=ranks.activity,
         )
     except tf.errors.OpError as error:  # a rank was lost before anyone watched
         if isinstance(collective_failure(error, lambda: None), LostPeer):

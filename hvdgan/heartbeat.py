@@ -1,10 +1,13 @@
-"""Whether the other ranks are alive: a thread of each rank tells rank 0 that it is, and hears so of rank 0.
+"""Detects ranks that are dead, frozen or stand still: every rank exchanges heartbeats with rank 0 over TCP.
 
 Horovod cannot tell: while a peer is frozen its own threads block on that peer's socket. So this stands beside it: one
 TCP connection from each rank to rank 0, and threads that answer whatever the main threads wait for. A process that dies
-closes its connection at once; one that is frozen or cut off falls silent.
+closes its connection at once; one that is frozen or cut off falls silent. A heartbeat also says how far the rank's main
+thread has come: one that does not move while others wait for it stands still, however alive its process is.
 """
 
+import contextlib
+import faulthandler
 import os
 import secrets
 import sys
@@ -15,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hvdgan.activity import Activity
 from hvdgan.hosts import addresses, kill, listen, network_id, process_id
-from hvdgan.peers import FAILED, SILENT, Hub, Meeting, Member, Spoke
+from hvdgan.peers import FAILED, SILENT, STALLED, STANDING, Hub, Meeting, Member, Spoke
 
 _OPINION_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 5.0
@@ -25,8 +29,11 @@ _LAST_WORDS_SECONDS = 5.0
 class Heartbeat:
     """This rank's part of the watch, to be left by `with`; it watches nothing where there is no other rank."""
 
-    def __init__(self, watch: Hub | Spoke | None = None) -> None:
+    def __init__(self, watch: Hub | Spoke | None = None, activity: Activity | None = None) -> None:
         self._watch = watch
+        self._waits = contextlib.ExitStack()
+        if watch and activity:
+            self._waits.enter_context(activity.watched_by(watch))
 
     def opinion(self) -> str | None:
         """Who is gone, for an error that a rank that is gone may have caused; it waits a few seconds for news."""
@@ -40,6 +47,7 @@ class Heartbeat:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._waits.close()
         if self._watch:
             self._watch.stop(failed=kind is not None)
 
@@ -51,6 +59,8 @@ def start(
     log: Path | None,
     *,
     elastic: bool = False,
+    stall_seconds: float = 0.0,
+    activity: Activity | None = None,
 ) -> Heartbeat:
     """Begin to watch; every rank calls it.
 
@@ -60,6 +70,8 @@ def start(
         seconds: of silence after which a rank counts as dead; 0: watch nothing. What rank 0 gives holds for all.
         log: file to which rank 0 appends its last words, where the folder exists.
         elastic: whether the others go on without a rank that is dead.
+        stall_seconds: after which a rank that is alive and does not move is ended; 0: never. Rank 0's value holds.
+        activity: Ranks.activity.
     """
     mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
     members = [
@@ -73,15 +85,16 @@ def start(
         one_host = len({member.network for member in members}) == 1
         listener = listen("127.0.0.1" if one_host else None)
         known = ["127.0.0.1"] if one_host else addresses()
-        place = [known, listener.getsockname()[1], secrets.token_hex(16), seconds]
+        place = [known, listener.getsockname()[1], secrets.token_hex(16), seconds, stall_seconds]
     place = gather(place, "heartbeat: place")[0]
     if place is None:
         return Heartbeat()
-    meeting = Meeting(members, place[0], place[1], bytes.fromhex(place[2]), place[3])
+    meeting = Meeting(members, place[0], place[1], bytes.fromhex(place[2]), place[3], place[4])
     words = _LastWords(rank, meeting, log, elastic=elastic)
-    watch: Hub | Spoke = Hub(listener, meeting, words) if listener else Spoke(rank, meeting, words)
+    watch: Hub | Spoke
+    watch = Hub(listener, meeting, words, activity) if listener else Spoke(rank, meeting, words, activity)
     watch.start()
-    return Heartbeat(watch)
+    return Heartbeat(watch, activity)
 
 
 class _LastWords:
@@ -101,17 +114,31 @@ class _LastWords:
         speaker.join(_LAST_WORDS_SECONDS)
 
     def end(self, kind: bytes, rank: int) -> None:
-        """End this process, since that rank is dead: the main thread may wait for it for ever."""
+        """End this process, since that rank is dead or stands still: the main thread may wait for it for ever."""
         found = self._meeting.describe(rank, kind)
-        goes_on = self._elastic and kind != FAILED
-        if not goes_on:
+        is_this_one = kind == STANDING and rank == self._rank
+        goes_on = self._elastic and kind not in (FAILED, STALLED) and not is_this_one
+        if is_this_one and self._elastic:
+            self.say("this rank ends here, and the others go on without it")
+        elif not goes_on:
             self.say(f"{found}; this run ends here, and goes on from the last checkpoint with --resume auto")
-        elif kind == SILENT:
+        elif kind in (SILENT, STANDING):
             self.say(f"{found}; this run goes on without it")
         if kind == SILENT:
             kill(self._meeting.members[rank].process)  # a launcher does not reach a frozen process of another host
         if not goes_on:
             os._exit(1)
+
+    def show_stacks(self) -> None:
+        """The stack of each thread to stderr."""
+
+        def show() -> None:
+            print(f"hvdgan: rank {self._rank}: where its threads are:", file=sys.stderr, flush=True)
+            faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
+
+        speaker = threading.Thread(target=show, daemon=True)
+        speaker.start()
+        speaker.join(_LAST_WORDS_SECONDS)
 
     def _write(self, text: str) -> None:
         print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)

@@ -179,7 +179,9 @@ class _Loop:
         self.measured: dict[str, float] = dict(progress.get("measured", {}))
         """the metrics written since the last checkpoint"""
         self.sampler = run.sampler if run.ranks.is_root else None
-        self.saver = Saver(run.checkpoints, Retention(config.keep), record.say) if run.ranks.is_root else None
+        self.saver = None
+        if run.ranks.is_root:
+            self.saver = Saver(run.checkpoints, Retention(config.keep), record.say, run.ranks.activity.join)
         self.evaluator = run.evaluator
 
     def steps(self) -> bool:
@@ -206,7 +208,7 @@ class _Loop:
     def _run_steps(self, step: int) -> tuple[int, bool]:
         """From a step on to the last, or to a wish to stop; returns the steps done, and whether it was that."""
         run, index, stop = self.run, -1, False
-        with self._batches() as batches:
+        with self._batches() as batches, run.ranks.activity.beside(lambda: batches.loaded):
             while step < run.last_step and not stop:
                 at = run.schedule.at(step)
                 if index != at.index:
@@ -243,9 +245,10 @@ class _Loop:
         begin = time.perf_counter()
         data = next(batches)
         arrived = time.perf_counter()
-        metrics, finite = stage_step(step, step_of_stage, data)
-        # Reading what was finite waits for the step to end, which makes step_seconds true.
-        skipped = {update: not verdict.numpy() for update, verdict in finite.items()}
+        with self.run.ranks.activity.at(f"step {step}"):
+            metrics, finite = stage_step(step, step_of_stage, data)
+            # Reading what was finite waits for the step to end, which makes step_seconds true.
+            skipped = {update: not verdict.numpy() for update, verdict in finite.items()}
         end = time.perf_counter()
         if self.input_check.add(arrived - begin, end - begin):
             everyones = self.run.ranks.gather(self.input_check.seconds, "seconds waited for images")

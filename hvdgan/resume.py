@@ -21,8 +21,8 @@ from hvdgan.saved import find
 # What may differ between a run and its resumption without changing what is computed, but for the last bits.
 # The data may be spelt otherwise or have moved: its fingerprint is compared.
 _MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
-_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every", "max_bad_steps"}
-_MAY_CHANGE |= {"check_ranks_every", "keep", "best_metric", "best_mode", "deterministic", "peer_timeout"}
+_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every", "max_bad_steps", "keep"}
+_MAY_CHANGE |= {"check_ranks_every", "best_metric", "best_mode", "deterministic", "peer_timeout", "stall_timeout"}
 # What changes what is computed, as whoever changes it knows.
 _WITH_WARNING = {"global_batch_size"}
 # The tensors that are there or not as a setting says, in words, and where they begin in a run that had none.

@@ -16,12 +16,20 @@ class Saver:
         folder: RUN_DIR/checkpoints.
         retention: which of the older ones stay.
         say: called with a line for people.
+        join: waits for a thread.
     """
 
-    def __init__(self, folder: Path, retention: Retention, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        retention: Retention,
+        say: Callable[[str], None],
+        join: Callable[[threading.Thread], None] = threading.Thread.join,
+    ) -> None:
         self._folder = folder
         self._retention = retention
         self._say = say
+        self._join = join
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
         self._unremoved: list[str] = []
@@ -51,7 +59,7 @@ class Saver:
     def settle(self) -> None:
         """Wait for the last write, however it ends; what it could not tidy up is said, and is no failure."""
         if self._thread:
-            self._thread.join()
+            self._join(self._thread)
             self._thread = None
             for line in self._unremoved:
                 self._say(f"warning: {line}")

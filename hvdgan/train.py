@@ -42,7 +42,14 @@ def _run(command: Command | None) -> int:
     ranks = distributed.start(command.expect_size)
     log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
     reached = True
-    with heartbeat.start(ranks.rank, ranks.gather, command.config.peer_timeout, log) as heart:
+    with heartbeat.start(
+        ranks.rank,
+        ranks.gather,
+        command.config.peer_timeout,
+        log,
+        stall_seconds=command.config.stall_timeout,
+        activity=ranks.activity,
+    ) as heart:
         built = run.build(command.config, command.recipe, command.options, ranks)
         if command.dry_run:
             if ranks.is_root:

@@ -29,7 +29,9 @@ LAYERS = [
     {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
     | {"heartbeat"},
     {"layer_state", "convolution", "spectral", "peers", "devices", "transport", "bundling"},
-    {"config", "launchers", "hosts", "verdicts", "replacing", "mistakes"},
+    {"watch", "progress"},
+    {"lines"},
+    {"config", "launchers", "hosts", "verdicts", "replacing", "mistakes", "activity"},
     {"errors", "lean", "remapper"},
 ]
 # Who may speak to the other ranks.

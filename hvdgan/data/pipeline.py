@@ -121,6 +121,11 @@ class Batches:
         return batch
 
     @property
+    def loaded(self) -> int:
+        """How often images have been read, a few each time: it grows as long as reading gets on."""
+        return self._loader.loaded
+
+    @property
     def bad_files(self) -> list[BadFile]:
         """The distinct broken files met by this rank so far, those found when opening included."""
         return self._loader.bad_files()
@@ -143,6 +148,7 @@ class _Loader:
         self.source = source
         self.failure: Exception | None = None
         self.stopped = False
+        self.loaded = 0
         self._max_bad_fraction = max_bad_fraction
         self._lock = threading.Lock()
         self._bad: dict[int, BadFile] = {}
@@ -154,6 +160,7 @@ class _Loader:
         An exception does not leave here, since TensorFlow would log its traceback and raise a type of its own: it is
         kept in `failure`, and the indices become _FAILED.
         """
+        self.loaded += 1
         if not self.stopped:
             try:
                 return self._with_labels(*self._read(indices))
@@ -164,6 +171,7 @@ class _Loader:
 
     def records(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         """As a call, with records (B,) for images, which have yet to be decoded."""
+        self.loaded += 1
         if not self.stopped:
             try:
                 records = np.array(self.source.fetch_records(indices), object)

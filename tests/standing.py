@@ -1,0 +1,84 @@
+"""A recipe of which one rank stands still, or works for long while the others wait.
+
+HVDGAN_STANDS names a folder with a file for each fault, RANK-PLACE-WHAT, which is removed when it strikes.
+It waits until there are two ranks. PLACE is build, batch, step, evaluation or save. WHAT is sleep (for ever) or work
+(for some seconds).
+"""
+
+import os
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan import checkpoint, evaluation
+from hvdgan.data import pipeline
+from hvdgan.launchers import launched
+from tiny import Tiny
+
+WORK_SECONDS = 12
+_FIRST_BATCH = 30
+
+
+class Standing(Tiny):
+    """Tiny with the faults; its evaluate() measures next to nothing."""
+
+    def networks(self):
+        _strike("build")
+        return super().networks()
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        struck = tf.numpy_function(_strike_in_step, [batch.random.step], tf.float32, stateful=True)
+        return loss + tf.ensure_shape(struck, ()), metrics
+
+    def evaluate(self, nets, batch):
+        return {"mean": tf.reduce_mean(batch.images, (1, 2, 3))}
+
+
+def _strike_in_step(step: np.int64) -> np.float32:
+    if step >= _FIRST_BATCH:
+        _strike("step")
+    return np.float32(0)
+
+
+def _strike(place: str) -> None:
+    _, size, rank = launched()
+    folder = os.environ.get("HVDGAN_STANDS")
+    if folder is None or size != 2:
+        return
+    for what in ("sleep", "work"):
+        name = os.path.join(folder, f"{rank}-{place}-{what}")
+        if os.path.exists(name):
+            os.unlink(name)
+            print(f"rank {rank}: {what} in {place}", flush=True)
+            stand_still() if what == "sleep" else _work()
+
+
+def stand_still() -> None:
+    threading.Event().wait()
+
+
+def _work() -> None:
+    end = time.monotonic() + WORK_SECONDS
+    while time.monotonic() < end:
+        pass
+
+
+def _before(place, function, first=0):
+    calls = 0
+
+    def wrapped(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls > first:
+            _strike(place)
+        return function(*arguments)
+
+    return wrapped
+
+
+pipeline.Batches.__next__ = _before("batch", pipeline.Batches.__next__, _FIRST_BATCH)
+evaluation.Evaluator._sums = _before("evaluation", evaluation.Evaluator._sums)
+checkpoint.write = _before("save", checkpoint.write)

@@ -1,0 +1,60 @@
+"""Ranks that are alive and stand still, and ranks that work for long while the others wait, under each controller."""
+
+import sys
+
+import pytest
+
+from launching import CONTROLLERS, launcher, run
+
+STALL_SECONDS = 5
+# So long a rank may stand still at most, with all that a busy machine and a launcher add.
+BOUND = 150
+FLAGS = "--recipe standing:Standing --image-size 8 --global-batch-size 16 --peer-timeout 60 --sample-every 0".split()
+ENDLESS = "--steps 1000000 --checkpoint-every 0 --eval-every 0".split()
+
+
+def train(folder, controller, *words, fault, seconds=BOUND, **env):
+    """Two ranks with a fault; what is left of it, and how they ended."""
+    (folder / "faults").mkdir()
+    for name in fault:
+        (folder / "faults" / name).touch()
+    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *FLAGS, *words, "--run-dir", "run"]
+    done = run(command, folder, seconds=seconds, HVDGAN_STANDS=str(folder / "faults"), **env)
+    assert not list((folder / "faults").iterdir()), done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_path, controller, rank):
+    stall = ["--stall-timeout", str(STALL_SECONDS)]
+    done = train(tmp_path, controller, *ENDLESS, *stall, fault=[f"{rank}-batch-sleep"])
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and "<stderr>:Traceback" not in said, said
+    log = (tmp_path / "run" / "log.txt").read_text()
+    named = f"is alive and has not moved for {STALL_SECONDS} s, while others wait for it: between two meetings, "
+    (line,) = [line for line in log.splitlines() if named in line]
+    assert f" rank {rank} (host " in line and "threading.py:" in line and "called by hvdgan/loop.py:" in line, line
+    assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_where_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
+    """In a step that has begun on every rank nobody can tell who waits for whom."""
+    stall = ["--stall-timeout", str(STALL_SECONDS)]
+    done = train(tmp_path, controller, *ENDLESS, *stall, fault=["1-step-sleep"])
+    said = done.stdout + done.stderr
+    assert done.returncode != 0, said
+    assert f"no rank has moved for {STALL_SECONDS} s" in (tmp_path / "run" / "log.txt").read_text(), said
+    assert all(f"rank {rank}: where its threads are:" in said for rank in range(2)), said
+    assert " in stand_still" in said, said
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_long_work_of_one_rank_is_waited_for(tmp_path, controller):
+    """Longer than --stall-timeout: in the build, between steps, in an evaluation, in a save that the next waits for."""
+    fault = ["0-build-work", "1-batch-work", "1-evaluation-work", "0-save-work"]
+    words = "--steps 40 --checkpoint-every 20 --eval-every 40 --holdout 0.05".split()
+    done = train(tmp_path, controller, *words, "--stall-timeout", str(STALL_SECONDS), fault=fault, seconds=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done: 40 steps" in (tmp_path / "run" / "log.txt").read_text()
