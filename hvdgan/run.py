@@ -14,6 +14,7 @@ from hvdgan import checkpoint, mistakes
 from hvdgan.apply import check_optimizers
 from hvdgan.config import Config, DataSpec, to_json
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
+from hvdgan.data.kept import Kept
 from hvdgan.distributed import Ranks
 from hvdgan.errors import UserError
 from hvdgan.evaluation import Evaluator
@@ -51,6 +52,8 @@ class Run:
     """the traced step of each stage"""
     sampler: Sampler
     evaluator: Evaluator | None
+    kept: Kept
+    """what the next start need not look for again"""
 
     @property
     def run_dir(self) -> Path:
@@ -99,7 +102,8 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
     _check_batch(config, ranks)
-    everything = open_source(config, paired=recipe_class.paired, peers=ranks)
+    kept = Kept(folder_of(config) / "cache")
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks, kept=kept)
     everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
     source, held_out = _split(everything, config, recipe_class)
     spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
@@ -118,7 +122,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     if config.diff_augment and not any(step.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
     _check_best_metric(config, metrics)
-    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator)
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, kept)
 
 
 def _parts(

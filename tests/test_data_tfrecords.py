@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.config import Config
-from hvdgan.data import BadImage, open_source, tfrecords
+from hvdgan.data import BadImage, indexing, open_source
 from hvdgan.data.named import KERAS
 from hvdgan.errors import RunError, UserError
 
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, number, kind
     def fail(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(tfrecords._Opened, "read", fail)
+    monkeypatch.setattr(indexing.Opened, "read", fail)
     with pytest.raises(RunError) as caught:
         opened(path)
     assert type(caught.value) is kind
@@ -184,8 +184,8 @@ def test_labels_alone_tell_records_apart(tmp_path, monkeypatch):
     path = write(tmp_path / "a.tfrecord", raw_records(other=7))
     settings = {"tfrecord_shape": "8,8,3", "tfrecord_label": "label"}
     before = opened(path, **settings).fingerprint
-    single_integer = tfrecords.single_integer
-    monkeypatch.setattr(tfrecords, "single_integer", lambda *where: single_integer(*where) + 1)
+    single_integer = indexing.single_integer
+    monkeypatch.setattr(indexing, "single_integer", lambda *where: single_integer(*where) + 1)
     assert opened(path, **settings).fingerprint != before
 
 

@@ -10,8 +10,10 @@ from PIL import Image
 
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.images import to_pixels
+from hvdgan.data.indexing import Features
+from hvdgan.data.kept import NOTHING, Kept
 from hvdgan.data.sharing import ALONE, Peers, in_turn
-from hvdgan.data.tfrecords import Features, RecordSource
+from hvdgan.data.tfrecords import RecordSource
 from hvdgan.errors import UserError
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
@@ -69,7 +71,9 @@ class KerasSource(Source):
         return self._images[index].tobytes()
 
 
-def open_tfds(name: str, *, image_size: int, channels: int, paired: bool, peers: Peers = ALONE) -> Source:
+def open_tfds(
+    name: str, *, image_size: int, channels: int, paired: bool, peers: Peers = ALONE, kept: Kept = NOTHING
+) -> Source:
     """The training images of a set of TensorFlow Datasets that `tfds build` has prepared, read as the TFRecords it is.
 
     Nothing is downloaded: that takes hours for some, and is not a training's business.
@@ -80,6 +84,7 @@ def open_tfds(name: str, *, image_size: int, channels: int, paired: bool, peers:
         channels: 1 or 3.
         paired: whether each image comes with an input, side by side.
         peers: the ranks that open it together.
+        kept: where the index is found again.
 
     Raises:
         UserError: the package or the set is not there, or it holds no images.
@@ -116,6 +121,7 @@ def open_tfds(name: str, *, image_size: int, channels: int, paired: bool, peers:
         paired=paired,
         class_names=builder.info.features[label].names if label else None,
         peers=peers,
+        kept=kept,
     )
 
 

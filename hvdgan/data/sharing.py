@@ -1,9 +1,14 @@
 """Work on opening that the ranks share, so that a file is not looked at by each of them."""
 
+import base64
 import dataclasses
 import hashlib
+import json
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from hvdgan.errors import RunError, UserError
 
@@ -80,6 +85,42 @@ def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], 
     for rank, (*_, its_results) in enumerate(everyones):
         joined[rank :: peers.size] = its_results
     return joined
+
+
+def from_first(work: Callable[[], Any], peers: Peers, name: str) -> Any:
+    """Do something on rank 0 alone, and give its result to all.
+
+    Args:
+        work: returns something expressible in JSON.
+        peers: the ranks; every one calls this.
+        name: of the work, for errors.
+
+    Raises:
+        RunError: what the work raised, on all ranks.
+    """
+    if peers.size == 1:
+        return work()
+    packed, failure = None, None
+    if peers.rank == 0:
+        try:
+            # Paths and numbers of many files: packed, they are a fraction of the bytes.
+            packed = base64.b85encode(zlib.compress(json.dumps(work()).encode(), 1)).decode()
+        except RunError as error:
+            failure = [str(error), error.exit_code]
+    packed, failure = peers.gather([packed, failure], name)[0]
+    if failure is not None:
+        raise _failed(*failure)
+    return json.loads(zlib.decompress(base64.b85decode(packed)))
+
+
+def pack(values: np.ndarray) -> str:
+    """An array of numbers as text, for share_out."""
+    return base64.b85encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def unpack(text: str, dtype: type) -> np.ndarray:
+    """What pack() made of a flat array."""
+    return np.frombuffer(base64.b85decode(text), dtype)
 
 
 def on_all(work: Callable[[], Any], peers: Peers, name: str) -> Any:

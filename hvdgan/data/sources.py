@@ -13,12 +13,14 @@ from hvdgan.data.arrays import ArraySource
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.folder import FolderSource
 from hvdgan.data.images import to_pixels
+from hvdgan.data.indexing import Features
+from hvdgan.data.kept import NOTHING, Kept
 from hvdgan.data.manifest import is_prepared
 from hvdgan.data.named import KerasSource, open_tfds
 from hvdgan.data.pairs import ArrayPairs, OutlinePairs
 from hvdgan.data.shards import ShardSource
 from hvdgan.data.sharing import ALONE, Peers
-from hvdgan.data.tfrecords import Features, RecordSource, files_named, shape_of
+from hvdgan.data.tfrecords import RecordSource, files_named, shape_of
 from hvdgan.errors import UserError
 
 EXPECTED = (
@@ -27,7 +29,7 @@ EXPECTED = (
 )
 
 
-def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE) -> Source:
+def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, kept: Kept = NOTHING) -> Source:
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
@@ -37,6 +39,7 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE) -
         paired: whether each image must come with an input: of a folder, see FolderSource; of an array, see ArrayPairs;
             of TFRecords, see Features; that of a digit, a synthetic image or one of Keras is its outline.
         peers: the ranks that open it, each of which calls this: they share what there is to look at.
+        kept: what an earlier start has found by looking.
 
     Raises:
         UserError: there is nothing of that name, it holds no images, or too many are broken.
@@ -54,9 +57,9 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE) -
             made = KerasSource(config.data, image_size=size, channels=channels, peers=peers)
         return OutlinePairs(made) if paired else made
     if kind == "tfds":
-        return open_tfds(config.data, image_size=size, channels=channels or 3, paired=paired, peers=peers)
+        return open_tfds(config.data, image_size=size, channels=channels or 3, paired=paired, peers=peers, kept=kept)
     try:
-        opened = _open_files(config, paired, peers)
+        opened = _open_files(config, paired, peers, kept)
         problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
     except OSError as error:
         opened, problem = None, str(error.strerror)
@@ -65,7 +68,7 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE) -
     return opened
 
 
-def _open_files(config: Config, paired: bool, peers: Peers) -> Source | None:
+def _open_files(config: Config, paired: bool, peers: Peers, kept: Kept) -> Source | None:
     """What lies at a path; None if nothing does, or nothing known."""
     data, size, channels = config.data, config.image_size, config.channels
     path = Path(data)
@@ -91,7 +94,9 @@ def _open_files(config: Config, paired: bool, peers: Peers) -> Source | None:
         raise UserError(f"--tfrecord-input {features.input}: goes with encoded images, not with --tfrecord-shape")
     if features.input and not paired:
         features = dataclasses.replace(features, input=None)
-    return RecordSource(data, files, features, image_size=size, channels=channels or 3, paired=paired, peers=peers)
+    return RecordSource(
+        data, files, features, image_size=size, channels=channels or 3, paired=paired, peers=peers, kept=kept
+    )
 
 
 class DigitsSource(Source):

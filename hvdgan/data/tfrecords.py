@@ -1,9 +1,7 @@
 """Other people's TFRecord files: images by record, through an index of where each record lies."""
 
-import dataclasses
 import functools
 import glob
-import hashlib
 import io
 import os
 from collections.abc import Sequence
@@ -13,33 +11,17 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.data.base import BadImage, Source, fingerprint, printable
-from hvdgan.data.examples import features_of, single_bytes, single_integer
+from hvdgan.data.examples import features_of, single_bytes
 from hvdgan.data.halves import refuse_single_images, sample_of
-from hvdgan.data.images import OF_ONE_FILE, read_halves, read_image, read_partners, read_size, to_pixels
-from hvdgan.data.records import CHECKSUM, FRAME, HEADER, length_of, payload_of
+from hvdgan.data.images import read_halves, read_image, read_partners, read_size, to_pixels
+from hvdgan.data.indexing import Features, Opened, digest_of, index_files
+from hvdgan.data.kept import NOTHING, Kept
+from hvdgan.data.records import FRAME, HEADER, length_of, payload_of
 from hvdgan.data.sharing import ALONE, Peers, share_out
 from hvdgan.errors import RunError, UserError
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 _OPEN_FILES = 256
-_AHEAD = 4096
-"""bytes read at a time while looking for a label"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Features:
-    """Which features of a record are what.
-
-    image: an encoded image, or raw bytes.
-    label: one integer; None: there are no labels.
-    input: the other image of a pair; None: a pair lies side by side in the image, which is twice as wide as high.
-    shape: of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
-    """
-
-    image: str = "image"
-    label: str | None = None
-    input: str | None = None
-    shape: tuple[int, ...] | None = None
 
 
 def files_named(data: str) -> list[str]:
@@ -54,8 +36,8 @@ def files_named(data: str) -> list[str]:
 class RecordSource(Source):
     """The records of TFRecord files, in the order of the files' names, each a tf.train.Example.
 
-    The index, where each record begins and its label, is made on opening and kept in memory, 16 bytes per record; each
-    file is looked at by one of the ranks, which passes over the images. A record is read, and its checksum compared,
+    The index, where each record begins and its label, is made on opening, by all ranks together, and kept in memory, 16
+    bytes per record, and in the run folder. A record is read, and its checksum compared,
     when it is asked for. The fingerprint covers the labels and those checksums, and so every byte.
 
     Args:
@@ -67,6 +49,7 @@ class RecordSource(Source):
         paired: whether each image comes with an input.
         class_names: what the labels mean, where that is known.
         peers: the ranks that open it together.
+        kept: where the index is found again.
 
     Raises:
         UserError: a file is no TFRecord file, compressed as a whole, has other features, holds no pairs where there
@@ -85,22 +68,23 @@ class RecordSource(Source):
         paired: bool = False,
         class_names: Sequence[str] | None = None,
         peers: Peers = ALONE,
+        kept: Kept = NOTHING,
     ) -> None:
         self._files = list(files)
         self._features = features
-        looked_at = share_out(self._files, lambda some: [_index(name, file, features) for file in some], peers, name)
-        records = [len(offsets) for offsets, *_ in looked_at]
+        indices = index_files(name, self._files, features, peers, kept)
+        records = [len(index.offsets) for index in indices]
         if not sum(records):
             raise UserError(f"--data {name}: {len(self._files)} TFRecord file(s) without a record; expected images")
         self._firsts = np.cumsum([0, *records])
         """the index of each file's first record, and of the one after the last"""
-        self._offsets = np.concatenate([np.array(offsets, np.int64) for offsets, *_ in looked_at])
-        labels = np.concatenate([np.array(labels, np.int32) for _, labels, _ in looked_at])
-        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(_Opened)
+        self._offsets = np.concatenate([index.offsets for index in indices])
+        labels = np.concatenate([index.labels for index in indices])
+        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(Opened)
         # The name of the labels' feature changes none of them, and every machine may have its own folder.
         parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
         parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]
-        parts += [digest.encode() for *_, digest in looked_at]
+        parts += [digest_of(index).encode() for index in indices]
         what = repr((features.image, features.input, features.shape, paired)).encode()
         super().__init__(
             name=name,
@@ -226,96 +210,6 @@ def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
             "left half and its image in the right"
         )
     return shape
-
-
-class _Opened:
-    """An open file; it is closed with its last reader, never under a thread that reads from it."""
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._descriptor).st_size
-
-    def read(self, offset: int, count: int) -> bytes:
-        content = os.pread(self._descriptor, count, offset)
-        if len(content) < count:
-            raise ValueError(f"the file ends {count - len(content):,} bytes before the record does")
-        return content
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
-
-
-class _Ahead:
-    """Reads a few kilobytes at a time of a part of a file."""
-
-    def __init__(self, opened: _Opened, begin: int, end: int) -> None:
-        self._opened, self._begin, self._end = opened, begin, end
-        self._first, self._content = 0, b""
-
-    def __call__(self, offset: int, count: int) -> bytes:
-        within = offset - self._first
-        if within < 0 or within + count > len(self._content):
-            room = self._end - self._begin - offset
-            self._content = self._opened.read(self._begin + offset, min(max(count, _AHEAD), room))
-            self._first, within = offset, 0
-        return self._content[within : within + count]
-
-
-def _index(name: str, file: str, features: Features) -> tuple[list[int], list[int], str]:
-    """Where each record of a file begins, its label, if there are to be some, and a digest of all checksums."""
-    offsets: list[int] = []
-    labels: list[int] = []
-    checksums = hashlib.sha256()
-    where = f"--data {name}: {printable(file)}"
-    try:
-        opened = _Opened(file)
-        position, header = 0, opened.read(0, min(HEADER, opened.size))
-        while position < opened.size:
-            if position == 0 and header[:2] == b"\x1f\x8b":
-                raise UserError(
-                    f"{where}: compressed as a whole, so that no record can be read alone; unpack it (gunzip)"
-                )
-            length = length_of(header)
-            if position + length + FRAME > opened.size:
-                raise ValueError("the file ends before the record does")
-            begin = position + HEADER
-            if features.label is not None or not offsets:
-                read = _Ahead(opened, begin, begin + length)
-                spans = {feature: (first, past) for feature, first, past in features_of(read, length)}
-                labels += _looked_up(where, len(offsets), spans, read, features)
-            offsets.append(position)
-            position += length + FRAME
-            # A record's checksum and the header of the next lie together: one read.
-            border = opened.read(position - CHECKSUM, min(CHECKSUM + HEADER, opened.size - position + CHECKSUM))
-            checksums.update(border[:CHECKSUM])
-            header = border[CHECKSUM:]
-    except OSError as error:
-        failure = UserError if error.errno in OF_ONE_FILE else RunError
-        raise failure(f"{where}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{where}, record {len(offsets)}: {error}; expected a whole file of TFRecords") from error
-    return offsets, labels, checksums.hexdigest()
-
-
-def _looked_up(
-    where: str, place: int, spans: dict[str, tuple[int, int]], read: _Ahead, features: Features
-) -> list[int]:
-    """The label, as a list of one or none; the features that an image needs must be there."""
-    for flag, wanted in (("image", features.image), ("label", features.label), ("input", features.input)):
-        if wanted is not None and wanted not in spans:
-            found = ", ".join(sorted(printable(name) for name in spans)) or "none"
-            raise UserError(f"--tfrecord-{flag} {wanted}: {where}, record {place} has the features {found}")
-    for wanted in (features.image, features.input):
-        if wanted is not None and place == 0 and single_bytes(read, *spans[wanted]) is None:
-            raise UserError(f"{where}, record {place}: feature {wanted} is not one value of bytes; expected an image")
-    if features.label is None:
-        return []
-    label = single_integer(read, *spans[features.label])
-    limits = np.iinfo(np.int32)
-    if label is None or not limits.min <= label <= limits.max:
-        raise UserError(f"--tfrecord-label {features.label}: {where}, record {place}: not one integer of 32 bits")
-    return [label]
 
 
 def _values(payload: bytes, names: Sequence[str]) -> list[bytes | None]:

@@ -1,0 +1,84 @@
+"""Two ranks make the index of one TFRecord file together."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hvdgan.config import Config
+from hvdgan.data import open_source
+from hvdgan.data.records import example, framed
+from hvdgan.data.sharing import ALONE
+from hvdgan.errors import UserError
+
+RNG = np.random.default_rng(0)
+
+
+def shared_folder(ranks):
+    return Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
+
+
+def write(path, ranks, contents):
+    """Records with an image of raw bytes; rank 0 writes."""
+    if ranks.is_root:
+        path.write_bytes(b"".join(framed(example({"image": one, "label": i})) for i, one in enumerate(contents)))
+    ranks.gather(None, "written")
+    return path
+
+
+def opened(path, peers):
+    settings = {"tfrecord_label": "label", "tfrecord_shape": "8,8,3"}
+    return open_source(Config(data=str(path), image_size=8, **settings), peers=peers)
+
+
+@pytest.fixture
+def small_ranges(monkeypatch):
+    from hvdgan.data import indexing
+
+    monkeypatch.setattr(indexing, "_SMALLEST", 4096)
+
+
+def test_each_looks_at_a_part(ranks, monkeypatch, small_ranges):
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, [RNG.bytes(192) for _ in range(1000)])
+    reads, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda *where: reads.append(where) or pread(*where))
+    source = opened(path, ranks)
+    mine = len(reads)
+    reads.clear()
+    whole = opened(path, ALONE)
+    assert 0.3 * len(reads) < mine < 0.7 * len(reads)
+    assert source.fingerprint == whole.fingerprint
+    assert source._offsets.tolist() == whole._offsets.tolist()
+    assert source.labels.tolist() == list(range(1000))
+
+
+def test_records_within_images_mislead_nobody(ranks, small_ranges):
+    """Each image is a file of records itself."""
+    inner = b"".join(framed(bytes(4)) for _ in range(9)) + bytes(12)
+    assert len(inner) == 192
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, [inner] * 500)
+    source, whole = opened(path, ranks), opened(path, ALONE)
+    assert source.fingerprint == whole.fingerprint and len(source) == 500
+
+
+def test_a_record_longer_than_a_range(ranks, small_ranges):
+    contents = [RNG.bytes(192), RNG.bytes(50_000), bytes(70_000), RNG.bytes(192)]
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, contents)
+    source, whole = opened(path, ranks), opened(path, ALONE)
+    assert source.fingerprint == whole.fingerprint and len(source) == 4
+
+
+@pytest.mark.parametrize("cut", [1, 100_000])
+def test_a_cut_file_is_named_with_its_record_as_by_one_rank(ranks, small_ranges, cut):
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, [RNG.bytes(192) for _ in range(1000)])
+    if ranks.is_root:
+        os.truncate(path, path.stat().st_size - cut)
+    ranks.gather(None, "cut")
+    said = []
+    for peers in (ranks, ALONE):
+        with pytest.raises(UserError, match="record .*; expected a whole file of TFRecords") as caught:
+            opened(path, peers)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
