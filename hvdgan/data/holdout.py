@@ -1,12 +1,16 @@
 """Images that training never sees: which they are is a function of the images alone, the same on every machine."""
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 
 from hvdgan.data.base import Source
+from hvdgan.data.sharing import ALONE, Peers, pack, share_out, unpack
 from hvdgan.errors import UserError
 
 
-def hold_out(source: Source, fraction: float) -> "tuple[Source, HeldOut | None]":
+def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[Source, HeldOut | None]":
     """Split a source.
 
     An image's key (a file's name, or what an array holds) decides where it goes: adding images moves no other, and
@@ -15,16 +19,26 @@ def hold_out(source: Source, fraction: float) -> "tuple[Source, HeldOut | None]"
     Args:
         source: all images.
         fraction: about how many to hold out, in [0, 1).
+        peers: the ranks, each of which calls this and looks at a part of the images.
 
     Returns:
         The images to train on, and those held out, or None where there are none to be.
 
     Raises:
         UserError: one of the two would be empty.
+        RunError: the data cannot be read on some rank.
     """
     if not fraction:
         return source, None
-    places = np.array([_place(source.digest(index)) for index in range(len(source))])
+    bounds = np.linspace(0, len(source), peers.size + 1).astype(np.int64).tolist()
+    items = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
+
+    def look(some: Sequence[str]) -> list[str]:
+        ranges = [range(*map(int, item.split())) for item in some]
+        return [pack(np.array([_place(source.digest(index)) for index in each])) for each in ranges]
+
+    found = share_out(items, look, peers, f"--data {source.name}: images held out")
+    places = np.concatenate([unpack(each, np.float64) for each in found])
     held = places < fraction
     if held.all() or not held.any():
         raise UserError(

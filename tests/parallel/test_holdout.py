@@ -1,0 +1,22 @@
+"""Two ranks share the hashing that decides which images are held out."""
+
+import tensorflow as tf
+
+from building import tiny_run
+from hvdgan.data import hold_out
+from hvdgan.data.sources import DigitsSource
+from tiny import Tiny
+
+
+class Measured(Tiny):
+    def evaluate(self, nets, batch):
+        return {"brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
+
+
+def test_each_hashes_a_part_and_all_hold_out_the_same(ranks, monkeypatch):
+    hashed, digest = [], DigitsSource.digest
+    monkeypatch.setattr(DigitsSource, "digest", lambda self, index: hashed.append(index) or digest(self, index))
+    run = tiny_run(Measured, ranks=ranks)
+    assert 890 < len(hashed) < 910
+    alone = hold_out(DigitsSource(image_size=8, channels=1), 0.05)[1]
+    assert run.held_out._indices.tolist() == alone._indices.tolist()
