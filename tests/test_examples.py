@@ -1,15 +1,14 @@
-"""The examples and the commands of docs/recipes.md, from outside the package."""
+"""The examples, from outside the package."""
 
 import json
-import re
-import shlex
 import shutil
+import sys
 
 import pytest
+from PIL import Image
 
 from launching import CONTROLLERS, ROOT, run, train
 
-DOCS = (ROOT / "docs" / "recipes.md").read_text()
 SHORT = ["--stages", "warmup=2,both=3", "--log-every", "1", "--width", "16"]
 
 
@@ -31,14 +30,44 @@ def test_its_options_are_in_the_help(tmp_path):
     assert "--warmup-steps" in done.stdout and "units of the hidden layers" in done.stdout
 
 
-def test_the_command_of_the_document(tmp_path):
-    shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
-    (command,) = [line for block in re.findall(r"```\n(.*?)```", DOCS, re.DOTALL) for line in block.splitlines()]
-    shortened = re.sub(r"--steps \d+", "--steps 4 --max-steps 2", command)
-    done = run(shlex.split(shortened), tmp_path, PYTHONPATH=str(ROOT))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "runs/my_gan.MyGAN/samples/step-00000002.png").exists()
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_example_with_classes_trains_and_hvdgan_sample_draws_its_classes_and_paths(tmp_path, ranks):
+    shutil.copy(ROOT / "examples" / "my_conv_gan.py", tmp_path)
+    short = "--image-size 8 --width 2 --max-steps 3 --log-every 1 --global-batch-size 8".split()
+    train(tmp_path, "--recipe", "my_conv_gan:MyConvGAN", *short, ranks=ranks, PYTHONPATH=str(ROOT))
+    path = tmp_path / "runs/my_conv_gan.MyConvGAN"
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert ["fool/loss" in record for record in records] == [False, False, True]
+    assert all(record["judge/penalty"] > 0 for record in records)
+    if ranks == 1:
+        for words in ("--class 3", "--interpolate 1 2", "--weights trained"):
+            command = [sys.executable, "-m", "hvdgan.sample", str(path), "--num", "4", "--out", f"{len(words)}.png"]
+            done = run([*command, *words.split()], tmp_path, PYTHONPATH=str(ROOT))
+            assert done.returncode == 0, done.stderr
 
 
-def test_the_example_stays_short():
-    assert len((ROOT / "examples" / "my_gan.py").read_text().splitlines()) < 80
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path, ranks):
+    shutil.copy(ROOT / "examples" / "my_translator.py", tmp_path)
+    short = "--image-size 8 --width 2 --max-steps 3 --log-every 1 --global-batch-size 8".split()
+    train(tmp_path, "--recipe", "my_translator:MyTranslator", *short, ranks=ranks, PYTHONPATH=str(ROOT))
+    path = tmp_path / "runs/my_translator.MyTranslator"
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    trained = [record for record in records if "fool/l1" in record]
+    assert len(trained) == 3 and all({"judge/loss", "fool/likelihood"} <= record.keys() for record in trained)
+    assert any("eval/psnr" in record for record in records)
+    with Image.open(path / "samples" / "step-00000003.png") as grid:
+        assert grid.size[0] > 3 * grid.size[1]  # input, image, expected error and wanted image side by side
+
+
+def test_data_without_classes_are_one_line_for_the_example_that_needs_some(tmp_path):
+    shutil.copy(ROOT / "examples" / "my_conv_gan.py", tmp_path)
+    command = [sys.executable, "-m", "hvdgan.train", "--recipe", "my_conv_gan:MyConvGAN", "--data", "synthetic"]
+    done = run([*command, "--image-size", "10"], tmp_path, PYTHONPATH=str(ROOT))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "recipe MyConvGAN: it needs --data with classes and an --image-size that 4 divides" in done.stderr
+
+
+def test_the_examples_stay_short():
+    for example in (ROOT / "examples").glob("*.py"):
+        assert len(example.read_text().splitlines()) < 105, example.name

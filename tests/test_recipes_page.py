@@ -1,0 +1,141 @@
+"""docs/recipes.md and docs/using.md: their commands run, and what they say of a recipe holds."""
+
+import dataclasses
+import inspect
+import re
+import shlex
+import shutil
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from building import data_of, stage_step, tiny_run, values_of
+from hvdgan import recipe, stages
+from hvdgan.config import Config
+from hvdgan.stages import Stage, Update
+from hvdgan.train import main as train
+from launching import ROOT, run
+from tiny import Tiny
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def blocks(page, language):
+    """The code blocks of a page."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [block for named, block in found if named == language]
+
+
+def commands(page):
+    return [line for block in blocks(page, "") for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("command", commands("recipes.md"))
+def test_a_command_of_the_page_on_recipes(tmp_path, command):
+    for example in EXAMPLES:
+        shutil.copy(example, tmp_path)
+    shortened = re.sub(r"--steps \d+", "--steps 6 --max-steps 2 --width 4", command)
+    done = run(shlex.split(shortened), tmp_path, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    name = re.search(r"--recipe (\S+)", command)[1].replace(":", ".")
+    written = (tmp_path / "runs" / name / "samples" / "step-00000002.png").exists()
+    assert written == ("--dry-run" not in command)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with the runs and files of the commands of docs/using.md."""
+    folder = tmp_path_factory.mktemp("using")
+    short = "--nf 2 --global-batch-size 2 --max-steps 2 --checkpoint-every 1 --keep 0".split()
+    for name in ("dcgan", "completion"):
+        assert train(["--recipe", name, "--run-dir", str(folder / "runs" / name), *short]) == 0
+    checkpoints = folder / "runs" / "dcgan" / "checkpoints"
+    (checkpoints / "step-00001000").symlink_to(checkpoints / "step-00000001")
+    pixels = np.zeros((40, 50), np.uint8)
+    pixels[10:20, 10:20] = 255
+    for kind in ("photo.jpg", "mask.png", "photos/a.jpg", "masks/a.png"):
+        (folder / kind).parent.mkdir(exist_ok=True)
+        keras.utils.save_img(folder / kind, pixels[..., None], scale=False)
+    return folder
+
+
+@pytest.mark.parametrize("command", commands("using.md"))
+def test_a_command_of_the_page_on_using(folder, command):
+    done = run(shlex.split(re.sub(r"--num \d+", "--num 3", command)), folder)
+    assert done.returncode == 0, done.stderr
+    out = re.search(r"--out (\S+)", command)
+    assert done.stdout and (out is None or (folder / out[1]).exists())
+
+
+@pytest.mark.parametrize("snippet", blocks("recipes.md", "python"))
+def test_what_the_page_shows_is_in_an_example(snippet):
+    indented = [textwrap.indent(snippet, " " * width) for width in (0, 4, 8)]
+    assert any(each in example.read_text() for each in indented for example in EXAMPLES)
+
+
+def test_names_and_flags_of_the_page_are_there():
+    page = (ROOT / "docs" / "recipes.md").read_text()
+    methods = re.findall(r"^\| `(\w+)\(", page.partition("## Losses")[0], re.MULTILINE)
+    assert set(methods) - {"complete"} <= set(vars(recipe.Recipe))
+    attributes = re.findall(r"^\| `(\w+) = ", page, re.MULTILINE)
+    assert len(attributes) == 5 and all(hasattr(recipe.Recipe, name) for name in attributes)
+    (rate,) = re.findall(r"`LearningRate\((.*?)\)`", page)
+    assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
+    fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
+    fields |= {"class", "interpolate", "truncation"}  # of hvdgan.sample
+    flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
+    assert not {(one or other).replace("-", "_") for one, other in flags} - fields
+
+
+class Shared(Tiny):
+    """Two updates of a step that own one network."""
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge)
+        again = Update("again", owns=["discriminator"], loss=self.judge, every=2)
+        fool = Update("fool", owns=["generator"], loss=self.fool)
+        return [Stage("adversarial", 4, [judge, again, fool])]
+
+
+def test_updates_that_own_one_network_share_its_slots_and_count():
+    run = tiny_run(Shared)
+    slots = {name for name in values_of(run) if name.startswith("optimizers/discriminator/")}
+    assert slots == {name for name in values_of(tiny_run(Tiny)) if name.startswith("optimizers/discriminator/")}
+    for step in range(2):
+        stage_step(run)(step, step, data_of(run, step))
+    assert int(run.state.optimizers["discriminator"].iterations) == 3
+    assert int(run.state.optimizers["generator"].iterations) == 2
+
+
+class Constrained(Tiny):
+    """The clipped weights of the first Wasserstein GAN, and a regularizer."""
+
+    regularizer = None
+
+    def networks(self):
+        shape = (self.data.image_size, self.data.image_size, self.data.channels)
+        clip = keras.constraints.Constraint
+        clip = type("Clip", (clip,), {"__call__": lambda _, weights: keras.ops.clip(weights, -0.01, 0.01)})()
+        critic = [keras.Input(shape), layers.Flatten(), layers.Dense(16, activation="relu", kernel_constraint=clip)]
+        last = layers.Dense(1, kernel_regularizer=self.regularizer)
+        return {**super().networks(), "discriminator": keras.Sequential([*critic, last], name="discriminator")}
+
+
+class Regularized(Constrained):
+    regularizer = "l2"
+
+
+def test_constraints_are_applied_after_each_update_and_regularizers_are_not_in_the_loss():
+    runs = [tiny_run(kind) for kind in (Constrained, Regularized)]
+    losses = [float(stage_step(run)(0, 0, data_of(run))[0]["judge/loss"]) for run in runs]
+    assert losses[0] == losses[1]
+    after = [values_of(run) for run in runs]
+    assert all(np.array_equal(*pair) for pair in zip(after[0].values(), after[1].values(), strict=True))
+    (kernel,) = [value for name, value in after[0].items() if re.fullmatch(r"networks/discriminator/.*kernel", name)][
+        :1
+    ]
+    assert 0 < np.abs(kernel).max() <= np.float32(0.01)
