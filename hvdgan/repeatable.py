@@ -46,21 +46,18 @@ def refuse_unrepeatable(
     saved = {id(variable.value.handle) for variable in variables}
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
     for chain, handles in _operations(function.graph, outside):
-        operation = chain[-1]
-        # A function of the loss's own begins its names anew.
-        names = [name for each in chain if (name := _scope_of(each.name, scopes or {}))]
-        place = f"{names[0] if names else where}{_line(operation)}"
+        operation, place = chain[-1], functools.partial(_place, chain, scopes or {}, where)
         if _draws(operation):
             raise UserError(
-                f"{place}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
+                f"{place()}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
                 f"draw again; {_INSTEAD}"
             )
         for tensor in operation.inputs if _WRITES.search(operation.type) else ():
             handle = handles.get(id(tensor))
             if handle is not None and id(handle) not in saved:
                 raise UserError(
-                    f"{place}: it changes {_name(function, handle)}, which no checkpoint holds; keep state in a layer "
-                    f"of one of the networks (add_weight(..., trainable=False)), and {_INSTEAD}"
+                    f"{place()}: it changes {_name(function, handle)}, which no checkpoint holds; keep state in a "
+                    f"layer of one of the networks (add_weight(..., trainable=False)), and {_INSTEAD}"
                 )
 
 
@@ -107,9 +104,14 @@ def _draws(operation: tf.Operation) -> bool:
     return kind.draws and not (kind.has_dropout and not operation.get_attr("dropout"))
 
 
-def _scope_of(name: str, scopes: Mapping[str, str]) -> str:
-    # TensorFlow numbers a scope that is entered again.
-    return next((place for scope, place in scopes.items() if re.match(rf"{re.escape(scope)}(_\d+)?/", name)), "")
+def _place(chain: tuple[tf.Operation, ...], scopes: Mapping[str, str], where: str) -> str:
+    """What to call the place of an operation; a function of the loss's own begins its names anew."""
+    for operation in chain:
+        for scope, place in scopes.items():
+            # TensorFlow numbers a scope that is entered again.
+            if re.match(rf"{re.escape(scope)}(_\d+)?/", operation.name):
+                return f"{place}{_line(chain[-1])}"
+    return f"{where}{_line(chain[-1])}"
 
 
 def _line(operation: tf.Operation) -> str:
