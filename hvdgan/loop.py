@@ -11,6 +11,7 @@ import tensorflow as tf
 from hvdgan import checkpoint, mistakes, startup
 from hvdgan.bad_files import BadFiles
 from hvdgan.bottleneck import InputCheck, verdict
+from hvdgan.changes import way_on
 from hvdgan.commits import Commits
 from hvdgan.config import Resume
 from hvdgan.data.pipeline import Batches
@@ -142,8 +143,7 @@ def _announce(run: Run, record: Record, found: Found) -> None:
     for remark in [*found.remarks, *([changed] if changed else [])]:
         record.say(remark)
     if start_step >= run.last_step:
-        limit = "--max-steps" if run.last_step < run.schedule.total_steps else "the steps of the last stage"
-        record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; raise {limit} to go on")
+        record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; {way_on(run)}")
     elif start_step:
         record.say(f"going on at step {start_step} of {run.last_step}")
 

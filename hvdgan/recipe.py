@@ -106,7 +106,7 @@ class Recipe:
     ema: ClassVar[Sequence[str]] = ()
     """names of the networks whose weights are averaged over time (--ema-decay); samples use the averages"""
     may_change: ClassVar[Sequence[str]] = ()
-    """names of the options that a resumed run may change, such as the steps of the last stage"""
+    """names of the options that a resumed run may change; those that give the last stage its steps may without it"""
     paired: ClassVar[bool] = False
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
     shows_data: ClassVar[bool] = False

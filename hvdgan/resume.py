@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan import checkpoint, origin
+from hvdgan.changes import check_settings
 from hvdgan.config import Resume, read_json
 from hvdgan.errors import RunError, UserError
 from hvdgan.lock import Lock, wait_for_lock
@@ -18,13 +19,6 @@ from hvdgan.retention import run_id_of
 from hvdgan.run import Run
 from hvdgan.saved import find
 
-# What may differ between a run and its resumption without changing what is computed, but for the last bits.
-# The data may be spelt otherwise or have moved: its fingerprint is compared.
-_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
-_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every", "max_bad_steps", "keep"}
-_MAY_CHANGE |= {"check_ranks_every", "best_metric", "best_mode", "deterministic", "peer_timeout", "stall_timeout"}
-# What changes what is computed, as whoever changes it knows.
-_WITH_WARNING = {"global_batch_size"}
 # The tensors that are there or not as a setting says, in words, and where they begin in a run that had none.
 _TENSORS_OF = {
     "ema_decay": ("ema", "averages", "the weights"),
@@ -81,14 +75,16 @@ def claim(run: Run, resume: Resume) -> Found:
         elif candidates := checkpoint.newest_first(run.checkpoints):
             _restore_newest(run, candidates, resume, found)
         elif run.config_path.is_file():
-            found.remarks += _check_same_settings(run, run.config_path, read_json(run.config_path), resume)
+            before = read_json(run.config_path)
+            found.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
         if not found.step and resume.init_from is not None:
             found.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
         from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
-        if from_elsewhere and found.step > run.schedule.total_steps:
+        if found.step > run.schedule.total_steps:
+            what = f"--resume {named}: it" if named is not None else f"--resume: the newest checkpoint of {run.run_dir}"
             raise UserError(
-                f"--resume {named}: it is of step {found.step}, and this run ends at step {run.schedule.total_steps}; "
-                "give its stages more steps, or name an earlier checkpoint"
+                f"{what} is of step {found.step}, and this run ends at step {run.schedule.total_steps}; "
+                f"give its stages more steps{', or name an earlier checkpoint' if from_elsewhere else ''}"
             )
         if from_elsewhere or found.step < run.last_step:
             if new:
@@ -129,6 +125,7 @@ def snapshot(
         "stage": at.stage.name,
         "stage_index": at.index,
         "stage_step": at.stage_step + 1,
+        "stages": [[stage.name, stage.steps] for stage in run.schedule.stages],
         "samples_seen": position,
         "data": {
             "source": run.source.name,
@@ -200,7 +197,7 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Fou
 
 def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
     manifest = checkpoint.read_manifest(source)
-    found.remarks += _check_same_settings(run, source, manifest["config"], resume)
+    found.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
     _restore_tensors(run, source, manifest, resume, found)
@@ -283,22 +280,6 @@ def _check_allowed(run: Run, resume: Resume) -> None:
         )
     if resume.init_networks and resume.init_from is None:
         raise UserError(f"--init-networks {','.join(resume.init_networks)}: say from where with --init-from")
-
-
-def _check_same_settings(run: Run, found: Path, before: dict[str, Any], resume: Resume) -> list[str]:
-    """A resumed run computes what the first would have gone on to compute, or refuses; returns its warnings."""
-    now = run.settings()
-    changed = [key for key in now | before if now.get(key) != before.get(key)]
-    free = _MAY_CHANGE | set(run.recipe.may_change)
-    refused = [key for key in changed if key not in free | _WITH_WARNING | set(resume.allow_changed)]
-    if refused:
-        key = refused[0]
-        more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
-        raise UserError(
-            f"--resume: {found} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
-            "keep it, start anew in another --run-dir, or allow it with --allow-changed"
-        )
-    return [f"warning: {key} was {before.get(key)!r} and is now {now.get(key)!r}" for key in changed if key not in free]
 
 
 def _check_same_data(run: Run, found: Path, before: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ LAYERS = [
     {"loop", "trained"},
     {"commits"},
     {"startup", "guards", "bad_files", "resume", "plateau", "cli", "saver", "stopping", "contents"},
+    {"changes"},
     {"run"},
     {"samples", "step", "evaluation", "origin"},
     {"apply", "retention", "packing"},

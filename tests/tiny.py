@@ -31,7 +31,6 @@ class Tiny(Recipe):
 
     Options = TinyOptions
     ema = ("generator",)
-    may_change = ("steps",)
 
     def networks(self):
         pixels = (self.data.image_size, self.data.image_size, self.data.channels)
@@ -73,8 +72,6 @@ class Tiny(Recipe):
 
 class Staged(Tiny):
     """The three stages of the mission: one network, then the other, then both."""
-
-    may_change = ()
 
     def stages(self):
         judge = Update("judge", owns=["discriminator"], loss=self.judge)

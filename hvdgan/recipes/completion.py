@@ -56,7 +56,6 @@ class Completion(Recipe):
 
     Options = CompletionOptions
     ema = ("completion",)
-    may_change = ("joint_steps",)
     shows_data = True
 
     def networks(self) -> dict[str, keras.Model]:

@@ -49,7 +49,6 @@ class DCGAN(Recipe):
 
     Options = DCGANOptions
     ema = ("generator",)
-    may_change = ("steps",)
 
     def networks(self) -> dict[str, keras.Model]:
         o, data = self.options, self.data

@@ -68,7 +68,6 @@ class Pix2Pix(Recipe):
 
     Options = Pix2PixOptions
     ema = ("generator",)
-    may_change = ("steps",)
     paired = True
     shows_data = True
 

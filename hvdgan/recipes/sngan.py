@@ -50,7 +50,6 @@ class SNGAN(Recipe):
 
     Options = SNGANOptions
     ema = ("generator",)
-    may_change = ("steps",)
 
     def networks(self) -> dict[str, keras.Model]:
         o, data = self.options, self.data

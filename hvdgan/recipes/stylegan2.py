@@ -65,7 +65,6 @@ class StyleGAN2(Recipe):
 
     Options = StyleGAN2Options
     ema = ("generator",)
-    may_change = ("steps",)
     truncates = True
 
     def networks(self) -> dict[str, keras.Model]:

@@ -55,7 +55,6 @@ class VAEGAN(Recipe):
 
     Options = VAEGANOptions
     ema = ("encoder", "decoder")
-    may_change = ("steps",)
 
     def networks(self) -> dict[str, keras.Model]:
         o = self.options

@@ -52,7 +52,6 @@ class WGANGP(Recipe):
 
     Options = WGANGPOptions
     ema = ("generator",)
-    may_change = ("steps",)
 
     def networks(self) -> dict[str, keras.Model]:
         o, data = self.options, self.data

@@ -1,0 +1,202 @@
+"""What may differ when a run is resumed: above all the steps of its last stage, however they are given."""
+
+import dataclasses
+import re
+
+import pytest
+import tensorflow as tf
+
+from hvdgan.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.train import main
+from tiny import Staged, Tiny, TinyOptions
+
+FLAGS = "--image-size 8 --global-batch-size 8".split()
+LAST = {"steps": 4}
+FIRST = {"steps": 2}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnOptions(TinyOptions):
+    """Options of the recipes of one's own."""
+
+    warmup: int = 2
+    """steps of the first stage"""
+    epochs: float = 1.0
+    """length of the last stage, in tens of steps"""
+
+
+class Own(Tiny):
+    """A recipe that says nothing of what may change."""
+
+    Options = OwnOptions
+    rate: float | LearningRate | None = None
+    until: Plateau | None = None
+
+    def updates(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge, learning_rate=self.rate)
+        return [judge, Update("fool", owns=["generator"], loss=self.fool)]
+
+    def stages(self):
+        updates = self.updates()
+        last = Stage("both", self.options.steps, updates, until=self.until)
+        return [Stage("warmup", self.options.warmup, updates[:1]), last]
+
+
+class Decaying(Own):
+    """The rate decays over the last stage."""
+
+    rate = LearningRate(1e-3, "linear")
+
+
+class Annealed(Own):
+    """A loss that reads the steps."""
+
+    def fool(self, nets, batch):
+        loss, metrics = super().fool(nets, batch)
+        return loss * (1 + tf.cast(batch.random.step, tf.float32) / self.options.steps), metrics
+
+
+class Ended(Own):
+    """The last stage ends after its first window without a better mean."""
+
+    until = Plateau("judge/real", window=1, patience=1, min_delta=1e9)
+
+
+class Epochs(Own):
+    """The steps are computed from another option."""
+
+    def stages(self):
+        *others, last = super().stages()
+        return [*others, dataclasses.replace(last, steps=int(10 * self.options.epochs))]
+
+
+class Fixed(Own):
+    """The steps stand in the file."""
+
+    def stages(self):
+        first, last = super().stages()
+        return [dataclasses.replace(first, **FIRST), dataclasses.replace(last, **LAST)]
+
+
+class Peak(Own):
+    """An option that also changes what is not the number of steps."""
+
+    def stages(self):
+        first, last = super().stages()
+        updates = [dataclasses.replace(update, learning_rate=1 / last.steps) for update in last.updates]
+        return [first, dataclasses.replace(last, updates=updates)]
+
+
+class Each(Staged):
+    """One option for the steps of every stage."""
+
+
+def train(run_dir, recipe, *arguments):
+    return main(["--recipe", f"test_changes:{recipe}", *FLAGS, "--run-dir", str(run_dir), *arguments])
+
+
+def log(run_dir):
+    return (run_dir / "log.txt").read_text()
+
+
+def state(run_dir, step):
+    return (run_dir / f"checkpoints/step-{step:08d}/state.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flag", "before", "after", "last"),
+    [
+        ("Own", "--steps", "4", "6", 8),
+        ("Epochs", "--epochs", "0.4", "0.6", 8),
+        ("Own", "--stages", "warmup=2,both=4", "warmup=2,both=6", 8),
+        ("Each", "--stages", "joint=2,generator=2", "joint=2,generator=4", 6),
+    ],
+)
+def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, recipe, flag, before, after, last):
+    assert train(tmp_path / "grown", recipe, flag, before) == 0
+    assert train(tmp_path / "grown", recipe, flag, after) == 0, capsys.readouterr().err
+    assert train(tmp_path / "whole", recipe, flag, after) == 0
+    assert state(tmp_path / "grown", last) == state(tmp_path / "whole", last)
+    assert "is now" in log(tmp_path / "grown") and "warning" not in log(tmp_path / "grown")
+
+
+def test_steps_that_stand_in_the_file_may_grow_in_the_last_stage_alone(tmp_path, monkeypatch, capsys):
+    assert train(tmp_path, "Fixed") == 0
+    monkeypatch.setitem(LAST, "steps", 6)
+    assert train(tmp_path, "Fixed") == 0
+    monkeypatch.setitem(FIRST, "steps", 3)
+    assert train(tmp_path, "Fixed") == 2
+    assert "with the stages warmup=2,both=6, and this run has warmup=3,both=6" in capsys.readouterr().err
+    assert train(tmp_path, "Fixed", "--allow-changed", "stages") == 0
+
+
+def test_the_last_stage_may_shrink_to_what_is_done_and_no_further(tmp_path, capsys):
+    assert train(tmp_path, "Own", "--max-steps", "5") == 0
+    assert train(tmp_path, "Own", "--steps", "2") == 2
+    assert "is of step 5, and this run ends at step 4; give its stages more steps" in capsys.readouterr().err
+    assert train(tmp_path, "Own", "--steps", "3") == 0
+    assert "nothing to do: step 5 of 5 is reached" in log(tmp_path)
+
+
+@pytest.mark.parametrize("recipe", ["Own", "Each"])
+def test_what_is_said_leads_on(tmp_path, capsys, recipe):
+    assert train(tmp_path, recipe, "--steps", "2") == 0
+    capsys.readouterr()
+    assert train(tmp_path, recipe, "--steps", "2") == 0
+    said = capsys.readouterr().err
+    (stages,) = re.findall(r"such as (--stages \S+)", said)
+    assert train(tmp_path, recipe, "--steps", "2", *stages.split()) == 0
+    assert re.search(r"done: \d+ steps", capsys.readouterr().err)
+
+
+def test_a_last_stage_that_has_ended_early_is_said_to_have(tmp_path, capsys):
+    assert train(tmp_path, "Ended", "--steps", "9") == 0
+    capsys.readouterr()
+    assert train(tmp_path, "Ended", "--steps", "12") == 0
+    assert "the last stage, both, has ended after 2 of 12 steps: its metric got no better" in capsys.readouterr().err
+
+
+def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):
+    assert train(tmp_path, "Each", "--steps", "2") == 0
+    capsys.readouterr()
+    assert train(tmp_path, "Each", "--steps", "4") == 2
+    error = capsys.readouterr().err
+    assert "was made with steps 2, and this run has 4; keep it, and give the last stage alone more steps" in error
+    (stages,) = re.findall(r"with (--stages [\w=,]+), start", error)
+    assert train(tmp_path, "Each", "--steps", "2", *stages.split()) == 0
+    assert train(tmp_path, "Each", "--steps", "2", "--stages", "generator=2,discriminator=3,joint=4") == 2
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "named"),
+    [("Own", ("--warmup", "3"), "warmup 2"), ("Peak", ("--steps", "6"), "steps 4")],
+)
+def test_an_option_that_changes_more_is_refused_by_name(tmp_path, capsys, recipe, flags, named):
+    assert train(tmp_path, recipe) == 0
+    assert train(tmp_path, recipe, *flags) == 2
+    assert f"was made with {named}, and this run has" in capsys.readouterr().err
+
+
+def test_what_else_depends_on_the_steps_is_warned_of(tmp_path):
+    for recipe in ("Decaying", "Annealed"):
+        assert train(tmp_path / recipe, recipe, "--steps", "4") == 0
+        assert train(tmp_path / recipe, recipe, "--steps", "6") == 0
+    warned = "warning: the learning rate of judge decays over the steps of stage both"
+    assert warned in log(tmp_path / "Decaying") and warned not in log(tmp_path / "Annealed")
+    warned = "warning: steps is read by fool() too"
+    assert warned in log(tmp_path / "Annealed") and warned not in log(tmp_path / "Decaying")
+
+
+def test_a_decay_that_has_not_begun_is_not_warned_of(tmp_path):
+    assert train(tmp_path, "Decaying", "--max-steps", "1") == 0
+    assert train(tmp_path, "Decaying", "--steps", "6") == 0
+    assert "warning" not in log(tmp_path) and "steps was 4 and is now 6" in log(tmp_path)
+
+
+@pytest.mark.parametrize(("norm", "warned"), [("batch", True), ("none", False)])
+def test_another_accumulation_is_warned_of_where_it_changes_what_is_computed(tmp_path, norm, warned):
+    assert train(tmp_path, "Own", "--norm", norm, "--max-steps", "2") == 0
+    assert train(tmp_path, "Own", "--norm", norm, "--accumulate", "2") == 0
+    said = "warning: accumulate was 1 and is now 2: BatchNormalization in discriminator, generator sees micro-batches"
+    assert (said in log(tmp_path)) == warned
+    assert ("warning" in log(tmp_path)) == warned
