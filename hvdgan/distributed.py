@@ -20,7 +20,7 @@ import tensorflow as tf
 from hvdgan import bundling, devices, transport
 from hvdgan.activity import Activity
 from hvdgan.errors import LostPeer, RunError, UserError
-from hvdgan.launchers import launched, refuse_srun_without_pmi
+from hvdgan.launchers import launched, local_rank, local_size, refuse_srun_without_pmi
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,6 +224,17 @@ class Ranks:
                 _horovod().shutdown()
 
 
+def claim() -> None:
+    """Take what this rank will compute on, as far as the launcher's environment says it, before any rank is joined.
+
+    It comes before a user's file is imported: an operation that runs there fixes TensorFlow's devices and threads.
+    start() claims again what Horovod says, which is the same, and then changes nothing.
+    """
+    launcher, size, rank = launched()
+    with contextlib.suppress(RuntimeError):  # operations have run before; start() says so where it matters
+        _set_devices(Ranks(rank, size, local_rank(), local_size(), launcher))
+
+
 def start(expect_size: int | None = None) -> Ranks:
     """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
 
@@ -385,6 +396,17 @@ def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
 
 
 def _claim_devices(ranks: Ranks) -> None:
+    try:
+        _set_devices(ranks)
+    except RuntimeError as error:
+        raise UserError(
+            f"TensorFlow operations have run before this process became local rank {ranks.local_rank} of "
+            f"{ranks.local_size}, and its launcher had not said that it would; a recipe's file must make its tensors "
+            f"and networks in networks(), not when it is imported ({error})"
+        ) from error
+
+
+def _set_devices(ranks: Ranks) -> None:
     # Before any collective: the first one fixes TensorFlow's devices and threads.
     devices.claim(ranks.local_rank)
     on_gpu = bool(tf.config.list_physical_devices("GPU"))

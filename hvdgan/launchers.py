@@ -1,6 +1,7 @@
 """What the environment says of the launcher that started this process, before any library is loaded."""
 
 import os
+import re
 from pathlib import Path
 
 from hvdgan.errors import UserError
@@ -30,6 +31,20 @@ def local_rank() -> int:
     variables = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
     found = [os.environ[name] for name in variables if os.environ.get(name, "").isdigit()]
     return int(found[0]) if found and launched()[1] > 1 else 0
+
+
+def local_size() -> int:
+    """How many processes the launcher has started on this host, as it says; 1 without one, or where it does not say."""
+    if launched()[1] == 1:
+        return 1
+    for name in ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    # srun: such as 4(x2),3 for two hosts of four tasks each and one of three
+    node = os.environ.get("SLURM_NODEID", "")
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    counts = [int(tasks) for tasks, hosts in parts for _ in range(int(hosts or 1))]
+    return counts[int(node)] if node.isdigit() and int(node) < len(counts) else 1
 
 
 def allocated() -> int | None:

@@ -25,9 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed, 2 a mistake of the user's, 75 asked to stop and saved, 130 interrupted.
     """
     return exit_code(
-        lambda: _run(parse(sys.argv[1:] if arguments is None else arguments)),
+        lambda: _claim_and_run(sys.argv[1:] if arguments is None else arguments),
         interrupted="interrupted; with --resume auto the same command goes on from the last checkpoint",
     )
+
+
+def _claim_and_run(arguments: Sequence[str]) -> int:
+    # Before the command line is read, which imports the recipe: the flags depend on it.
+    distributed.claim()
+    return _run(parse(arguments))
 
 
 def _run(command: Command | None) -> int:

@@ -1,6 +1,8 @@
 """Mistakes in a recipe of one's own: one line with the recipe, the place in the file, what was got, what to write."""
 
 import inspect
+import json
+import os
 import sys
 
 import pytest
@@ -8,9 +10,25 @@ import pytest
 import wrong
 from hvdgan.cli import parse
 from hvdgan.train import main
-from launching import launcher, run
+from launching import CONTROLLERS, launcher, run, train
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
+EAGER = """
+import keras
+import tensorflow as tf
+from tiny import Tiny
+
+WEIGHTS = tf.constant([0.25, 0.75])
+FEATURES = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
+FEATURES(tf.zeros((1, 8, 8, 1)))
+
+
+class MyGAN(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        threads = tf.config.threading.get_intra_op_parallelism_threads()
+        return loss * tf.reduce_sum(WEIGHTS), {"threads": threads}
+"""
 FOOL = "stage adversarial, update fool: "
 
 
@@ -234,3 +252,15 @@ def test_all_ranks_end_where_the_file_of_one_cannot_be_imported(tmp_path):
     done = run(command, tmp_path)
     assert done.returncode != 0
     assert "rank 1: --recipe my_gan:Tiny (my_gan.py, line 3): its import fails: ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_operations_that_run_when_a_file_is_imported_leave_each_rank_its_share(tmp_path, controller):
+    """They fix TensorFlow's threads and devices, which a rank has claimed by then."""
+    (tmp_path / "my_gan.py").write_text(EAGER)
+    words = "--recipe my_gan:MyGAN --steps 2 --run-dir run".split()
+    train(tmp_path, *words, *FLAGS[:-1], ranks=2, controller=controller)
+    cores = max(1, len(os.sched_getaffinity(0)) // 2)
+    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert record["fool/threads"] == cores  # the mean over the ranks
+    assert (tmp_path / "run" / "checkpoints" / "step-00000002").is_dir()
