@@ -201,6 +201,12 @@ class Ranks:
             raise (UserError if result["exit_code"] == UserError.exit_code else RunError)(result["error"])
         return result["value"]
 
+    def meet(self, name: str) -> None:
+        """Wait for all ranks without a Horovod collective, after work of one rank alone that may take long."""
+        if self.size > 1:
+            with self.activity.at(name):
+                self.activity.wait_for_all()
+
     def agree(self, facts: dict[str, Any], what: str) -> None:
         """Compare facts (expressible in JSON) between the ranks.
 
@@ -346,6 +352,21 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
     # Tensors that do not match, and the like, are errors of other kinds.
     kind = LostPeer if isinstance(error, tf.errors.UnknownError) else RunError
     return kind(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
+
+
+@contextlib.contextmanager
+def failures_in_words(who: Callable[[], str | None]) -> Iterator[None]:
+    """Let the errors of collectives within be what collective_failure() makes of them.
+
+    Raises:
+        LostPeer, RunError: a collective has failed.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if failure := collective_failure(error, who):
+            raise failure from error
+        raise
 
 
 def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:

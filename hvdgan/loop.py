@@ -296,6 +296,7 @@ class _Loop:
                     save_grid(run.run_dir / "samples" / f"step-{done:08d}.png", self.sampler())
         if write:
             self._save(done, statistics)
+        run.ranks.meet("after saving")
         if failure:
             raise failure
         if commit and self.commits:

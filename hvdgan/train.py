@@ -45,17 +45,24 @@ def _run(command: Command | None) -> int:
         from hvdgan import elastic  # which needs Horovod
 
         return 0 if elastic.train(command) else STOPPED
-    ranks = distributed.start(command.expect_size)
+    with distributed.failures_in_words(lambda: None):
+        return _train(command, distributed.start(command.expect_size))
+
+
+def _train(command: Command, ranks: distributed.Ranks) -> int:
     log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
     reached = True
-    with heartbeat.start(
-        ranks.rank,
-        ranks.gather,
-        command.config.peer_timeout,
-        log,
-        stall_seconds=command.config.stall_timeout,
-        activity=ranks.activity,
-    ) as heart:
+    with (
+        heartbeat.start(
+            ranks.rank,
+            ranks.gather,
+            command.config.peer_timeout,
+            log,
+            stall_seconds=command.config.stall_timeout,
+            activity=ranks.activity,
+        ) as heart,
+        distributed.failures_in_words(heart.opinion),
+    ):
         built = run.build(command.config, command.recipe, command.options, ranks)
         if command.dry_run:
             if ranks.is_root:

@@ -1,11 +1,12 @@
 """A recipe of which one rank stands still, or works for long while the others wait.
 
 HVDGAN_STANDS names a folder with a file for each fault, RANK-PLACE-WHAT, which is removed when it strikes.
-It waits until there are two ranks. PLACE is build, batch, step, evaluation or save. WHAT is sleep (for ever) or work
-(for some seconds).
+It waits until there are two ranks. PLACE is build, batch, step, evaluation or save. WHAT is sleep (for ever), work
+(for some seconds) or kill.
 """
 
 import os
+import signal
 import threading
 import time
 
@@ -48,16 +49,20 @@ def _strike(place: str) -> None:
     folder = os.environ.get("HVDGAN_STANDS")
     if folder is None or size != 2:
         return
-    for what in ("sleep", "work"):
+    for what in ("sleep", "work", "kill"):
         name = os.path.join(folder, f"{rank}-{place}-{what}")
         if os.path.exists(name):
             os.unlink(name)
             print(f"rank {rank}: {what} in {place}", flush=True)
-            stand_still() if what == "sleep" else _work()
+            {"sleep": stand_still, "work": _work, "kill": _kill}[what]()
 
 
 def stand_still() -> None:
     threading.Event().wait()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _work() -> None:

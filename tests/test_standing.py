@@ -58,3 +58,21 @@ def test_long_work_of_one_rank_is_waited_for(tmp_path, controller):
     done = train(tmp_path, controller, *words, "--stall-timeout", str(STALL_SECONDS), fault=fault, seconds=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done: 40 steps" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_horovod_does_not_end_ranks_that_wait_for_long_work_of_one(tmp_path, controller):
+    """Longer than Horovod's own stall shutdown, in the build and in a save."""
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4"}
+    words = "--steps 3 --checkpoint-every 1 --eval-every 0".split()
+    done = train(tmp_path, controller, *words, fault=["0-build-work", "0-save-work"], **env)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 and "Stalled ranks" not in said, said
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_rank_that_is_killed_in_the_build_is_named_without_a_traceback(tmp_path, controller):
+    done = train(tmp_path, controller, *ENDLESS, fault=["1-build-kill"])
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and "<stderr>:Traceback" not in said, said
+    assert "rank 1 (host " in said and "has ended without a word" in said, said
