@@ -99,7 +99,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
         expect_size:
             refuse to start with another number of ranks
         time_budget:
-            minutes after which to save and end with exit code 75, as after SIGTERM or where RUN_DIR/stop is found
+            minutes since the process was started, after which to save and end with exit code 75, as after SIGTERM
         """
         return Command(config, recipe, options, resume, dry_run, expect_size, time_budget, elastic)
 

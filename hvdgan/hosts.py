@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from pathlib import Path
 
 _SIOCGIFADDR = 0x8915
@@ -18,6 +19,11 @@ def network_id() -> str:
 def process_id(pid: int) -> tuple[int, str, int]:
     """(pid, the space of pids it counts in, its start in clock ticks): no other process ever has all three."""
     return pid, f"{_boot()} {_namespace('pid')}", _started(pid)
+
+
+def running_seconds() -> float:
+    """How long ago this process was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - _started(os.getpid()) / os.sysconf("SC_CLK_TCK")
 
 
 def kill(process: tuple[int, str, int]) -> bool:

@@ -32,14 +32,14 @@ from hvdgan.step import StageStep
 from hvdgan.stopping import Stopping
 
 
-def train(run: Run, resume: Resume, heart: Heartbeat, time_budget: float | None = None) -> bool:
+def train(run: Run, resume: Resume, heart: Heartbeat, stopping: Stopping | None = None) -> bool:
     """Train to the last step of the schedule or of --max-steps, from where the run folder or a checkpoint stopped.
 
     Args:
         run: from hvdgan.run.build.
         resume: where to begin.
         heart: knows which rank is gone.
-        time_budget: minutes after which to save and stop; None: no bound.
+        stopping: tells when to end before the last step; None: by a signal or RUN_DIR/stop.
 
     Returns:
         Whether the last step is reached; otherwise a signal, the time or RUN_DIR/stop ended it, and it has saved.
@@ -48,7 +48,9 @@ def train(run: Run, resume: Resume, heart: Heartbeat, time_budget: float | None 
         UserError: the run folder cannot be used as resume says.
         RunError: a checkpoint cannot be read or written, the data fails, or the training diverged.
     """
-    with Stopping(run.ranks, run.run_dir / "stop", time_budget) as stopping:
+    if stopping:
+        return go_on(run, restore(run, resume), heart, stopping)
+    with Stopping(run.ranks, run.run_dir / "stop", None) as stopping:
         return go_on(run, restore(run, resume), heart, stopping)
 
 
@@ -66,6 +68,7 @@ def go_on(run: Run, found: Found, heart: Heartbeat, stopping: Stopping, commits:
         HostsChanged: in an elastic run, after a commit.
         LostPeer: a collective has failed.
     """
+    stopping.take_interrupts()
     try:
         return _train(run, found, heart, stopping, commits)
     finally:
@@ -201,8 +204,12 @@ class _Loop:
             if self.saver:
                 self.saver.settle()
         run.ranks.from_root(self.saver.finish if self.saver else lambda: None, "last checkpoint")
-        if stop:
-            why = self.stopping.reason
+        why = self.stopping.reason
+        if stop and step == self.found.step:
+            self.record.say(
+                f"stopped at step {step} of {run.last_step} before any step ({why}); the same command goes on"
+            )
+        elif stop:
             self.record.say(f"stopped after step {step} of {run.last_step} ({why}) and saved; the same command goes on")
         else:
             self.record.say(f"done: {run.last_step} steps; samples in {run.run_dir / 'samples'}")
@@ -210,7 +217,11 @@ class _Loop:
 
     def _run_steps(self, step: int) -> tuple[int, bool]:
         """From a step on to the last, or to a wish to stop; returns the steps done, and whether it was that."""
-        run, index, stop = self.run, -1, False
+        run, index = self.run, -1
+        # The build may have used up the time, or a signal have come meanwhile.
+        stop = self.stopping.is_time()
+        if stop and self.found.recovered and step:
+            self._save(step, run.ranks.stack(run.state.read_statistics()))
         with self._batches() as batches, run.ranks.activity.beside(lambda: batches.loaded):
             while step < run.last_step and not stop:
                 at = run.schedule.at(step)

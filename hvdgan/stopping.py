@@ -10,29 +10,31 @@ from typing import Any
 import numpy as np
 
 from hvdgan.distributed import Ranks
+from hvdgan.hosts import running_seconds
 
 STOPPED = 75
 """exit code of a run that was asked to stop, has saved, and can be resumed (EX_TEMPFAIL of sysexits.h)"""
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _SECONDS = 1.0  # between two looks; each costs a small collective
 
 
 class Stopping:
     """Notices a wish to stop on any rank, and lets all ranks know after the same step.
 
-    A second Ctrl-C leaves at once.
+    Ctrl-C interrupts until the steps begin; from then on it is such a wish, and a second one leaves at once.
 
     Args:
         ranks: that decide together.
         stop_file: whose being there is a wish to stop; rank 0 looks.
-        time_budget: minutes from now on after which to stop; None: no bound.
+        time_budget: minutes after which to stop, since the oldest process of the ranks was started; None: no bound.
     """
 
     def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None) -> None:
         self._ranks = ranks
         self._stop_file = stop_file
-        self._end = None if time_budget is None else time.monotonic() + 60.0 * time_budget
+        self._seconds = None if time_budget is None else 60.0 * time_budget
+        self._began = time.monotonic() - running_seconds()
         self._wish = ""
         self._before: dict[signal.Signals, Any] = {}
         self._looked = time.monotonic()
@@ -55,20 +57,27 @@ class Stopping:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def take_interrupts(self) -> None:
+        """From now on there is something to save: Ctrl-C asks to stop, as the other signals do."""
+        if signal.SIGINT not in self._before:
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self._wish:
             os._exit(130)
         self._wish = self._wish or signal.Signals(number).name
 
     def is_time(self) -> bool:
-        """Whether to stop now; every rank calls it after each step, and all get the same answer."""
+        """Whether to stop now, the same on every rank; each calls it before the first step and after every one."""
         self._steps += 1
         if self._steps < self._next:
             return False
         now = time.monotonic()
         seconds = (now - self._looked) / self._steps
-        wish = self._wish or (self._rank_0s_wish(now) if self._ranks.is_root else "")
-        everyones = self._ranks.stack(np.array([bool(wish), seconds], np.float32))
+        wish = self._wish or self._other_wish(now)
+        everyones = self._ranks.stack(np.array([bool(wish), seconds, now - self._began], np.float32))
+        # A process that has joined an elastic run later takes over the age of the others.
+        self._began = min(self._began, now - float(everyones[:, 2].max()))
         # The same on every rank: the slowest step decides when they look again.
         self._next = max(1, int(_SECONDS / max(float(everyones[:, 1].max()), 1e-6)))
         self._looked, self._steps = now, 0
@@ -78,7 +87,8 @@ class Stopping:
         self.reason = ", ".join(f"rank {rank}: {each}" for rank, each in enumerate(wishes) if each)
         return True
 
-    def _rank_0s_wish(self, now: float) -> str:
-        if self._end is not None and now >= self._end:
+    def _other_wish(self, now: float) -> str:
+        if self._seconds is not None and now - self._began >= self._seconds:
             return "--time-budget is used up"
-        return f"{self._stop_file} is there; remove it first" if self._stop_file.exists() else ""
+        found = self._ranks.is_root and self._stop_file.exists()
+        return f"{self._stop_file} is there; remove it first" if found else ""

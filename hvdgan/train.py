@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvdgan import distributed, heartbeat, loop, run
 from hvdgan.cli import Command, parse
 from hvdgan.exits import exit_code
-from hvdgan.stopping import STOPPED
+from hvdgan.stopping import STOPPED, Stopping
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,13 +62,14 @@ def _train(command: Command, ranks: distributed.Ranks) -> int:
             activity=ranks.activity,
         ) as heart,
         distributed.failures_in_words(heart.opinion),
+        Stopping(ranks, run.folder_of(command.config) / "stop", command.time_budget) as stopping,
     ):
         built = run.build(command.config, command.recipe, command.options, ranks)
         if command.dry_run:
             if ranks.is_root:
                 print(run.describe(built))
         else:
-            reached = loop.train(built, command.resume, heart, command.time_budget)
+            reached = loop.train(built, command.resume, heart, stopping)
         ranks.shutdown()
     return 0 if reached else STOPPED
 

@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 
 from hvdgan import checkpoint
+from hvdgan import run as run_module
 from hvdgan.errors import RunError
+from hvdgan.hosts import running_seconds
 from hvdgan.lock import lock
 from hvdgan.step import StageStep
 from hvdgan.stopping import Stopping
@@ -182,7 +184,32 @@ def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, capsys):
     assert train(tmp_path / "b", "--time-budget", "1e-9") == 75
     assert "--time-budget is used up" in capsys.readouterr().err
     for name in "ab":
-        assert steps(tmp_path / name) == [1]
+        assert steps(tmp_path / name) == []  # nothing was done: there is nothing to save
+
+
+def test_the_time_budget_counts_from_the_start_of_the_process(tmp_path, monkeypatch, capsys):
+    """What the build takes is part of it; here all that this process of tests has taken before."""
+    step = StageStep.__call__
+    begun = []
+    monkeypatch.setattr(StageStep, "__call__", lambda self, *others: begun.append(1) or step(self, *others))
+    minutes = running_seconds() / 60
+    assert minutes > 0
+    assert train(tmp_path, "--time-budget", str(minutes)) == 75
+    assert "stopped at step 0 of 8 before any step" in capsys.readouterr().err and not begun
+
+
+def test_a_signal_in_the_build_ends_the_run_before_its_first_step(tmp_path, monkeypatch, capsys):
+    build = run_module.build
+
+    def signalled_build(*arguments):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return build(*arguments)
+
+    monkeypatch.setattr(run_module, "build", signalled_build)
+    assert train(tmp_path) == 75
+    assert "rank 0: SIGUSR2" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert train(tmp_path) == 0
 
 
 def test_a_wish_to_stop_after_the_last_step_is_none(tmp_path, signalled):
@@ -196,7 +223,8 @@ def test_a_second_interrupt_leaves_at_once(tmp_path):
     if not child:
         from hvdgan.distributed import Ranks
 
-        with Stopping(Ranks(), tmp_path / "stop", None):
+        with Stopping(Ranks(), tmp_path / "stop", None) as stopping:
+            stopping.take_interrupts()
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
         os._exit(0)
