@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from hvdgan.activity import Activity
-from hvdgan.hosts import addresses, kill, listen, network_id, process_id
+from hvdgan.hosts import addresses, allow_open_files, kill, listen, network_id, process_id
 from hvdgan.peers import FAILED, SILENT, STALLED, STANDING, Hub, Meeting, Member, Spoke
 
 _OPINION_SECONDS = 3.0
@@ -82,6 +82,7 @@ def start(
         return Heartbeat()
     listener, place = None, None
     if rank == 0 and seconds:
+        allow_open_files(len(members))
         one_host = len({member.network for member in members}) == 1
         listener = listen("127.0.0.1" if one_host else None)
         known = ["127.0.0.1"] if one_host else addresses()

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 _SIOCGIFADDR = 0x8915
+_RESERVE_OF_FILES = 512
 
 
 def network_id() -> str:
@@ -61,6 +63,16 @@ def listen(address: str | None) -> socket.socket:
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
     return socket.create_server(("", 0), backlog=1024)
+
+
+def allow_open_files(more: int) -> None:
+    """Raise this process's limit of open files, as far as it may, to what is open now, so many more, and a reserve."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(os.listdir("/proc/self/fd")) + more + _RESERVE_OF_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _boot() -> str:

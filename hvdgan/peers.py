@@ -1,6 +1,7 @@
 """Rank 0 and the other ranks as they watch each other: who is alive, has left, has died, is silent or stands still."""
 
 import dataclasses
+import errno
 import selectors
 import socket
 import time
@@ -15,6 +16,8 @@ __all__ = ["ENDED", "FAILED", "SILENT", "STALLED", "STANDING", "Hub", "Meeting",
 
 # Ranks that are named where all stand still.
 _NAMED = 8
+# After which a connection that could not be taken, at the limit of open files, is tried again.
+_FULL_SECONDS = 1.0
 
 
 @dataclasses.dataclass
@@ -41,12 +44,14 @@ class Hub(Watch):
         self._lines: dict[socket.socket, tuple[Line, int | None]] = {}
         self._peers = {member.rank: _Peer() for member in meeting.members[1:]}
         self._progress = Progress(time.monotonic())
+        self._accepts_again: float | None = None
+        self._said_full = False
         self._give_up: float | None = time.monotonic() + meeting.seconds
         self._selector.register(listener, selectors.EVENT_READ)
 
     def _hear(self, source: socket.socket, now: float) -> None:
         if source is self._listener:
-            self._accept()
+            self._accept(now)
             return
         if source not in self._lines:  # closed a moment ago, for a newer connection of the same rank
             return
@@ -57,13 +62,26 @@ class Hub(Watch):
         if not line.is_open:
             self._drop(line, now)
 
-    def _accept(self) -> None:
+    def _accept(self, now: float) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._pause_accepting(now, error)
             return
         self._lines[connection] = Line(connection, self._meeting.token), None
         self._selector.register(connection, selectors.EVENT_READ)
+
+    def _pause_accepting(self, now: float, error: OSError) -> None:
+        """Look away from the listener for a while: what waits there would wake this thread again at once."""
+        self._selector.unregister(self._listener)
+        self._accepts_again = now + _FULL_SECONDS
+        if not self._said_full:
+            self._said_full = True
+            self._words.say(
+                f"rank 0 cannot take the heartbeat of another rank: {error.strerror}; raise the limit of open files "
+                "(ulimit -n); it tries again every second"
+            )
 
     def _take(self, line: Line, message: Message, now: float) -> None:
         kind, rank, pulse = message
@@ -121,6 +139,9 @@ class Hub(Watch):
 
     def _beat(self, now: float) -> None:
         self._report(now)
+        if self._accepts_again and now >= self._accepts_again:
+            self._accepts_again = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
         if self._give_up and now > self._give_up:
             self._give_up = None
             self._name_the_unheard()

@@ -289,6 +289,55 @@ def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, second
     assert capsys.readouterr().err == "" and list(tmp_path.iterdir()) == []
 
 
+def test_rank_0_at_the_limit_of_open_files_says_so_once_and_waits(start_child):
+    does = """
+import os, resource
+calls, hear = [], watch._hear
+watch._hear = lambda source, now: (calls.append(1), hear(source, now))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True: taken.append(os.dup(0))
+except OSError:
+    print("full", flush=True)
+sys.stdin.readline()
+print(len(calls), flush=True)
+for each in taken: os.close(each)
+sys.stdin.readline()
+print("heard", watch._peers[1].heard is not None, flush=True)
+"""
+    child, port = start_child(0, 2, 0, 60, does)
+    assert child.stdout.readline() == "full\n"
+    members = [Member(rank, "h", (1, "", 1), "") for rank in range(2)]
+    watch, words = spoke(1, Meeting(members, ["127.0.0.1"], port, TOKEN, 60))
+    assert "cannot take the heartbeat of another rank: Too many open files" in child.stdout.readline()
+    threading.Event().wait(3)  # in which a loop without a pause would have come round many thousand times
+    print(file=child.stdin, flush=True)
+    assert int(child.stdout.readline()) < 50
+    for _ in range(SECONDS * 20):
+        if watch._heard:
+            break
+        threading.Event().wait(0.05)
+    print(file=child.stdin, flush=True)
+    # A connection that was given up while it waited may be taken first, and its end be said.
+    assert "heard True\n" in iter(child.stdout.readline, "")
+    watch.stop()
+    assert words.ends.empty()
+
+
+def test_the_limit_of_open_files_is_raised_for_many_ranks():
+    code = (
+        "import resource; from hvdgan.hosts import allow_open_files\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); allow_open_files(200)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); allow_open_files(2000)\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    folder = Path(hosts.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
+    first, second = done.stdout.splitlines()
+    assert 712 < int(first) < 800 and second == "900 900", done.stderr
+
+
 def test_one_rank_watches_nothing():
     with heartbeat.start(0, lambda value, name: [value], 5, None) as heart:
         assert heart.opinion() is None
