@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from hvdgan import checkpoint, heartbeat, loop, run
 from hvdgan.cli import Command
+from hvdgan.collective_errors import collective_failure
 from hvdgan.commits import Commits, HostsChanged
-from hvdgan.distributed import check_devices, collective_failure
+from hvdgan.distributed import check_devices
 from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.lock import lock, wait_for_lock
 from hvdgan.membership import Membership

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import checkpoint, mistakes, startup
+from hvdgan import checkpoint, mistakes
 from hvdgan.bad_files import BadFiles
 from hvdgan.bottleneck import InputCheck, verdict
-from hvdgan.changes import way_on
+from hvdgan.collective_errors import collective_failure
 from hvdgan.commits import Commits
 from hvdgan.config import Resume
 from hvdgan.data.pipeline import Batches
-from hvdgan.distributed import collective_failure, cores_of_rank
+from hvdgan.distributed import cores_of_rank
 from hvdgan.errors import RunError
 from hvdgan.evaluation import Evaluator
 from hvdgan.guards import BadUpdates, LayerState, check_ranks, without_skipped
@@ -24,10 +24,11 @@ from hvdgan.metrics import Record, Window, merge_states
 from hvdgan.plateau import Watch
 from hvdgan.resume import Found, claim, snapshot
 from hvdgan.retention import Best, Retention
-from hvdgan.run import Run, describe
+from hvdgan.run import Run
 from hvdgan.samples import save_grid
 from hvdgan.saver import Saver
 from hvdgan.stages import Position
+from hvdgan.startup import announce
 from hvdgan.step import StageStep
 from hvdgan.stopping import Stopping
 
@@ -82,7 +83,7 @@ def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping, commits
     except OSError as error:
         raise _as_run_error(run, error, heart) from error
     try:
-        _announce(run, record, found)
+        announce(run, found, record.say)
         if run.ranks.is_root:
             with record.tolerant("the index of the data"):
                 run.kept.write()
@@ -129,26 +130,6 @@ def _as_run_error(run: Run, error: Exception, heart: Heartbeat) -> Exception:
         updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
         return collective_failure(error, heart.opinion) or mistakes.in_graph(error, run.recipe, updates) or error
     return error
-
-
-def _announce(run: Run, record: Record, found: Found) -> None:
-    start_step = found.step
-    if found.recovered:
-        record.say(f"{run.ranks.size} rank(s) go on at step {start_step} of {run.last_step}, from the last commit")
-        return
-    for line in startup.lines(run.ranks):
-        record.say(line)
-    record.say(describe(run))
-    record.say(f"run folder {run.run_dir}")
-    # Before there was a choice, a run looked at all.
-    before = found.progress.get("evaluated", len(run.held_out)) if run.held_out and found.progress else None
-    changed = run.evaluator.remark(before) if run.evaluator else None
-    for remark in [*found.remarks, *([changed] if changed else [])]:
-        record.say(remark)
-    if start_step >= run.last_step:
-        record.say(f"nothing to do: step {start_step} of {run.last_step} is reached; {way_on(run)}")
-    elif start_step:
-        record.say(f"going on at step {start_step} of {run.last_step}")
 
 
 class _Loop:

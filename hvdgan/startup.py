@@ -2,13 +2,43 @@
 
 import os
 import platform
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from hvdgan import __version__, devices, distributed
+from hvdgan.changes import way_on
 from hvdgan.distributed import Ranks
 from hvdgan.launchers import allocated
+from hvdgan.resume import Found
+from hvdgan.run import Run, describe
+
+
+def announce(run: Run, found: Found, say: Callable[[str], None]) -> None:
+    """Log what is about to happen; every rank calls it.
+
+    Args:
+        run: built and restored.
+        found: where it resumes.
+        say: logs a line.
+    """
+    if found.recovered:
+        say(f"{run.ranks.size} rank(s) go on at step {found.step} of {run.last_step}, from the last commit")
+        return
+    for line in lines(run.ranks):
+        say(line)
+    say(describe(run))
+    say(f"run folder {run.run_dir}")
+    # Before --eval-images there was no choice: evaluations looked at all held-out images.
+    before = found.progress.get("evaluated", len(run.held_out)) if run.held_out and found.progress else None
+    changed = run.evaluator.remark(before) if run.evaluator else None
+    for remark in [*found.remarks, *([changed] if changed else [])]:
+        say(remark)
+    if found.step >= run.last_step:
+        say(f"nothing to do: step {found.step} of {run.last_step} is reached; {way_on(run)}")
+    elif found.step:
+        say(f"going on at step {found.step} of {run.last_step}")
 
 
 def lines(ranks: Ranks) -> list[str]:

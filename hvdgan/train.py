@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hvdgan import distributed, heartbeat, loop, run
 from hvdgan.cli import Command, parse
+from hvdgan.collective_errors import failures_in_words
 from hvdgan.exits import exit_code
 from hvdgan.stopping import STOPPED, Stopping
 
@@ -45,7 +46,7 @@ def _run(command: Command | None) -> int:
         from hvdgan import elastic  # which needs Horovod
 
         return 0 if elastic.train(command) else STOPPED
-    with distributed.failures_in_words(lambda: None):
+    with failures_in_words(lambda: None):
         return _train(command, distributed.start(command.expect_size))
 
 
@@ -61,7 +62,7 @@ def _train(command: Command, ranks: distributed.Ranks) -> int:
             stall_seconds=command.config.stall_timeout,
             activity=ranks.activity,
         ) as heart,
-        distributed.failures_in_words(heart.opinion),
+        failures_in_words(heart.opinion),
         Stopping(ranks, run.folder_of(command.config) / "stop", command.time_budget) as stopping,
     ):
         built = run.build(command.config, command.recipe, command.options, ranks)

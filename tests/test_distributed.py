@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from hvdgan import distributed
-from hvdgan.distributed import Ranks, collective_failure, cores_of_rank
+from hvdgan.collective_errors import collective_failure
+from hvdgan.distributed import Ranks, cores_of_rank
 from hvdgan.errors import RunError, UserError
 from hvdgan.launchers import launched
 

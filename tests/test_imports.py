@@ -17,7 +17,8 @@ LAYERS = [
     {"elastic"},
     {"loop", "trained"},
     {"commits"},
-    {"startup", "guards", "bad_files", "resume", "plateau", "cli", "saver", "stopping", "contents"},
+    {"startup"},
+    {"guards", "bad_files", "resume", "plateau", "cli", "saver", "stopping", "contents"},
     {"changes"},
     {"run"},
     {"samples", "step", "evaluation", "origin"},
@@ -33,6 +34,7 @@ LAYERS = [
     {"watch", "progress"},
     {"lines"},
     {"config", "launchers", "hosts", "verdicts", "replacing", "mistakes", "activity"},
+    {"collective_errors"},
     {"errors", "lean", "remapper"},
 ]
 # Who may speak to the other ranks.
