@@ -41,7 +41,16 @@ def test_the_example_with_classes_trains_and_hvdgan_sample_draws_its_classes_and
     assert all(record["judge/penalty"] > 0 for record in records)
     if ranks == 1:
         for words in ("--class 3", "--interpolate 1 2", "--weights trained"):
-            command = [sys.executable, "-m", "hvdgan.sample", str(path), "--num", "4", "--out", f"{len(words)}.png"]
+            command = [
+                sys.executable,
+                "-m",
+                "hvdgan.sample",
+                str(path),
+                "--num",
+                "4",
+                "--out",
+                f"{words.split()[0][2:]}.png",
+            ]
             done = run([*command, *words.split()], tmp_path, PYTHONPATH=str(ROOT))
             assert done.returncode == 0, done.stderr
 
