@@ -102,9 +102,7 @@ def psnr_of_the_mean(*, holes: bool) -> float:
     recipe = Completion(CompletionOptions(), DataSpec(config.image_size, 1, len(training)))
     values = []
     for number, first in enumerate(range(0, len(images), config.global_batch_size)):
-        random = Random(
-            config.seed, tf.constant(-2 - number, tf.int64), 0, config.global_batch_size, config.global_batch_size
-        )
+        random = Random(config.seed, tf.constant(-2 - number, tf.int64), 0, config.global_batch_size)
         batch = images[first : first + config.global_batch_size]
         mask = recipe.draw(random.scoped("draw"))["mask"][: len(batch)] if holes else None
         values.append(measures.psnr(tf.constant(batch), tf.constant(np.repeat(mean, len(batch), axis=0)), mask).numpy())

@@ -25,8 +25,7 @@ class Random:
         seed: of the run.
         step: scalar int64 tensor, the global step.
         first: the place of the part's first sample in the global batch; an int or a scalar tensor.
-        count: samples of the part, B; first + count <= global_batch_size.
-        global_batch_size: samples over all ranks.
+        count: samples of the part, B.
         scope: keeps the draws of one update apart from another's.
     """
 
@@ -34,7 +33,6 @@ class Random:
     step: tf.Tensor
     first: "int | tf.Tensor"
     count: int
-    global_batch_size: int
     scope: str = ""
 
     def scoped(self, scope: str) -> "Random":
@@ -107,7 +105,7 @@ class SampleRandom(Random):
     """
 
     def __init__(self, seed: int, numbers: tf.Tensor, scope: str = "") -> None:
-        super().__init__(seed, numbers, 0, numbers.shape[0], numbers.shape[0], scope)
+        super().__init__(seed, numbers, 0, numbers.shape[0], scope)
 
     def scoped(self, scope: str) -> "SampleRandom":
         return SampleRandom(self.seed, self.step, f"{self.scope}/{scope}")

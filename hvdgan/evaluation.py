@@ -121,7 +121,7 @@ class Evaluator:
 
     def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first
-        random = Random(config.seed, step, self._first, count, config.global_batch_size)
+        random = Random(config.seed, step, self._first, count)
         inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
         drawn = drawn_by(self._recipe, random.scoped("draw"), "for the evaluation: ")
         batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)

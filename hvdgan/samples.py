@@ -69,7 +69,7 @@ class Sampler:
 
     def _draw(self, pixels: tf.Tensor, labels: tf.Tensor | None) -> tf.Tensor:
         count = pixels.shape[0]
-        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count, count)
+        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
         inputs, images = split_pairs(pixels, paired=self._recipe.paired)
         drawn = drawn_by(self._recipe, random.scoped("draw"), "for samples: ")
         batch = Batch(images, labels, random.scoped("sample"), drawn, inputs=inputs)

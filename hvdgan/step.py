@@ -162,7 +162,7 @@ class StageStep:
     def random(self, step: tf.Tensor, part: "int | tf.Tensor" = 0) -> Random:
         """The draws of a micro-batch of this rank's slice."""
         count = self._count // self.config.accumulate
-        return Random(self.config.seed, step, self._first + part * count, count, self.config.global_batch_size)
+        return Random(self.config.seed, step, self._first + part * count, count)
 
     def prepare(self, data: Data, random: Random) -> tuple[Data, Metrics]:
         """What all updates of a step share: the images as they see them, and the recipe's draws."""

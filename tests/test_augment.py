@@ -10,7 +10,7 @@ from tiny import Tiny
 
 
 def random(step=0, part=0, parts=1, count=64):
-    return Random(0, tf.constant(step, tf.int64), part * (count // parts), count // parts, count)
+    return Random(0, tf.constant(step, tf.int64), part * (count // parts), count // parts)
 
 
 def images(count=64, channels=3):

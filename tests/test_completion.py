@@ -20,7 +20,7 @@ SMALL = CompletionOptions(nf=2, completion_steps=3, discriminator_steps=3, joint
 
 def draw(options=SMALL, image_size=32, count=500):
     recipe = Completion(options, DataSpec(image_size, 1, 1))
-    return recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count, count))
+    return recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count))
 
 
 def completion_run(**settings):
@@ -83,7 +83,7 @@ def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():
     recipe = Completion(SMALL, DataSpec(32, 1, 1))
     drawn = draw(count=4)
     images = np.random.default_rng(0).normal(size=(4, 32, 32, 1)).astype(np.float32)
-    batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 4, 4), drawn)
+    batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 4), drawn)
     output = np.full_like(images, 9)
     filled = recipe._fill(batch, output).numpy()
     mask = drawn["mask"].numpy() == 1
@@ -107,7 +107,7 @@ def test_the_patch_of_a_real_image_lies_anywhere_and_not_at_the_hole():
     drawn = draw(count=count)
     places = tf.cast(tf.range(32 * 32), tf.float32)
     images = tf.tile(tf.reshape(places, (1, 32, 32, 1)), (count, 1, 1, 1))  # a pixel tells its place
-    batch = Batch(images, None, Random(0, tf.constant(0, tf.int64), 0, count, count), drawn)
+    batch = Batch(images, None, Random(0, tf.constant(0, tf.int64), 0, count), drawn)
     seen = []
 
     class Spy:
@@ -140,7 +140,7 @@ def test_the_discriminators_gradient_in_the_joint_stage_is_that_of_its_own_loss_
     """By hand: a plain tape over the judge's loss; Adam's mean after one step from zero is 1 - beta_1 = 0.5 of it."""
     run = completion_run()
     network = run.state.networks["discriminator"]
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
     batch = Batch(images, None, random, run.recipe.draw(random.scoped("draw")))
     with tf.GradientTape() as tape:

@@ -8,15 +8,15 @@ from hvdgan.errors import UserError
 
 
 def draws(seed=0, step=0, scope="", key="latents"):
-    return Random(seed, tf.constant(step, tf.int64), 0, 12, 12, scope).normal(key, (5,)).numpy()
+    return Random(seed, tf.constant(step, tf.int64), 0, 12, scope).normal(key, (5,)).numpy()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_any_number_of_ranks_draws_the_same_numbers(size, kind):
-    whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12, 12), kind)("latents", (5, 2)).numpy()
+    whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12), kind)("latents", (5, 2)).numpy()
     slices = [
-        getattr(Random(7, tf.constant(3, tf.int64), first, last - first, 12), kind)("latents", (5, 2)).numpy()
+        getattr(Random(7, tf.constant(3, tf.int64), first, last - first), kind)("latents", (5, 2)).numpy()
         for first, last in (Ranks(rank, size, uneven_by=1).slice_of(12) for rank in range(size))
     ]
     np.testing.assert_array_equal(np.concatenate(slices), whole)
@@ -30,7 +30,7 @@ def test_seed_step_scope_and_key_each_change_the_numbers(other):
 
 
 def test_numbers_are_what_their_names_say():
-    random = Random(0, tf.constant(0, tf.int64), 0, 20_000, 20_000)
+    random = Random(0, tf.constant(0, tf.int64), 0, 20_000)
     normal, uniform = random.normal("a", ()).numpy(), random.uniform("b", ()).numpy()
     assert abs(normal.mean()) < 0.03 and abs(normal.std() - 1) < 0.03
     assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.01
@@ -40,13 +40,13 @@ def test_numbers_are_what_their_names_say():
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_a_part_has_the_numbers_that_one_draw_for_the_global_batch_has_there(kind, shape):
     step, size = 3, 13
-    digest = Random(7, tf.constant(step, tf.int64), 0, size, size)._digest("latents")
+    digest = Random(7, tf.constant(step, tf.int64), 0, size)._digest("latents")
     draw = {"normal": tf.random.stateless_normal, "uniform": tf.random.stateless_uniform}[kind]
     whole = draw((size, *shape), tf.stack([digest, tf.constant(step, tf.int64)]), alg="philox").numpy()
     for first in range(size):
         for count in {1, size - first}:
             for place in (first, tf.constant(first)):
-                random = Random(7, tf.constant(step, tf.int64), place, count, size)
+                random = Random(7, tf.constant(step, tf.int64), place, count)
                 part = getattr(random, kind)("latents", shape).numpy()
                 np.testing.assert_array_equal(part, whole[first : first + count])
 
@@ -55,7 +55,7 @@ def test_a_part_has_the_numbers_that_one_draw_for_the_global_batch_has_there(kin
 def test_a_part_of_a_huge_global_batch_computes_only_its_own_numbers(kind):
     @tf.function
     def draw(step):
-        return getattr(Random(7, step, 1_000_000_000, 2, 2_000_000_000), kind)("latents", (512,))
+        return getattr(Random(7, step, 1_000_000_000, 2), kind)("latents", (512,))
 
     graph = draw.get_concrete_function(tf.TensorSpec((), tf.int64)).graph
     largest = max(output.shape.num_elements() for operation in graph.get_operations() for output in operation.outputs)
@@ -64,7 +64,7 @@ def test_a_part_of_a_huge_global_batch_computes_only_its_own_numbers(kind):
 
 
 def test_integers_are_below_their_bound_and_equally_likely():
-    random = Random(0, tf.constant(0, tf.int64), 0, 20_000, 20_000)
+    random = Random(0, tf.constant(0, tf.int64), 0, 20_000)
     drawn = random.integers("classes", (), 10)
     assert drawn.dtype == tf.int32 and drawn.shape == (20_000,)
     counts = np.bincount(drawn.numpy())
@@ -75,9 +75,9 @@ def test_integers_are_below_their_bound_and_equally_likely():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_any_number_of_ranks_draws_the_same_integers(size):
-    whole = Random(7, tf.constant(3, tf.int64), 0, 12, 12).integers("classes", (2,), 1000).numpy()
+    whole = Random(7, tf.constant(3, tf.int64), 0, 12).integers("classes", (2,), 1000).numpy()
     slices = [
-        Random(7, tf.constant(3, tf.int64), first, 12 // size, 12).integers("classes", (2,), 1000).numpy()
+        Random(7, tf.constant(3, tf.int64), first, 12 // size).integers("classes", (2,), 1000).numpy()
         for first in range(0, 12, 12 // size)
     ]
     np.testing.assert_array_equal(np.concatenate(slices), whole)
@@ -104,13 +104,13 @@ def test_integers_reach_each_value_and_not_the_bound(high):
 
 
 def test_uniform_has_that_many_values():
-    values = Random(0, tf.constant(0, tf.int64), 0, 100_000, 100_000).uniform("a", ()).numpy() * 2.0**23
+    values = Random(0, tf.constant(0, tf.int64), 0, 100_000).uniform("a", ()).numpy() * 2.0**23
     np.testing.assert_array_equal(values, np.floor(values))
 
 
 @pytest.mark.parametrize("high", [0, -1, 2**23 + 1])
 def test_integers_refuse_a_bound_that_cannot_be(high):
-    random = Random(0, tf.constant(0, tf.int64), 0, 4, 4)
+    random = Random(0, tf.constant(0, tf.int64), 0, 4)
     with pytest.raises(UserError, match=rf'integers\("classes"\): high is {high}; it must be from 1 to 8,388,608'):
         random.integers("classes", (), high)
 

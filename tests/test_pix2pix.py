@@ -33,13 +33,13 @@ def pix2pix_run(settings=None, **changes):
 
 def batch_of(run, update="fool"):
     """The batch of the first step, as an update of this name sees it."""
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     inputs, images = split_pairs(data_of(run)["images"], paired=True)
     return Batch(images, None, random.scoped(update), run.recipe.draw(random.scoped("draw")), inputs=inputs)
 
 
 def keep_masks(recipe, count):
-    drawn = recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count, count))
+    drawn = recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count))
     return {name: mask.numpy() for name, mask in drawn.items()}
 
 
@@ -133,7 +133,7 @@ def test_the_masks_decide_the_output_in_sampling_too():
 
 def test_without_dropout_there_are_no_masks():
     run = pix2pix_run(dropout=0)
-    assert run.recipe.draw(Random(0, tf.constant(0, tf.int64), 0, 16, 16)) == {}
+    assert run.recipe.draw(Random(0, tf.constant(0, tf.int64), 0, 16)) == {}
     assert len(run.state.networks["generator"].inputs) == 1
     assert all(stage_step(run)(0, 0, data_of(run))[1].values())
 
@@ -258,7 +258,7 @@ def test_held_out_pairs_are_measured_one_by_one():
             assert inputs == ["the inputs"]
             return {"images": tf.constant(images + errors[:, None, None, None])}
 
-    batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 3, 3), {}, inputs="the inputs")
+    batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 3), {}, inputs="the inputs")
     measured = recipe.evaluate(Spy(), batch)
     np.testing.assert_allclose(measured["l1"], errors, atol=1e-6)
     np.testing.assert_allclose(measured["psnr"], [100.0, 10 * np.log10(400), 10 * np.log10(16)], rtol=1e-4)

@@ -38,7 +38,7 @@ def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_
     network = run.state.networks["generator"]
     for variable in network.variables:
         variable.assign(before[f"ema/generator/{variable.path}"])
-    random = Random(0, tf.constant(-1, tf.int64), 0, 64, 64)
+    random = Random(0, tf.constant(-1, tf.int64), 0, 64)
     images = network(run.recipe.draw(random.scoped("draw"))["latents"], training=False)
     np.testing.assert_array_equal(drawn, to_uint8(images.numpy()))
 

@@ -120,7 +120,7 @@ def test_every_batch_norm_of_the_generator_can_be_synchronised(num_classes):
 
 def test_fakes_get_classes_of_every_kind_and_unlabelled_data_none():
     options = SNGANOptions(nf=2, latent_size=8)
-    random = Random(0, tf.constant(0, tf.int64), 0, 500, 500)
+    random = Random(0, tf.constant(0, tf.int64), 0, 500)
     classes = SNGAN(options, DataSpec(32, 1, 1, 10)).draw(random)["classes"]
     assert classes.dtype == tf.int32
     assert set(classes.numpy()) == set(range(10))
@@ -144,7 +144,7 @@ def test_each_update_changes_only_what_it_owns(conditional):
     assert {name.split("/")[1] for name in moved} == {"discriminator"}
     # The logit has one output: its vector has one number, 1 or -1, and nowhere to go.
     assert len(vectors - moved) <= 1
-    random = Random(0, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(0, tf.constant(0, tf.int64), 0, 16)
     images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
     batch = Batch(images, tf.constant(run.source.labels[:16]), random, run.recipe.draw(random))
     before = values_of(run)
@@ -155,7 +155,7 @@ def test_each_update_changes_only_what_it_owns(conditional):
 
 def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
     run = sngan_run()
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     drawn = run.recipe.draw(random.scoped("draw"))
     images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
     nets = Nets(run.state.networks, training=True)
@@ -172,7 +172,7 @@ def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
 def test_samples_are_of_the_drawn_classes():
     run = sngan_run()
     drawn = {"latents": tf.ones((2, 8)), "classes": tf.constant([0, 1])}
-    batch = Batch(tf.zeros((2, 32, 32, 1)), None, Random(0, tf.constant(0, tf.int64), 0, 2, 2), drawn)
+    batch = Batch(tf.zeros((2, 32, 32, 1)), None, Random(0, tf.constant(0, tf.int64), 0, 2), drawn)
     norm = run.state.networks["generator"].get_layer("to_image_norm")
     norm.beta.assign_add(tf.one_hot([1] * 10, norm.beta.shape[1]) * tf.range(10.0)[:, None])
     first, second = run.recipe.sample(Nets(run.state.networks, training=False), batch).numpy()

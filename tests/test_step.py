@@ -41,7 +41,7 @@ def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
     run = tiny_run(Staged)
     data = data_of(run)
     network = run.state.networks["discriminator"]
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     latents = run.recipe.draw(random.scoped("draw"))["latents"]
     images = tf.cast(data["images"], tf.float32) / 127.5 - 1
     fake = run.state.networks["generator"](latents)

@@ -41,7 +41,7 @@ def inputs(count=4, image_size=32, crossover=3):
 
 
 def draw(options, count=1000, step=0):
-    return StyleGAN2(options, DataSpec(32, 1, 1)).draw(Random(0, tf.constant(step, tf.int64), 0, count, count))
+    return StyleGAN2(options, DataSpec(32, 1, 1)).draw(Random(0, tf.constant(step, tf.int64), 0, count))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_the_samples_heed_the_truncation():
     recipe = StyleGAN2(OPTIONS, DataSpec(32, 1, 1))
     nets = Nets(recipe.networks(), training=False)
     drawn = {**draw(OPTIONS, 4), "noise": tf.zeros((4, networks.noise_numbers(32)))}
-    random = Random(0, tf.constant(0, tf.int64), 0, 4, 4)
+    random = Random(0, tf.constant(0, tf.int64), 0, 4)
     spread = []
     for psi in (0.0, 1.0):
         batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn, truncation=psi)

@@ -21,7 +21,7 @@ def wgan_run(**settings):
 
 
 def batch_of(run, scope="critic"):
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
     return Batch(images, None, random.scoped(scope), run.recipe.draw(random.scoped("draw")))
 

@@ -18,7 +18,7 @@ from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 def whole_batch_gradients(run):
     """The judge's gradients by a plain tape over the whole global batch, on each rank alone; no code of the step."""
     images = tf.cast(run.source.fetch_batch(np.arange(16)), tf.float32) / 127.5 - 1
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16, 16)
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     fake = run.state.networks["generator"](run.recipe.draw(random.scoped("draw"))["latents"])
     network = run.state.networks["discriminator"]
     with tf.GradientTape() as tape:
