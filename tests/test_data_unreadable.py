@@ -157,20 +157,36 @@ FAILURES = [
 @pytest.mark.parametrize(("what", "name", "number", "kind"), FAILURES)
 def test_what_one_rank_meets_all_ranks_say(folder, monkeypatch, what, name, number, kind):
     """No rank is left to wait for one that has ended."""
-    # Each rank lists all folders, and looks at half of the files, in threads of its own.
-    let_fail(monkeypatch, what, name, number, thread="rank 1" if what is LIST else None)
+    # Rank 0 lists all folders, and each rank looks at half of the files, in threads of its own.
+    let_fail(monkeypatch, what, name, number, thread="rank 0" if what is LIST else None)
     failures = Threads().run(lambda peers: opened(folder, peers))
     assert [type(failure) for failure in failures] == [kind] * 2, failures
     assert str(failures[0]) == str(failures[1]) and os.strerror(number) in str(failures[0])
 
 
-def test_no_images_on_one_rank_is_said_by_all(folder, monkeypatch):
-    def none_on_rank_1(name):
-        return ([], []) if threading.current_thread().name == "rank 1" else find_images(name)
-
-    monkeypatch.setattr("hvdgan.data.folder.find_images", none_on_rank_1)
+def test_no_images_are_missed_by_all(folder, monkeypatch):
+    monkeypatch.setattr("hvdgan.data.folder.find_images", lambda name: ([], []))
     failures = Threads().run(lambda peers: opened(folder, peers))
     assert all(isinstance(failure, UserError) and "found no images" in str(failure) for failure in failures), failures
+
+
+@pytest.mark.parametrize("missing", ["class 0/001.png", "class 00/001.png"])
+def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder, monkeypatch, missing):
+    """Rank 1 looks at every second file of the list, and this is one of them."""
+    files, unlisted = find_images(str(folder))
+    monkeypatch.setattr("hvdgan.data.folder.find_images", lambda name: (sorted([*files, missing]), unlisted))
+    failures = Threads().run(lambda peers: opened(folder, peers))
+    assert [type(failure) for failure in failures] == [RunError] * 2, failures
+    assert str(failures[0]) == str(failures[1]) and "\n" not in str(failures[0])
+    assert f"--data {folder}: rank 1 on {os.uname().nodename} does not see {missing}" in str(failures[0])
+
+
+def test_a_link_that_leads_nowhere_is_a_broken_image_for_every_rank(folder):
+    (folder / "class 1" / "009.png").unlink()
+    (folder / "class 1" / "009.png").symlink_to("nothing")
+    bad_files = []
+    assert Threads().run(lambda peers: bad_files.append(opened(folder, peers).bad_files)) == [None, None]
+    assert bad_files == [[("class 1/009.png", os.strerror(errno.ENOENT))]] * 2
 
 
 def test_what_is_done_in_turn_fails_on_all_ranks():

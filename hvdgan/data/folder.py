@@ -5,13 +5,14 @@ import io
 import itertools
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from hvdgan.data.base import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
 from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
 from hvdgan.data.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
-from hvdgan.data.sharing import ALONE, Peers, on_all, share_out
+from hvdgan.data.sharing import ALONE, Peers, from_first, list_from_first, share_out
 from hvdgan.data.threads import mapped
 from hvdgan.errors import RunError, UserError
 
@@ -28,10 +29,10 @@ class FolderSource(Source):
     """The images of a folder and of all folders below it, in the order of their relative paths.
 
     Names that begin with a dot are skipped, so is the `lost+found` of a disk, and files without one of the suffixes of
-    `hvdgan.data.images` do not count. Symbolic links to folders are followed, each folder counts once. Every file's
-    header is read on opening, by one of the ranks; the files that fail are left out and listed in `bad_files`. A folder
-    that cannot be listed is left out only where all may fail. A file that is gone later, or has another size, ends the
-    run: the images would no longer be those that the run began with.
+    `hvdgan.data.images` do not count. Symbolic links to folders are followed, each folder counts once. Rank 0 lists the
+    folders. Every file's header is read on opening, by one of the ranks; the files that fail are left out and listed in
+    `bad_files`. A folder that cannot be listed is left out only where all may fail. A file that is gone later, or has
+    another size, ends the run: the images would no longer be those that the run began with.
 
     Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
     order of their names.
@@ -50,7 +51,7 @@ class FolderSource(Source):
 
     Raises:
         UserError: no images are found, too many are broken, they are no pairs, or a folder may not be listed.
-        RunError: the disk has failed, or the ranks do not see the same files.
+        RunError: the disk has failed, or a rank does not see a file that rank 0 has found.
     """
 
     def __init__(
@@ -63,8 +64,7 @@ class FolderSource(Source):
         paired: bool = False,
         peers: Peers = ALONE,
     ) -> None:
-        listing = f"--data {name}: its folders"
-        files, found, bad_files = on_all(lambda: _listed(name, paired, max_bad_fraction), peers, listing)
+        files, found, bad_files = _listed(name, paired, max_bad_fraction, peers)
         total = len(found) + len(bad_files)
         checked = dict(zip(files, _check_headers(name, files, peers), strict=True))
         self._images: list[tuple[str, ...]] = []
@@ -129,15 +129,29 @@ class FolderSource(Source):
         return os.fsencode(self._images[index][-1])
 
 
-def _listed(name: str, paired: bool, max_bad_fraction: float) -> tuple[list[str], list[tuple[str, ...]], list[BadFile]]:
-    """All files, the file or the files of each image, and what is bad before any file is looked at."""
-    try:
-        files, bad_files = find_images(name)
-    except Unreadable as error:
-        raise RunError(f"--data {name}: {error}") from error
-    refuse_unlisted(f"--data {name}", bad_files, max_bad_fraction)
+def _listed(
+    name: str, paired: bool, max_bad_fraction: float, peers: Peers
+) -> tuple[list[str], list[tuple[str, ...]], list[BadFile]]:
+    """All files, the file or the files of each image, and what is bad before any file is looked at.
+
+    Rank 0 lists the folders; every rank has the same list and finds for itself what follows from it.
+    """
+    seen: list[Any] = []
+
+    def look() -> list[str]:
+        try:
+            files, unlisted = find_images(name)
+        except Unreadable as error:
+            raise RunError(f"--data {name}: {error}") from error
+        refuse_unlisted(f"--data {name}", unlisted, max_bad_fraction)
+        seen.extend([unlisted, paired and in_two_folders(name, files)])
+        return files
+
+    files = list_from_first(look, peers, f"--data {name}: its files")
+    unlisted, two_folders = from_first(lambda: seen, peers, f"--data {name}: its folders")
+    bad_files = [BadFile(*each) for each in unlisted]
     found: list[tuple[str, ...]] = [(file,) for file in files]
-    if paired and in_two_folders(name, files):
+    if two_folders:
         found, alone = match_partners(files)
         refuse_without_partners(f"--data {name}", found, alone, max_bad_fraction)
         bad_files += alone
@@ -293,9 +307,15 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
     """The size in bytes of each file, or what is wrong with it, in the order of the files."""
 
     def check(file: str) -> int | BadFile:
+        path = os.path.join(folder, file)
         try:
-            return check_header(os.path.join(folder, file), printable(file))
+            return check_header(path, printable(file))
         except BadImage as bad:
+            if peers.rank and not _exists(path):
+                raise RunError(
+                    f"--data {folder}: rank {peers.rank} on {os.uname().nodename} does not see {printable(file)}, "
+                    "which rank 0 has found; start every rank on the same files"
+                ) from bad
             return bad.bad_file
         except Unreadable as error:
             raise RunError(f"--data {folder}: {error}") from error
@@ -305,3 +325,12 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
 
     results = share_out(files, check_all, peers, f"--data {folder}")
     return [result if isinstance(result, int) else BadFile(*result) for result in results]
+
+
+def _exists(path: str) -> bool:
+    """Whether there is something of this name, be it a link that leads nowhere."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+    return True

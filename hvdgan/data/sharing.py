@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import hashlib
 import json
 import zlib
@@ -46,6 +47,11 @@ class _Alone:
 ALONE: Peers = _Alone()
 """one process and nobody else"""
 
+_PORTION = 100_000
+"""items that one message brings"""
+_MESSAGE = 2**28
+"""characters that all ranks together send in one message, which Horovod counts with 32 bits over MPI"""
+
 
 def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], peers: Peers, name: str) -> list[Any]:
     """Do something with each item on one rank, and give all ranks all results.
@@ -72,7 +78,7 @@ def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], 
     except RunError as error:
         failure = error
     told = [digest, len(items), failure and [str(failure), failure.exit_code], results]
-    everyones = peers.gather(told, f"{name}: what is in it")
+    everyones = _gathered(told, peers, f"{name}: what is in it")
     for rank, (its_digest, count, its_failure, _) in enumerate(everyones):
         if its_failure is not None:
             raise _failed(*its_failure)
@@ -107,10 +113,48 @@ def from_first(work: Callable[[], Any], peers: Peers, name: str) -> Any:
             packed = base64.b85encode(zlib.compress(json.dumps(work()).encode(), 1)).decode()
         except RunError as error:
             failure = [str(error), error.exit_code]
-    packed, failure = peers.gather([packed, failure], name)[0]
+    packed, failure = _gathered([packed, failure], peers, name)[0]
     if failure is not None:
         raise _failed(*failure)
     return json.loads(zlib.decompress(base64.b85decode(packed)))
+
+
+def list_from_first(work: Callable[[], list[Any]], peers: Peers, name: str) -> list[Any]:
+    """As from_first() of a list that may be long: its items travel in portions, so that no rank packs all of them.
+
+    Args:
+        work: returns a list of what is expressible in JSON.
+        peers: the ranks; every one calls this.
+        name: of the work, for errors.
+
+    Raises:
+        RunError: what the work raised, on all ranks.
+    """
+    found: list[Any] = []
+
+    def begin() -> int:
+        found.extend(work())
+        return len(found)
+
+    count = from_first(begin, peers, name)
+    for first in range(0, count if peers.size > 1 else 0, _PORTION):
+        portion = functools.partial(found.__getitem__, slice(first, first + _PORTION))
+        received = from_first(portion, peers, f"{name}, from {first}")
+        if peers.rank:
+            found += received
+    return found
+
+
+def _gathered(value: Any, peers: Peers, name: str) -> list[Any]:
+    """What peers.gather() returns, in as many messages as a large value takes."""
+    text = json.dumps(value)
+    most = max(1, _MESSAGE // peers.size)
+    begun = peers.gather([len(text), text[:most]], name)
+    texts = [[first] for _, first in begun]
+    for place in range(most, max(length for length, _ in begun), most):
+        for parts, more in zip(texts, peers.gather(text[place : place + most], f"{name}, from {place}"), strict=True):
+            parts.append(more)
+    return [json.loads("".join(parts)) for parts in texts]
 
 
 def pack(values: np.ndarray) -> str:

@@ -1,0 +1,50 @@
+"""Rank 0 lists a folder of images for both ranks."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hvdgan.config import Config
+from hvdgan.data import open_source, sharing
+from hvdgan.errors import RunError
+from packed import write_images
+
+
+@pytest.fixture
+def folder(ranks):
+    """Ten images in two classes, where both ranks see them."""
+    folder = Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
+    if ranks.is_root:
+        write_images(folder)
+    ranks.gather(None, "written")
+    return folder
+
+
+def opened(folder, **peers):
+    return open_source(Config(data=str(folder), image_size=8, max_bad_fraction=0.9), **peers)
+
+
+@pytest.mark.parametrize(("portion", "message"), [(100_000, 2**28), (3, 16)], ids=["in one go", "in portions"])
+def test_rank_0_lists_and_both_get_the_same(ranks, folder, monkeypatch, portion, message):
+    monkeypatch.setattr(sharing, "_PORTION", portion)
+    monkeypatch.setattr(sharing, "_MESSAGE", message)
+    listed, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
+    source = opened(folder, peers=ranks)
+    assert len(listed) == (3 if ranks.is_root else 0)
+    alone = opened(folder)
+    assert source.fingerprint == alone.fingerprint
+    assert source.labels.tolist() == alone.labels.tolist() and source.class_names == alone.class_names
+    assert [source.key(index) for index in range(10)] == [alone.key(index) for index in range(10)]
+
+
+def test_a_file_that_one_rank_does_not_see_ends_both(ranks, monkeypatch):
+    """As on a host with another tree at the same path."""
+    monkeypatch.chdir(tempfile.mkdtemp())
+    write_images(Path("images"), count=10 - ranks.rank)
+    with pytest.raises(RunError) as caught:
+        opened("images", peers=ranks)
+    message = str(caught.value)
+    assert "\n" not in message and f"rank 1 on {os.uname().nodename} does not see class 1/009.png" in message
