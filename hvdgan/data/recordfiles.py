@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from hvdgan.data.base import printable
 from hvdgan.data.manifest import LABELS, read_manifest, read_verified, refuse_if_other
 from hvdgan.data.records import payload_of
+from hvdgan.data.sharing import ALONE, Peers, on_all, pack, share_out, unpack
 from hvdgan.errors import RunError, UserError
 
 _OPEN_FILES = 256
@@ -24,21 +26,22 @@ class RecordFiles:
 
     Args:
         folder: that hvdgan.prepare made.
+        peers: the ranks, each of which reads the indexes of some shards.
 
     Raises:
         UserError: it is not finished, or its manifest does not match its files. Of the records themselves only the
             number of bytes is looked at.
+        RunError: the ranks do not see the same shards.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.manifest = read_manifest(folder)
-        refuse_if_other(folder, self.manifest)
+    def __init__(self, folder: Path, peers: Peers = ALONE) -> None:
+        self.manifest = on_all(lambda: _checked_manifest(folder), peers, f"--data {folder}: its manifest")
         self._folder = folder
         shards = self.manifest["shards"]
         self._names = [shard["name"] for shard in shards]
         # The index of each shard's first record, and of the one after the last.
         self._firsts = np.cumsum([0, *(shard["records"] for shard in shards)])
-        indices = [self._index(shard) for shard in shards]
+        indices = self._indices(shards, peers)
         self._offsets = np.concatenate([index[:, 0] for index in indices])
         self._lengths = np.concatenate([index[:, 1] for index in indices])
         # A file that is dropped is closed with its last reader: never under a thread that reads from it.
@@ -115,6 +118,17 @@ class RecordFiles:
         """Of each shard, as the manifest has them."""
         return [self.manifest["files"][f"{name}.tfrecord"]["sha256"].encode() for name in self._names]
 
+    def _indices(self, shards: Sequence[dict[str, Any]], peers: Peers) -> list[np.ndarray]:
+        """The index of each shard, of which every rank reads some."""
+        checksums = [self.manifest["files"][f"{name}.idx"]["sha256"] for name in self._names]
+        items = [f"{number} {checksum}" for number, checksum in enumerate(checksums)]
+
+        def look(some: Sequence[str]) -> list[str]:
+            return [pack(self._index(shards[int(item.split()[0])])) for item in some]
+
+        found = share_out(items, look, peers, f"--data {self._folder}")
+        return [unpack(each, np.int64).reshape(-1, 2) for each in found]
+
     def _index(self, shard: dict[str, Any]) -> np.ndarray:
         """Offset and length of each record, int64 (N, 2)."""
         text = read_verified(self._folder, self.manifest, f"{shard['name']}.idx")
@@ -133,6 +147,12 @@ class RecordFiles:
 
     def _read_facts(self, shard: int) -> dict[str, Any]:
         return json.loads(read_verified(self._folder, self.manifest, f"{self._names[shard]}.json"))
+
+
+def _checked_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_manifest(folder)
+    refuse_if_other(folder, manifest)
+    return manifest
 
 
 class _Descriptor:

@@ -8,6 +8,7 @@ from PIL import Image
 from hvdgan.data.base import Source, fingerprint
 from hvdgan.data.images import to_pixels
 from hvdgan.data.recordfiles import RecordFiles
+from hvdgan.data.sharing import ALONE, Peers, on_all
 from hvdgan.errors import UserError
 
 
@@ -22,17 +23,21 @@ class ShardSource(Source):
         image_size: in pixels.
         channels: 1, 3, or None for what the shards hold.
         paired: whether each image must come with an input.
+        peers: the ranks that open it together.
 
     Raises:
         UserError: the manifest does not match the files, or the shards do not hold what is asked for.
+        RunError: the ranks do not see the same shards.
     """
 
     batched = prepared = True
 
-    def __init__(self, name: str, *, image_size: int, channels: int | None, paired: bool = False) -> None:
+    def __init__(
+        self, name: str, *, image_size: int, channels: int | None, paired: bool = False, peers: Peers = ALONE
+    ) -> None:
         try:
-            self._files = files = RecordFiles(Path(name))
-            labels = files.labels()
+            self._files = files = RecordFiles(Path(name), peers)
+            labels = on_all(files.labels, peers, f"--data {name}: its labels")
         except UserError as error:
             raise UserError(f"--data {error}") from error
         manifest = files.manifest

@@ -73,7 +73,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, kept: Kept) -> Sourc
     data, size, channels = config.data, config.image_size, config.channels
     path = Path(data)
     if data and path.is_dir() and is_prepared(path):
-        return ShardSource(data, image_size=size, channels=channels, paired=paired)
+        return ShardSource(data, image_size=size, channels=channels, paired=paired, peers=peers)
     if data and path.is_dir():
         return FolderSource(
             data,

@@ -1,0 +1,69 @@
+"""Two ranks share the indexes of packed shards."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hvdgan.data.recordfiles import RecordFiles
+from hvdgan.data.shards import ShardSource
+from hvdgan.errors import UserError
+from launching import run
+from packed import write_images
+
+
+@pytest.fixture
+def folder(ranks):
+    """Ten images in four shards, where both ranks see them."""
+    folder = Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
+    if ranks.is_root:
+        write_images(folder / "images")
+        flags = "--image-size 8 --shards 4 --workers 1".split()
+        # A process of its own: the command refuses to be one of several ranks.
+        done = run([sys.executable, "-m", "hvdgan.prepare", "images", "made", *flags], folder)
+        assert done.returncode == 0, done.stderr
+    ranks.gather(None, "written")
+    return folder / "made"
+
+
+def opened(folder, **peers):
+    return ShardSource(str(folder), image_size=8, channels=3, **peers)
+
+
+def test_each_reads_the_indexes_of_some(ranks, folder, monkeypatch):
+    read, index = [], RecordFiles._index
+    monkeypatch.setattr(RecordFiles, "_index", lambda self, shard: read.append(shard["name"]) or index(self, shard))
+    source = opened(folder, peers=ranks)
+    assert len(read) == 2
+    alone = opened(folder)
+    assert len(source) == len(alone) == 10 and source.fingerprint == alone.fingerprint
+    assert all((source.fetch(number) == alone.fetch(number)).all() for number in range(10))
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("images-00000-of-00004.idx", "has another checksum"),
+        ("images-00001-of-00004.idx", "has another checksum"),
+        ("labels.npy", "has another checksum"),
+        ("manifest.json", "not finished"),
+    ],
+)
+def test_what_one_rank_finds_damaged_all_ranks_say(ranks, folder, name, complaint):
+    path = folder / name
+    if ranks.is_root:
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.unlink() if name == "manifest.json" else path.write_bytes(content)
+    ranks.gather(None, "damaged")
+    with pytest.raises(UserError, match=complaint) as caught:
+        opened(folder, peers=ranks)
+    assert len(set(ranks.gather(str(caught.value), "said"))) == 1
+
+
+def test_shards_that_one_rank_does_not_see_end_both(ranks, folder, monkeypatch):
+    """As on a host without them."""
+    monkeypatch.chdir(folder.parent if ranks.is_root else tempfile.mkdtemp())
+    with pytest.raises(UserError, match="made: not finished"):
+        opened("made", peers=ranks)
