@@ -99,14 +99,18 @@ class Line:
         self.is_open = self.is_open and sent == len(message)
 
     def receive(self) -> Iterator[Message]:
-        """What has arrived."""
-        try:
-            data = self.connection.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        self.is_open = self.is_open and bool(data)
+        """What has arrived, up to the end where the other side has closed the connection."""
+        while self.is_open:
+            try:
+                data = self.connection.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self.is_open = bool(data)
+            yield from self._messages(data)
+
+    def _messages(self, data: bytes) -> Iterator[Message]:
         self._received += data
         if not secrets.compare_digest(self._received[: len(self._token)], self._token[: len(self._received)]):
             self.is_open = False

@@ -55,12 +55,12 @@ class Hub(Watch):
             return
         if source not in self._lines:  # closed a moment ago, for a newer connection of the same rank
             return
-        line, _ = self._lines[source]
+        line, known = self._lines[source]
         for message in line.receive():
             if message.rank in self._peers:
                 self._take(line, message, now)
         if not line.is_open:
-            self._drop(line, now)
+            self._drop(line, now, waited=known is None)
 
     def _accept(self, now: float) -> None:
         try:
@@ -92,6 +92,7 @@ class Hub(Watch):
             peer.line = line
             self._lines[line.connection] = line, rank
             self._find(rank)
+            self._tell(ALIVE, rank, Pulse(self._together))
         peer.heard, peer.gone = now, None
         if kind in (GOODBYE, FAILED):
             peer.goodbye = kind
@@ -119,14 +120,24 @@ class Hub(Watch):
             self._meet(reached)
             self._tell(ALIVE, 0, Pulse(reached))
 
-    def _drop(self, line: Line, now: float) -> None:
+    def _drop(self, line: Line, now: float, *, waited: bool) -> None:
+        """Close a connection, and say whose it was.
+
+        Args:
+            line: closed by the other side.
+            now: in seconds.
+            waited: whether it was closed before this rank took it. Its rank may have given up waiting for an answer and
+                have called again, so this is a death only if no newer connection is found before it is judged.
+        """
         rank = self._close(line)
         if rank is None:
             return
         peer = self._peers[rank]
         peer.line = None
-        if peer.goodbye != GOODBYE:
-            peer.gone = now
+        if peer.goodbye == GOODBYE:
+            return
+        peer.gone = now
+        if peer.goodbye or not waited:
             kind = peer.goodbye or ENDED
             self._tell(kind, rank)
             self._miss(rank, kind, aloud=kind == ENDED)
@@ -244,6 +255,7 @@ class Spoke(Watch):
             self._end(kind, rank)
             return True
         elif kind == ALIVE:
+            self._find(rank)
             self._meet(pulse.reached)
         elif kind in (FAILED, ENDED, SILENT, STANDING, STALLED) and rank < len(self._meeting.members):
             self._miss(rank, kind, pulse.where)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvdgan import heartbeat, hosts
+from hvdgan.lines import ALIVE, Line
 from hvdgan.peers import ENDED, FAILED, SILENT, Hub, Meeting, Member, Spoke
 
 TOKEN = bytes(range(16))
@@ -71,13 +72,14 @@ def start_child():
         child.communicate()
 
 
-def hub(size, seconds):
-    """Rank 0 of so many, its words and its meeting."""
+def hub(size, seconds, *, start=True):
+    """Rank 0 of so many, its words and its meeting; without start it does not take connections yet."""
     listener, words = hosts.listen("127.0.0.1"), Words()
     members = [Member(rank, f"node{rank}", (4242 + rank, "", 1), "") for rank in range(size)]
     meeting = Meeting(members, ["127.0.0.1"], listener.getsockname()[1], TOKEN, seconds)
     watch = Hub(listener, meeting, words)
-    watch.start()
+    if start:
+        watch.start()
     return watch, words, meeting
 
 
@@ -89,10 +91,13 @@ def spoke(rank, meeting):
 
 
 def wait_until_heard(watch, *ranks):
-    """A rank that was never heard is not judged, so what a test does to it must come later."""
+    """A rank that was never heard is not judged, so what a test does to it must come later.
+
+    Without ranks: a spoke's watch, which hears rank 0 alone.
+    """
     heard = threading.Event()
     for _ in range(SECONDS * 20):
-        if all(watch._peers[rank].heard for rank in ranks):
+        if all(watch._peers[rank].heard for rank in ranks) and (ranks or watch._heard):
             return
         heard.wait(0.05)
     pytest.fail(f"{ranks} were not heard")
@@ -214,9 +219,10 @@ def test_whoever_does_not_know_the_token_is_hung_up_on_and_not_believed(start_ch
 
 
 def test_a_broken_connection_between_healthy_ranks_is_made_again():
-    root, words, meeting = hub(2, 5)
+    root, words, meeting = hub(3, 5)
     other, others_words = spoke(1, meeting)
-    wait_until_heard(root, 1)
+    third, _ = spoke(2, meeting)
+    wait_until_heard(root, 1, 2)
     first = root._peers[1].line
     first.connection.shutdown(socket.SHUT_RDWR)
     for _ in range(SECONDS * 20):
@@ -224,9 +230,46 @@ def test_a_broken_connection_between_healthy_ranks_is_made_again():
             break
         threading.Event().wait(0.05)
     assert root.opinion(0) is None
+    for _ in range(SECONDS * 20):  # the third rank is told of the end, and then that it was none
+        if third.opinion(0) is None:
+            break
+        threading.Event().wait(0.05)
+    assert third.opinion(0) is None
+    third.stop()
     other.stop()
     root.stop()
     assert words.ends.empty() and others_words.ends.empty()
+
+
+def given_up(rank, meeting):
+    """A connection that its rank has closed before rank 0 took it."""
+    connection = socket.create_connection(("127.0.0.1", meeting.port), timeout=SECONDS)
+    Line(connection, TOKEN).send(ALIVE, rank)
+    connection.close()
+
+
+def test_a_connection_that_its_rank_gave_up_for_a_newer_one_is_no_death():
+    """Rank 0 was at its limit of open files for longer than a rank waits for its answer."""
+    root, words, meeting = hub(3, 5, start=False)
+    for _ in range(3):
+        given_up(1, meeting)
+    other, others_words = spoke(1, meeting)
+    third, _ = spoke(2, meeting)
+    root.start()
+    wait_until_heard(other)
+    wait_until_heard(root, 1, 2)
+    assert root._peers[1].gone is None and root.opinion(0) is third.opinion(0) is None
+    third.stop()
+    other.stop()
+    root.stop()
+    assert words.ends.empty() and words.said.empty() and others_words.said.empty()
+
+
+def test_a_rank_that_died_before_rank_0_took_its_connection_is_found_dead():
+    root, words, meeting = hub(2, 1, start=False)
+    given_up(1, meeting)
+    root.start()
+    assert words.ends.get(timeout=SECONDS) == (ENDED, 1)
 
 
 def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_goes_on():
@@ -314,13 +357,9 @@ print("heard", watch._peers[1].heard is not None, flush=True)
     threading.Event().wait(3)  # in which a loop without a pause would have come round many thousand times
     print(file=child.stdin, flush=True)
     assert int(child.stdout.readline()) < 50
-    for _ in range(SECONDS * 20):
-        if watch._heard:
-            break
-        threading.Event().wait(0.05)
+    wait_until_heard(watch)
     print(file=child.stdin, flush=True)
-    # A connection that was given up while it waited may be taken first, and its end be said.
-    assert "heard True\n" in iter(child.stdout.readline, "")
+    assert child.stdout.readline() == "heard True\n"
     watch.stop()
     assert words.ends.empty()
 
