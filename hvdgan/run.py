@@ -105,7 +105,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     kept = Kept(folder_of(config) / "cache")
     everything = open_source(config, paired=recipe_class.paired, peers=ranks, kept=kept)
     everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
-    source, held_out = _split(everything, config, recipe_class, ranks)
+    source, held_out = _split(everything, config, recipe_class, ranks, kept)
     spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
     recipe, state, schedule, steps = on_all(
         ranks, recipe_class, lambda: _parts(config, recipe_class, options, spec, ranks), "the recipe"
@@ -184,14 +184,16 @@ def on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str)
     return cast(T, result)
 
 
-def _split(source: Source, config: Config, recipe: type[Recipe], ranks: Ranks) -> tuple[Source, HeldOut | None]:
+def _split(
+    source: Source, config: Config, recipe: type[Recipe], ranks: Ranks, kept: Kept
+) -> tuple[Source, HeldOut | None]:
     """What to train on, and what is held out."""
     if config.holdout is not None:
         if config.holdout and not recipe.evaluates():
             raise UserError(f"--holdout {config.holdout:g}: the recipe has no evaluate(); leave the flag out")
-        return hold_out(source, config.holdout, ranks)
+        return hold_out(source, config.holdout, ranks, kept)
     try:
-        return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0, ranks)
+        return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0, ranks, kept)
     except UserError:
         return source, None  # a handful of images: nobody has asked for an evaluation
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from hvdgan.data.base import BadImage, Source, fingerprint
 from hvdgan.data.images import to_8_bits, to_pixels
+from hvdgan.data.kept import identity
 from hvdgan.errors import UserError
 
 _IMAGE_NAMES = ("images", "x", "arr_0")
@@ -56,7 +57,7 @@ class ArraySource(Source):
         member: str | None = None,
         half: int | None = None,
     ) -> None:
-        self._array, labels = _open(name, member)
+        self._array, labels, self._stamp = _open(name, member)
         _check_array(name, self._array)
         if self._array.ndim == 3:
             self._array = self._array[..., None]
@@ -97,6 +98,9 @@ class ArraySource(Source):
     def key(self, index: int) -> bytes:
         return np.ascontiguousarray(self._array[index]).tobytes()
 
+    def stamp(self) -> list[Any] | None:
+        return self._stamp
+
     def _in_8_bits(self, indices: np.ndarray) -> np.ndarray:
         """uint8 (B, H, W, C) of the array's own size."""
         values = self._array[indices]
@@ -121,12 +125,13 @@ def array_names(name: str) -> list[str]:
         return []
 
 
-def _open(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Images and labels of a file, memory-mapped where they can be."""
+def _open(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | None, list[Any]]:
+    """Images and labels of a file, memory-mapped where they can be, and what tells it from later ones."""
     try:
+        before = identity(name)
         if zipfile.is_zipfile(name):
-            return _open_npz(name, member)
-        return npy_format.open_memmap(name, mode="r"), None
+            return *_open_npz(name, member), before
+        return npy_format.open_memmap(name, mode="r"), None, before
     except UserError:
         raise
     except MemoryError as error:

@@ -126,6 +126,17 @@ class Source(abc.ABC):
         """The SHA-256 of an image's key."""
         return hashlib.sha256(self.key(index)).digest()
 
+    def stamp(self) -> list[Any] | None:
+        """What tells, beside the fingerprint, that all keys are what they were, without looking at the images.
+
+        Returns:
+            Something expressible in JSON; None where nothing tells it, or the images come from no file.
+
+        Raises:
+            OSError: a file is gone.
+        """
+        return None
+
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         """Read several images.
 

@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import PIL
@@ -99,6 +99,9 @@ class _Cached(Source):
 
     def digest(self, index: int) -> bytes:
         return self._source.digest(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._source.stamp()
 
 
 class _InMemory(_Store):

@@ -1,16 +1,24 @@
 """Images that training never sees: which they are is a function of the images alone, the same on every machine."""
 
 import itertools
+import json
 from collections.abc import Sequence
 
 import numpy as np
 
 from hvdgan.data.base import Source
-from hvdgan.data.sharing import ALONE, Peers, pack, share_out, unpack
+from hvdgan.data.kept import NOTHING, Kept
+from hvdgan.data.sharing import ALONE, Peers, from_first, pack, share_out, unpack
 from hvdgan.errors import UserError
 
+_FILE = "holdout.places"
+_WORTH = 1000
+"""images whose places are kept"""
 
-def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[Source, HeldOut | None]":
+
+def hold_out(
+    source: Source, fraction: float, peers: Peers = ALONE, kept: Kept = NOTHING
+) -> "tuple[Source, HeldOut | None]":
     """Split a source.
 
     An image's key (a file's name, or what an array holds) decides where it goes: adding images moves no other, and
@@ -20,6 +28,7 @@ def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[So
         source: all images.
         fraction: about how many to hold out, in [0, 1).
         peers: the ranks, each of which calls this and looks at a part of the images.
+        kept: what an earlier start has found by looking.
 
     Returns:
         The images to train on, and those held out, or None where there are none to be.
@@ -30,6 +39,25 @@ def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[So
     """
     if not fraction:
         return source, None
+    key, found = from_first(lambda: _from_kept(source, fraction, kept), peers, f"--data {source.name}: the kept places")
+    if found is None:
+        places = _looked_at(source, peers)
+        if peers.rank == 0 and key and len(source) >= _WORTH:
+            kept.put(_FILE, key, places.tobytes())
+        found = _packed(places, fraction)
+    indices, places = unpack(found[0], np.int64), unpack(found[1], np.float64)
+    if len(indices) in (0, len(source)):
+        raise UserError(
+            f"--holdout {fraction:g}: {len(indices)} of {len(source)} images of {source.name} would be held out; "
+            "some must be, and some must be left to train on"
+        )
+    others = np.ones(len(source), bool)
+    others[indices] = False
+    return Subset(source, np.flatnonzero(others)), HeldOut(source, indices, places)
+
+
+def _looked_at(source: Source, peers: Peers) -> np.ndarray:
+    """The place of each image, float64 (N,); every rank looks at a part of them."""
     bounds = np.linspace(0, len(source), peers.size + 1).astype(np.int64).tolist()
     items = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
 
@@ -38,14 +66,26 @@ def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[So
         return [pack(np.array([_place(source.digest(index)) for index in each])) for each in ranges]
 
     found = share_out(items, look, peers, f"--data {source.name}: images held out")
-    places = np.concatenate([unpack(each, np.float64) for each in found])
-    held = places < fraction
-    if held.all() or not held.any():
-        raise UserError(
-            f"--holdout {fraction:g}: {int(held.sum())} of {len(source)} images of {source.name} would be held out; "
-            "some must be, and some must be left to train on"
-        )
-    return Subset(source, np.flatnonzero(~held)), HeldOut(source, np.flatnonzero(held), places[held])
+    return np.concatenate([unpack(each, np.float64) for each in found])
+
+
+def _from_kept(source: Source, fraction: float, kept: Kept) -> tuple[str | None, list[str] | None]:
+    """What the places are kept under, if they can be, and what _packed() makes of them, if they are."""
+    try:
+        stamp = source.stamp()
+    except OSError:
+        return None, None
+    if stamp is None:
+        return None, None
+    key = json.dumps([source.fingerprint, len(source), stamp])
+    content = kept.get(_FILE, key)
+    return key, None if content is None else _packed(np.frombuffer(content), fraction)
+
+
+def _packed(places: np.ndarray, fraction: float) -> list[str]:
+    """The indices and the places of the images held out."""
+    indices = np.flatnonzero(places < fraction)
+    return [pack(indices), pack(places[indices])]
 
 
 class Subset(Source):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 _FORMAT = "hvdgan kept 1"
 
@@ -40,6 +41,8 @@ class Kept:
 
     def put(self, name: str, key: str, content: bytes) -> None:
         """Remember something until it is written."""
+        if self._folder is None:
+            return
         facts = {"format": _FORMAT, "key": key, "sha256": hashlib.sha256(content).hexdigest()}
         self._new[name] = json.dumps(facts).encode() + b"\n" + content
 
@@ -63,7 +66,7 @@ NOTHING = Kept(None)
 """nothing is kept"""
 
 
-def identity(path: str) -> list[object]:
+def identity(path: str) -> list[Any]:
     """What tells a file from what it was before: its path, size, and the nanosecond of its last change.
 
     Raises:

@@ -1,5 +1,7 @@
 """Images with an input each, from sources that are not files of pairs."""
 
+from typing import Any
+
 import numpy as np
 
 from hvdgan.data.arrays import ArraySource, array_names
@@ -61,6 +63,9 @@ class ArrayPairs(Source):
 
     def key(self, index: int) -> bytes:
         return self._images.key(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._images.stamp()
 
 
 class OutlinePairs(Source):

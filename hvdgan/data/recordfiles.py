@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.data.base import printable
+from hvdgan.data.kept import identity
 from hvdgan.data.manifest import LABELS, read_manifest, read_verified, refuse_if_other
 from hvdgan.data.records import payload_of
 from hvdgan.data.sharing import ALONE, Peers, on_all, pack, share_out, unpack
@@ -102,6 +103,15 @@ class RecordFiles:
         shard, _ = self._place(index)
         key = self.key(index)
         return key if "keys" in self._facts(shard) else hashlib.sha256(key).digest()
+
+    def stamp(self) -> list[Any]:
+        """What tells the files that hold the keys from what they were before.
+
+        Raises:
+            OSError: one is gone.
+        """
+        names = [f"{name}.json" for name in self._names]
+        return [[self.manifest["files"][name]["sha256"], *identity(os.fspath(self._folder / name))] for name in names]
 
     def labels(self) -> np.ndarray | None:
         """int32 (N,), or None where there are none.

@@ -1,6 +1,7 @@
 """Images in packed shards, as hvdgan.prepare makes them."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -83,6 +84,9 @@ class ShardSource(Source):
 
     def digest(self, index: int) -> bytes:
         return self._files.digest(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._files.stamp()
 
     def _converted(self, image: np.ndarray) -> np.ndarray:
         sides = np.split(image, 2, axis=-1) if self.paired else [image]

@@ -1,9 +1,15 @@
-"""Two ranks share the hashing that decides which images are held out."""
+"""Two ranks share the hashing that decides which images are held out, and what an earlier start has kept of it."""
 
+import tempfile
+from pathlib import Path
+
+import numpy as np
 import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.data import hold_out
+from hvdgan.data.arrays import ArraySource
+from hvdgan.data.kept import Kept
 from hvdgan.data.sources import DigitsSource
 from tiny import Tiny
 
@@ -20,3 +26,22 @@ def test_each_hashes_a_part_and_all_hold_out_the_same(ranks, monkeypatch):
     assert 890 < len(hashed) < 910
     alone = hold_out(DigitsSource(image_size=8, channels=1), 0.05)[1]
     assert run.held_out._indices.tolist() == alone._indices.tolist()
+
+
+def test_what_rank_0_has_kept_both_take(ranks, monkeypatch):
+    folder = Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
+    if ranks.is_root:
+        np.save(folder / "some.npy", np.random.default_rng(0).integers(0, 256, (1200, 8, 8, 3), np.uint8))
+    ranks.gather(None, "written")
+    hashed, digest = [], ArraySource.digest
+    monkeypatch.setattr(ArraySource, "digest", lambda self, index: hashed.append(index) or digest(self, index))
+    held = []
+    for count in (600, 0):
+        hashed.clear()
+        # Rank 1 has no run folder of its own.
+        kept = Kept(folder / "cache" if ranks.is_root else None)
+        source = ArraySource(str(folder / "some.npy"), image_size=8, channels=3)
+        held.append(hold_out(source, 0.1, ranks, kept)[1]._indices.tolist())
+        assert len(hashed) == count
+        kept.write()
+    assert held[0] == held[1] == hold_out(source, 0.1)[1]._indices.tolist()
