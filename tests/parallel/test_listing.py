@@ -22,8 +22,8 @@ def folder(ranks):
     return folder
 
 
-def opened(folder, **peers):
-    return open_source(Config(data=str(folder), image_size=8, max_bad_fraction=0.9), **peers)
+def opened(folder, **how):
+    return open_source(Config(data=str(folder), image_size=8, max_bad_fraction=0.9), **how)
 
 
 @pytest.mark.parametrize(("portion", "message"), [(100_000, 2**28), (3, 16)], ids=["in one go", "in portions"])
@@ -38,6 +38,19 @@ def test_rank_0_lists_and_both_get_the_same(ranks, folder, monkeypatch, portion,
     assert source.fingerprint == alone.fingerprint
     assert source.labels.tolist() == alone.labels.tolist() and source.class_names == alone.class_names
     assert [source.key(index) for index in range(10)] == [alone.key(index) for index in range(10)]
+
+
+def test_partners_in_two_folders_are_the_same_on_both(ranks, folder):
+    """One input has no partner, and one image is broken."""
+    if ranks.is_root:
+        for side in "AB":
+            write_images(folder / "pairs" / side)
+        (folder / "pairs" / "A" / "class 1" / "009.png").unlink()
+        (folder / "pairs" / "B" / "class 0" / "000.png").write_text("text")
+    ranks.gather(None, "paired")
+    source, alone = (opened(folder / "pairs", paired=True, **peers) for peers in ({"peers": ranks}, {}))
+    assert len(source) == 8 and source.bad_files == alone.bad_files and len(source.bad_files) == 2
+    assert source.fingerprint == alone.fingerprint and source.labels.tolist() == alone.labels.tolist()
 
 
 def test_a_file_that_one_rank_does_not_see_ends_both(ranks, monkeypatch):
