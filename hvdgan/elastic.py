@@ -73,9 +73,10 @@ def _train(command: Command, membership: Membership, commits: Commits, stopping:
             activity=ranks.activity,
         )
     except tf.errors.OpError as error:  # a rank was lost before anyone watched
-        if isinstance(collective_failure(error, lambda: None), LostPeer):
+        lost = collective_failure(error, lambda: None)
+        if isinstance(lost, LostPeer):
             return None
-        raise
+        raise lost or error from None
     # As long as this rank leaves without an error the others do not take it for one that failed.
     with watch as heart:
         try:
@@ -88,7 +89,9 @@ def _train(command: Command, membership: Membership, commits: Commits, stopping:
         except (tf.errors.OpError, RunError) as error:
             known = collective_failure(error, heart.opinion) if isinstance(error, tf.errors.OpError) else error
             if not isinstance(known, LostPeer) or heart.has_failed():
-                raise
+                if known is None or known is error:
+                    raise
+                raise known from error
             if ranks.is_root and known is not error:  # the loop has said its own
                 print(f"hvdgan: {known}", file=sys.stderr, flush=True)
     _write_down(run.checkpoints_of(command.config), commits)

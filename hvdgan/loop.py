@@ -188,7 +188,7 @@ class _Loop:
         why = self.stopping.reason
         if stop and step == self.found.step:
             self.record.say(
-                f"stopped at step {step} of {run.last_step} before any step ({why}); the same command goes on"
+                f"stopped before the first step, at step {step} of {run.last_step} ({why}); the same command goes on"
             )
         elif stop:
             self.record.say(f"stopped after step {step} of {run.last_step} ({why}) and saved; the same command goes on")
@@ -201,6 +201,11 @@ class _Loop:
         run, index = self.run, -1
         # The build may have used up the time, or a signal have come meanwhile.
         stop = self.stopping.is_time()
+        if stop and self.stopping.is_out_of_time and not self.found.recovered:
+            raise RunError(
+                f"--time-budget is used up before the first step: listing the data, building and tracing took "
+                f"{self.stopping.minutes:.1f} minutes; give it more, or no run that is requeued gets on"
+            )
         if stop and self.found.recovered and step:
             self._save(step, run.ranks.stack(run.state.read_statistics()))
         with self._batches() as batches, run.ranks.activity.beside(lambda: batches.loaded):

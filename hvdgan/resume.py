@@ -74,6 +74,11 @@ def claim(run: Run, resume: Resume) -> Found:
             _restore(run, named, resume, found)
         elif candidates := checkpoint.newest_first(run.checkpoints):
             _restore_newest(run, candidates, resume, found)
+            if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
+                found.remarks.append(
+                    f"--resume {resume.resume}: the run of this folder began there, and resumes at its newest "
+                    f"checkpoint, {candidates[0].name}; to go back, name another --run-dir"
+                )
         elif run.config_path.is_file():
             before = read_json(run.config_path)
             found.remarks += check_settings(run, run.config_path, before, resume.allow_changed)

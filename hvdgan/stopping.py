@@ -16,13 +16,15 @@ STOPPED = 75
 """exit code of a run that was asked to stop, has saved, and can be resumed (EX_TEMPFAIL of sysexits.h)"""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+_USED_UP = "--time-budget is used up"
 _SECONDS = 1.0  # between two looks; each costs a small collective
 
 
 class Stopping:
     """Notices a wish to stop on any rank, and lets all ranks know after the same step.
 
-    Ctrl-C interrupts until the steps begin; from then on it is such a wish, and a second one leaves at once.
+    Ctrl-C interrupts until the steps begin; from then on it is such a wish, and a second one leaves at once. Until the
+    steps begin a second SIGTERM leaves at once too.
 
     Args:
         ranks: that decide together.
@@ -33,15 +35,18 @@ class Stopping:
     def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None) -> None:
         self._ranks = ranks
         self._stop_file = stop_file
-        self._seconds = None if time_budget is None else 60.0 * time_budget
+        self._minutes = time_budget
         self._began = time.monotonic() - running_seconds()
         self._wish = ""
         self._before: dict[signal.Signals, Any] = {}
         self._looked = time.monotonic()
         self._steps = 0
         self._next = 1
+        self._steps_begin = False
         self.reason = ""
         """why all stop, once is_time() has said so"""
+        self.is_out_of_time = False
+        """whether the time budget is the only reason"""
 
     def regroup(self, ranks: Ranks) -> None:
         """Go on with other ranks; what this one was asked stays."""
@@ -59,13 +64,20 @@ class Stopping:
 
     def take_interrupts(self) -> None:
         """From now on there is something to save: Ctrl-C asks to stop, as the other signals do."""
+        self._steps_begin = True
         if signal.SIGINT not in self._before:
             self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._wish:
-            os._exit(130)
+        impatient = number == signal.SIGINT or (number == signal.SIGTERM and not self._steps_begin)
+        if self._wish and impatient:
+            os._exit(128 + number)
         self._wish = self._wish or signal.Signals(number).name
+
+    @property
+    def minutes(self) -> float:
+        """Since the oldest process of the ranks was started, as far as is_time() knows."""
+        return (time.monotonic() - self._began) / 60.0
 
     def is_time(self) -> bool:
         """Whether to stop now, the same on every rank; each calls it before the first step and after every one."""
@@ -74,7 +86,7 @@ class Stopping:
             return False
         now = time.monotonic()
         seconds = (now - self._looked) / self._steps
-        wish = self._wish or self._other_wish(now)
+        wish = self._wish or self._other_wish()
         everyones = self._ranks.stack(np.array([bool(wish), seconds, now - self._began], np.float32))
         # A process that has joined an elastic run later takes over the age of the others.
         self._began = min(self._began, now - float(everyones[:, 2].max()))
@@ -85,10 +97,11 @@ class Stopping:
             return False
         wishes = self._ranks.gather(wish, "wish to stop")
         self.reason = ", ".join(f"rank {rank}: {each}" for rank, each in enumerate(wishes) if each)
+        self.is_out_of_time = set(wishes) <= {"", _USED_UP}
         return True
 
-    def _other_wish(self, now: float) -> str:
-        if self._seconds is not None and now - self._began >= self._seconds:
-            return "--time-budget is used up"
+    def _other_wish(self) -> str:
+        if self._minutes is not None and self.minutes >= self._minutes:
+            return _USED_UP
         found = self._ranks.is_root and self._stop_file.exists()
         return f"{self._stop_file} is there; remove it first" if found else ""

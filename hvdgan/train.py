@@ -1,5 +1,6 @@
 """The command: python -m hvdgan.train, by itself or under horovodrun, mpirun or srun."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line; None: the process's own.
 
     Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 75 asked to stop and saved, 130 interrupted.
+        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 75 asked to stop (and saved), 130 interrupted.
     """
     return exit_code(
         lambda: _claim_and_run(sys.argv[1:] if arguments is None else arguments),
@@ -63,7 +64,7 @@ def _train(command: Command, ranks: distributed.Ranks) -> int:
             activity=ranks.activity,
         ) as heart,
         failures_in_words(heart.opinion),
-        Stopping(ranks, run.folder_of(command.config) / "stop", command.time_budget) as stopping,
+        _stopping(command, ranks) as stopping,
     ):
         built = run.build(command.config, command.recipe, command.options, ranks)
         if command.dry_run:
@@ -73,6 +74,13 @@ def _train(command: Command, ranks: distributed.Ranks) -> int:
             reached = loop.train(built, command.resume, heart, stopping)
         ranks.shutdown()
     return 0 if reached else STOPPED
+
+
+def _stopping(command: Command, ranks: distributed.Ranks) -> contextlib.AbstractContextManager[Stopping | None]:
+    """Notices signals from before the build on; a dry run has nothing to save, and ends at the first one."""
+    if command.dry_run:
+        return contextlib.nullcontext()
+    return Stopping(ranks, run.folder_of(command.config) / "stop", command.time_budget)
 
 
 if __name__ == "__main__":

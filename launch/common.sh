@@ -223,7 +223,7 @@ deaf() {
 }
 
 # run_launcher COMMAND ...: run it with on_signal for whatever signal comes, and set code to its exit code, and why_stopped
-# to what rank 0 says if it was asked to stop. When ranks have saved and stopped, horovodrun makes 1 of their 75, and srun
+# to what rank 0 says if it was asked to stop. When ranks have stopped so, horovodrun makes 1 of their 75, and srun
 # 137, since it kills the rank that is last to leave: what they say of the first one tells.
 run_launcher() {
     local reader pipes name tenths
@@ -239,7 +239,7 @@ run_launcher() {
         rm -rf "$pipes"
         exit $((128 + $(kill -l "$early")))
     fi
-    deaf grep -aE '(Exit code: *|Exited with exit code )75$|stopped after step .* and saved' <"$pipes/lines" \
+    deaf grep -aE '(Exit code: *|Exited with exit code )75$|stopped (after step .* and saved|before the first step)' <"$pipes/lines" \
         >"$pipes/found" &
     reader=$!
     deaf tee "$pipes/lines" <"$pipes/all" >&2 &
@@ -258,7 +258,7 @@ run_launcher() {
     done
     if ((code)); then
         if grep -q '75$' "$pipes/found"; then code=75; fi
-        why_stopped="$(grep 'and saved' "$pipes/found" || true)"
+        why_stopped="$(grep -aE 'stopped (after|before) ' "$pipes/found" || true)"
     fi
     rm -rf "$pipes"
 }

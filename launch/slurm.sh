@@ -77,24 +77,25 @@ on_signal() {
     kill -USR2 "$launcher" 2>/dev/null || true
 }
 
-# run_job MAX_REQUEUES COMMAND ...: run it; if it saved and stopped (75) the job goes back into the queue, MAX_REQUEUES
+# run_job MAX_REQUEUES COMMAND ...: run it; if it stopped as it was asked to (75) the job goes back into the queue, MAX_REQUEUES
 # times at most. Exits with the command's code.
 run_job() {
-    local max="$1" restarts="${SLURM_RESTART_COUNT:-0}" code
+    local max="$1" restarts="${SLURM_RESTART_COUNT:-0}" code how="saved and stopped"
     shift
     ended_by_slurm=0
     # In the background and waited for: bash would look at a signal only after a command in the foreground.
     run_launcher "$@"
     unstage
     if ((code != 75)); then exit "$code"; fi
+    if [[ "$why_stopped" == *"before the first step"* ]]; then how="stopped before the first step"; fi
     if ((ended_by_slurm)); then
-        say "saved and stopped; Slurm has ended it, so it is not requeued from here"
+        say "$how; Slurm has ended it, so it is not requeued from here"
     elif [[ "$why_stopped" == *"/stop is there"* ]]; then
-        say "saved and stopped, as the stop file asks; remove it, and the same sbatch goes on"
+        say "$how, as the stop file asks; remove it, and the same sbatch goes on"
     elif ((restarts >= max)); then
-        say "saved and stopped; requeued $restarts times already (MAX_REQUEUES=$max), the same sbatch goes on"
+        say "$how; requeued $restarts times already (MAX_REQUEUES=$max), the same sbatch goes on"
     else
-        say "saved and stopped; requeueing, $((restarts + 1)) of at most $max times"
+        say "$how; requeueing, $((restarts + 1)) of at most $max times"
         trap '' TERM
         # A task of an array by both numbers: the number of the first one alone would requeue them all.
         scontrol requeue "${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}" ||

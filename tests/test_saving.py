@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from hvdgan import checkpoint
 from hvdgan import run as run_module
+from hvdgan import train as train_module
+from hvdgan.cli import parse
 from hvdgan.errors import RunError
 from hvdgan.hosts import running_seconds
 from hvdgan.lock import lock
@@ -176,15 +178,19 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
     assert state(tmp_path / "cut", 8) == state(tmp_path / "whole", 8)
 
 
-def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, capsys):
+def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hvdgan.stopping._SECONDS", 0.0)
     tmp_path.joinpath("a").mkdir()
     (tmp_path / "a" / "stop").touch()
     assert train(tmp_path / "a") == 75
-    assert "stop is there" in capsys.readouterr().err
-    assert train(tmp_path / "b", "--time-budget", "1e-9") == 75
-    assert "--time-budget is used up" in capsys.readouterr().err
-    for name in "ab":
-        assert steps(tmp_path / name) == []  # nothing was done: there is nothing to save
+    said = capsys.readouterr().err
+    assert "stopped before the first step, at step 0 of 8" in said and "stop is there" in said
+    assert steps(tmp_path / "a") == []  # nothing was done: there is nothing to save
+    clock = iter([0.0, 0.0, 60.0])
+    monkeypatch.setattr(Stopping, "minutes", property(lambda self: next(clock)))
+    assert train(tmp_path / "b", "--time-budget", "1") == 75
+    assert "stopped after step 2 of 8 (rank 0: --time-budget is used up) and saved" in capsys.readouterr().err
+    assert steps(tmp_path / "b") == [2]
 
 
 def test_the_time_budget_counts_from_the_start_of_the_process(tmp_path, monkeypatch, capsys):
@@ -194,8 +200,10 @@ def test_the_time_budget_counts_from_the_start_of_the_process(tmp_path, monkeypa
     monkeypatch.setattr(StageStep, "__call__", lambda self, *others: begun.append(1) or step(self, *others))
     minutes = running_seconds() / 60
     assert minutes > 0
-    assert train(tmp_path, "--time-budget", str(minutes)) == 75
-    assert "stopped at step 0 of 8 before any step" in capsys.readouterr().err and not begun
+    # A run that is requeued would not get a step further: it is an error, and no reason to requeue.
+    assert train(tmp_path, "--time-budget", str(minutes)) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "--time-budget is used up before the first step" in said and "give it more" in said and not begun
 
 
 def test_a_signal_in_the_build_ends_the_run_before_its_first_step(tmp_path, monkeypatch, capsys):
@@ -207,7 +215,7 @@ def test_a_signal_in_the_build_ends_the_run_before_its_first_step(tmp_path, monk
 
     monkeypatch.setattr(run_module, "build", signalled_build)
     assert train(tmp_path) == 75
-    assert "rank 0: SIGUSR2" in capsys.readouterr().err
+    assert "stopped before the first step, at step 0 of 8 (rank 0: SIGUSR2)" in capsys.readouterr().err
     monkeypatch.undo()
     assert train(tmp_path) == 0
 
@@ -217,18 +225,30 @@ def test_a_wish_to_stop_after_the_last_step_is_none(tmp_path, signalled):
     assert train(tmp_path) == 0
 
 
-def test_a_second_interrupt_leaves_at_once(tmp_path):
+@pytest.mark.parametrize(("number", "steps_begin"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_a_second_signal_leaves_at_once(tmp_path, number, steps_begin):
     """In a child, since it ends the process."""
     child = os.fork()
     if not child:
         from hvdgan.distributed import Ranks
 
         with Stopping(Ranks(), tmp_path / "stop", None) as stopping:
-            stopping.take_interrupts()
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+            if steps_begin:
+                stopping.take_interrupts()
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + number
+
+
+def test_a_signal_ends_a_dry_run(tmp_path):
+    """In a child, since it ends the process."""
+    child = os.fork()
+    if not child:
+        with train_module._stopping(parse([*TINY, "--dry-run"]), train_module.distributed.Ranks()):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
 def test_two_trainings_cannot_write_into_one_folder(tmp_path, capsys):

@@ -246,6 +246,18 @@ def test_ranks_get_the_cores_of_their_task(cluster):
         ),
         (
             "75",
+            {"SAYS": "echo 'stopped before the first step, at step 3 of 8 (rank 0: /r/stop is there; remove it)' >&2"},
+            [],
+            "stopped before the first step, as the stop file asks",
+        ),
+        (
+            "75",
+            {"SAYS": "echo 'stopped before the first step, at step 3 of 8 (rank 0: SIGUSR2); more' >&2"},
+            ["5"],
+            "stopped before the first step; requeueing, 1 of at most 20 times",
+        ),
+        (
+            "75",
             {"SAYS": "trap 'exit 75' USR2; kill -TERM $PPID; for n in $(seq 300); do sleep 0.1; done"},
             [],
             "Slurm has ended it, so it is not requeued from here",
