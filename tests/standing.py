@@ -2,7 +2,7 @@
 
 HVDGAN_STANDS names a folder with a file for each fault, RANK-PLACE-WHAT, which is removed when it strikes.
 It waits until there are two ranks. PLACE is build, batch, step, evaluation or save. WHAT is sleep (for ever), work
-(for some seconds) or kill.
+(for some seconds) or kill. In an elastic run a step takes longer on a rank that is alone, so that another can join it.
 """
 
 import os
@@ -15,11 +15,13 @@ import tensorflow as tf
 
 from hvdgan import checkpoint, evaluation
 from hvdgan.data import pipeline
+from hvdgan.distributed import is_elastic
 from hvdgan.launchers import launched
 from tiny import Tiny
 
 WORK_SECONDS = 12
 _FIRST_BATCH = 30
+_ALONE_SECONDS = 0.2
 
 
 class Standing(Tiny):
@@ -39,6 +41,8 @@ class Standing(Tiny):
 
 
 def _strike_in_step(step: np.int64) -> np.float32:
+    if is_elastic() and launched()[1] == 1:
+        time.sleep(_ALONE_SECONDS)
     if step >= _FIRST_BATCH:
         _strike("step")
     return np.float32(0)

@@ -20,6 +20,8 @@ from launching import ROOT, environment, run
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
 SECONDS = 400
+# Where the recipes look for their faults.
+ENV = ("HVDGAN_FAULTS", "HVDGAN_STANDS")
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int, str]:
@@ -33,7 +35,7 @@ def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int,
     process = subprocess.Popen(
         [*map(str, command), *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
         cwd=folder,
-        env=environment(HVDGAN_FAULTS=str(folder / "faults"), VIRTUAL_ENV=sys.prefix),
+        env=environment(**dict.fromkeys(ENV, str(folder / "faults")), VIRTUAL_ENV=sys.prefix),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -89,6 +91,22 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
     for folder in (tmp_path / "run", alone):
         assert main([*FLAGS, "--steps", "410", "--run-dir", str(folder)]) == 0
     assert_alike(tmp_path / "run", alone, 410)
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_on(tmp_path, rank):
+    words = "--recipe standing:Standing --steps 300 --peer-timeout 60 --stall-timeout 8".split()
+    code, said = elastic(tmp_path, *words, faults=[f"{rank}-batch-sleep"])
+    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
+    log = (tmp_path / "run" / "log.txt").read_text()
+    named = "is alive and has not moved for 8 s, while others wait for it: between two meetings, "
+    line = next(line for line in log.splitlines() if named in line)
+    assert f" rank {rank} (host " in line and "called by hvdgan/loop.py:" in line, line
+    assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
+    # Those that join later wait for each other as before: what was counted with the ranks before is forgotten.
+    assert re.findall(r"(\d) rank\(s\) go on at step", log) == ["1", "2"], said
+    assert "done: 300 steps" in log and "<stderr>:Traceback" not in said, said
 
 
 @pytest.mark.timeout(500)
