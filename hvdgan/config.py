@@ -86,9 +86,9 @@ class Config:
     seed: Annotated[Seed, _RUN] = 0
     """decides the initial weights, the order of the data, the latents"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
-    """seconds without a sign of life from a rank (dead, frozen, cut off) after which all ranks end; 0: wait for ever"""
+    """seconds of silence from a rank (dead, frozen, cut off) until all ranks end; 0: never, nor by --stall-timeout"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
-    """seconds without progress of a rank that is alive and keeps the others waiting, until all ranks end; 0: never"""
+    """seconds (above the longest step) without progress of a living rank until all end; 0, --peer-timeout 0: never"""
 
     data: Annotated[str, _DATA] = "digits"
     """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""
