@@ -51,5 +51,5 @@ def test_a_sample_that_fails_on_one_rank_is_refused_by_all(ranks):
         def sample(self, nets, batch):
             return super().sample(nets, batch) if ranks.is_root else open("there-on-rank-0-alone")
 
-    with pytest.raises(UserError, match="recipe Lacking: sample.. fails .*: FileNotFoundError"):
+    with pytest.raises(UserError, match=r"sample\(\) fails: FileNotFoundError"):
         tiny_run(Lacking, ranks=ranks)
