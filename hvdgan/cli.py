@@ -2,10 +2,11 @@
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import Group, Parameter
 
@@ -46,7 +47,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
     """
     config_path = _peek(arguments, "--config")
     saved = {} if config_path is None else read_json(Path(config_path))
-    return _parse(arguments, saved, str(config_path))
+    return _parse(arguments, saved, str(config_path), _check_flags)
 
 
 def parse_saved(saved: dict[str, Any], source: str) -> Command:
@@ -60,20 +61,22 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
         UserError: its recipe is not to be found, or a value cannot be.
     """
     try:
-        command = _parse((), saved, source)
+        command = _parse((), saved, source, _check_options)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     assert command is not None  # nobody asked for the help
     return command
 
 
-def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Command | None:
+def _parse(
+    arguments: Sequence[str], saved: dict[str, Any], source: str, check: Callable[[type[Recipe]], None]
+) -> Command | None:
     given = _peek(arguments, "--recipe")
     name = saved.get("recipe", Config.recipe) if given is None else given
     recipe = load_recipe(str(name))
     Options: Any = recipe.Options
     with of(recipe):
-        _check_options(recipe)
+        check(recipe)
         default = call(Options, what="Options", wanted="every field of its Options needs a default")
         words = _without_commas(arguments, Options)
 
@@ -110,13 +113,23 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str) -> Comm
 
 
 def _check_options(recipe: type[Recipe]) -> None:
-    """Refuse Options that cannot be flags, or not as they are meant."""
+    """Refuse Options that cannot be settings."""
     Options, at = recipe.Options, attribute(recipe, "Options")
     if not (isinstance(Options, type) and dataclasses.is_dataclass(Options)):
         raise Mistake(
             f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field", at
         )
-    if not Options.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    taken = {field.name for kind in (Config, Resume, Elastic) for field in dataclasses.fields(kind)}
+    taken |= {"config", "dry_run", "expect_size", "time_budget"}
+    if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
+        raise Mistake(f"the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it", Options)
+
+
+def _check_flags(recipe: type[Recipe]) -> None:
+    """Refuse Options that cannot be flags, or not as they are meant; those that an older run has saved may be such."""
+    _check_options(recipe)
+    Options: Any = recipe.Options
+    if not Options.__dataclass_params__.frozen:
         raise Mistake("Options is not frozen; write @dataclasses.dataclass(frozen=True) above it", Options)
     for kind in Options.__mro__:
         for name, value in vars(kind).items():
@@ -126,10 +139,6 @@ def _check_options(recipe: type[Recipe]) -> None:
                     f"Options.{name} has no type, and is no flag; write {name}: {type(value).__name__} = {value!r}",
                     attribute(kind, name),
                 )
-    taken = {field.name for kind in (Config, Resume, Elastic) for field in dataclasses.fields(kind)}
-    taken |= {"config", "dry_run", "expect_size", "time_budget"}
-    if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
-        raise Mistake(f"the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it", Options)
 
 
 def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
@@ -138,7 +147,7 @@ def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
     A list is its flag with each value; a tuple of a fixed length is the flag and then all values.
     """
     hints = call(partial(get_type_hints, Options, include_extras=True), what="Options")
-    lists = {name: hint for name, hint in hints.items() if get_origin(hint) in (tuple, list)}
+    lists = {name: kind for name, hint in hints.items() if (kind := _list_type(hint)) is not None}
     words: list[str] = []
     waiting = None  # the type of the list whose flag was the last word
     for argument in arguments:
@@ -152,9 +161,17 @@ def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
     return words
 
 
+def _list_type(hint: Any) -> Any:
+    """The type of a list that an option is, or may be beside None; None where it is no list."""
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    if get_origin(hint) in (Union, UnionType) and len(kinds) == 1:
+        hint = kinds[0]
+    return hint if get_origin(hint) in (tuple, list, Sequence) else None
+
+
 def _spread(flag: str, value: str, hint: Any) -> list[str]:
     values = [part.strip() for part in value.split(",")]
-    variadic = get_origin(hint) is list or get_args(hint)[1:] == (Ellipsis,)
+    variadic = get_origin(hint) is not tuple or get_args(hint)[1:] == (Ellipsis,)
     return [word for each in values for word in (flag, each)] if variadic else [flag, *values]
 
 

@@ -155,8 +155,8 @@ class Recipe:
             random: a Random with numbers of the step's own.
 
         Returns:
-            Tensors (B, ...) by name; each becomes an attribute of the batch. The names of Batch's own attributes are
-            refused.
+            Tensors (B, ...) by name; each becomes an attribute of the batch. What is the same for all samples may be
+            (1, ...), a scalar or a number. The names of Batch's own attributes are refused.
         """
         return {}
 

@@ -1,6 +1,7 @@
 """What the methods of a recipe return: each is called here, and refused where it fails or gives something else."""
 
 import inspect
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -130,7 +131,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 
 
 def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Tensor]:
-    """What a recipe's draw() gives, once it is known to be draws.
+    """What a recipe's draw() gives, once it is known to be draws; numbers are made tensors.
 
     Args:
         recipe: whose draw() is called.
@@ -146,11 +147,15 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
         raise Mistake(f"{where}draw() returns {described(drawn)}; it must return {DRAWS}", at)
     if taken := _BATCH & drawn.keys():
         raise Mistake(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise", at)
+    drawn = {
+        name: tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
+        for name, value in drawn.items()
+    }
     for name, value in drawn.items():
         for tensor in tf.nest.flatten(value):
-            # Without a first dimension it is the same for all samples, such as a weight that grows with the step.
+            # Without a first dimension, or with one of 1, it is the same for all samples, such as a weight or a mask.
             if not tf.is_tensor(tensor) or not (
-                tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, random.count)
+                tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, 1, random.count)
             ):
                 raise Mistake(
                     f"{where}draw() gives {name} as {described(tensor)}; it must return {DRAWS}, B {random.count} here",

@@ -1,5 +1,6 @@
 """Mistakes in a recipe of one's own: one line with the recipe, the place in the file, what was got, what to write."""
 
+import dataclasses
 import inspect
 import json
 import os
@@ -8,7 +9,7 @@ import sys
 import pytest
 
 import wrong
-from hvdgan.cli import parse
+from hvdgan.cli import parse, parse_saved
 from hvdgan.train import main
 from launching import CONTROLLERS, launcher, run, train
 
@@ -107,7 +108,7 @@ def line_of(name):
         ("Selective", "stage joint, update judge: only_if of the metrics loss, real fails: KeyError: 'reall'"),
         ("SelectsNumber", "stage joint, update judge: only_if returns float32 (); it gets the metrics loss, real, and"),
         ("DrawsList", "stage adversarial: draw() gives latents as 0.0; it must return a dict of tensors by name, (B, "),
-        ("DrawsOne", "stage adversarial: draw() gives latents as float32 (1, 8); it must return a dict"),
+        ("DrawsTwo", "stage adversarial: draw() gives latents as float32 (2, 8); it must return a dict"),
         ("DrawsTensor", "stage adversarial: draw() returns float32 (4, 8); it must return a dict"),
         ("DrawsNumpy", "stage adversarial: draw() gives latents as float64 (4, 8); it must return a dict"),
         ("DrawsShape", "stage adversarial: draw() fails: TypeError: "),
@@ -216,6 +217,28 @@ def test_options_that_are_lists_take_commas():
     )
     assert options("--sizes=4,5 --steps 2") == wrong.Lists.Options(sizes=(4, 5), steps=2)
     assert options("--sizes 1 --sizes 2 --pair 3 4") == wrong.Lists.Options(sizes=(1, 2), pair=(3, 4))
+
+
+def test_options_that_are_lists_or_none_and_sequences_take_commas():
+    def options(words):
+        return parse(["--recipe", "wrong:Lists", *words.split()]).options
+
+    given = options("--maybe 1,2 --perhaps=3,4 --both 5,6 --several 7,8")
+    assert (given.maybe, given.perhaps, given.both, list(given.several)) == ((1, 2), [3, 4], (5, 6), [7, 8])
+    given = options("--maybe 1 --several 2 --several 3")
+    assert (given.maybe, given.perhaps, given.both, list(given.several)) == ((1,), None, None, [2, 3])
+
+
+@pytest.mark.parametrize("more", [[], ["--accumulate", "2"]])
+def test_draws_that_are_the_same_for_all_samples_are_constants_or_numbers(tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--recipe", "wrong:Constants", *FLAGS, *more]) == 0
+
+
+@pytest.mark.parametrize(("name", "options"), [("Thawed", {"steps": 5}), ("Untyped", {"steps": 5})])
+def test_saved_options_that_could_be_no_flags_are_read(name, options):
+    command = parse_saved({"recipe": f"wrong:{name}", **options}, "run")
+    assert dataclasses.asdict(command.options) == options
 
 
 def test_an_operation_that_fails_in_a_step_is_one_line(tmp_path, monkeypatch, capsys):

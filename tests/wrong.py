@@ -3,6 +3,8 @@
 import dataclasses
 import math
 import os
+from collections.abc import Sequence
+from typing import Optional
 
 import keras
 import numpy as np
@@ -338,9 +340,9 @@ class DrawsList(Tiny):
         return {"latents": [0.0] * 8}
 
 
-class DrawsOne(Tiny):
+class DrawsTwo(Tiny):
     def draw(self, random):  # here
-        return {"latents": tf.zeros((1, 8))}
+        return {"latents": tf.zeros((2, 8))}
 
 
 class DrawsTensor(Tiny):
@@ -444,6 +446,19 @@ class OnSome(Tiny):
         return super().fool(nets, batch)
 
 
+class Constants(Tiny):
+    """No mistake: what draw() gives is the same for all samples."""
+
+    def draw(self, random):
+        mask = tf.pad(tf.ones((1, 4, 4, 1)), [(0, 0), (2, 2), (2, 2), (0, 0)])
+        return {**super().draw(random), "mask": mask, "weight": 0.5, "many": 3}
+
+    def judge(self, nets, batch):
+        assert all(tf.is_tensor(value) for value in (batch.mask, batch.weight, batch.many))
+        loss, metrics = super().judge(nets, batch)
+        return loss + batch.weight * tf.reduce_mean(batch.images * batch.mask), metrics
+
+
 class Lists(Tiny):
     """No mistake: options that are lists."""
 
@@ -452,3 +467,7 @@ class Lists(Tiny):
         sizes: tuple[int, ...] = (1,)
         names: list[str] = dataclasses.field(default_factory=list)
         pair: tuple[int, int] = (1, 2)
+        maybe: tuple[int, ...] | None = None
+        perhaps: Optional[list[int]] = None  # noqa: UP045
+        both: tuple[int, int] | None = None
+        several: Sequence[int] = (7,)
