@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -13,12 +14,16 @@ from tensorflow.python.framework import op_def_registry
 from hvdgan.errors import UserError
 
 _HERE = Path(__file__).parent
-_LIBRARIES = (str(Path(tf.__file__).parent), str(Path(keras.__file__).parent), str(_HERE))
-_RECIPES = str(_HERE / "recipes")
+# With the separator: hvdgan_mine beside hvdgan is the user's.
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
+_RECIPES = f"{_HERE / 'recipes'}{os.sep}"
 # Operations of tf.random.Generator; the others have a seed among their attributes.
 _OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
 _WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
+_OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
+
+_KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
 
 Handles = Mapping[int, tf.Tensor]
 """the tensors of a graph that are variables from outside of the trace, by id"""
@@ -55,10 +60,9 @@ def refuse_unrepeatable(
         for tensor in operation.inputs if _WRITES.search(operation.type) else ():
             handle = handles.get(id(tensor))
             if handle is not None and id(handle) not in saved:
-                raise UserError(
-                    f"{place()}: it changes {_name(function, handle)}, which no checkpoint holds; keep state in a "
-                    f"layer of one of the networks (add_weight(..., trainable=False)), and {_INSTEAD}"
-                )
+                name = _name(function, handle)
+                advice = _INSTEAD if _OF_SEEDS in name else _KEEP
+                raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")
 
 
 def _operations(

@@ -1,10 +1,13 @@
 """Numbers that a resumed run would not draw again, and state that is not saved, are refused before the first step."""
 
+from pathlib import Path
+
 import keras
 import pytest
 import tensorflow as tf
 from keras import layers
 
+import hvdgan
 from building import data_of, stage_step, tiny_run
 from hvdgan.errors import UserError
 from test_nets import within_cond, within_function, within_loop
@@ -139,6 +142,38 @@ class Remembering(Tiny):
 def test_wherever_a_recipe_draws_or_remembers(recipe, expected):
     with pytest.raises(UserError, match=expected):
         tiny_run(recipe)
+
+
+class Averaging(Tiny):
+    """A metric of Keras, whose sums are the recipe's own."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.mean = keras.metrics.Mean()
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        self.mean.update_state(loss)
+        return loss, metrics
+
+
+KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
+DRAW = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
+
+
+@pytest.mark.parametrize(("recipe", "advice"), [(Averaging, KEEP), (Remembering, KEEP), (KerasGenerator, DRAW)])
+def test_the_advice_is_about_draws_only_where_the_state_is_that_of_draws(recipe, advice):
+    with pytest.raises(UserError) as refused:
+        tiny_run(recipe)
+    assert str(refused.value).endswith(f", which no checkpoint holds; {advice}")
+
+
+def test_a_package_whose_name_begins_like_that_of_the_library_is_the_users():
+    beside = f"{Path(hvdgan.__file__).parent}_mine/recipe.py"
+    scope = {"tf": tf}
+    exec(compile("def noise():\n    return tf.random.normal((16, 8), seed=3)\n", beside, "exec"), scope)
+    with pytest.raises(UserError, match=r"update judge \(recipe.py, line 2\): RandomStandardNormal draws"):
+        tiny_run(drawing(scope["noise"]))
 
 
 class Reading(Tiny):
