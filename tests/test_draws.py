@@ -98,7 +98,7 @@ class EveryUniform(Random):
 @pytest.mark.parametrize("high", [3, 10, 999, 2**20 + 1, 2**23 - 1, 2**23])
 def test_integers_reach_each_value_and_not_the_bound(high):
     """The number of draws that give a value is the same for all, or differs by one."""
-    drawn = EveryUniform(0, tf.constant(0, tf.int64), 0, 1, 1).integers("all", (), high).numpy()
+    drawn = EveryUniform(0, tf.constant(0, tf.int64), 0, 1).integers("all", (), high).numpy()
     counts = np.bincount(drawn, minlength=high)
     assert len(counts) == high and counts.max() - counts.min() <= 1
 
