@@ -1,5 +1,6 @@
 """Programs that take turns: a short round, and nothing left of them afterwards."""
 
+import importlib
 import sys
 
 import psutil
@@ -20,10 +21,13 @@ def test_programs_take_turns_and_are_gone_afterwards(tmp_path):
     assert not [process for process in psutil.process_iter(["cmdline"]) if "turns_rank.py" in str(process.info)]
 
 
-@pytest.mark.skipif(HAS_MPI, reason="there is MPI here")
-def test_programs_over_mpi_are_refused_by_name_where_there_is_none(tmp_path):
-    done = run([*SHORT, "--only", "gloo", "mpi", "small-mpi"], tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(
-        "turns.py: error: --only mpi small-mpi: Horovod was built without MPI"
-    )
+@pytest.mark.parametrize("why", ["Horovod was built without MPI", "there is no mpirun on the PATH"])
+def test_programs_over_mpi_are_refused_by_name_where_there_is_none(monkeypatch, capsys, why):
+    monkeypatch.syspath_prepend(SHORT[1].parent)
+    turns = importlib.import_module("turns")
+    monkeypatch.setattr(turns, "missing_mpi", lambda: why)
+    monkeypatch.setattr(sys, "argv", [*map(str, SHORT[1:]), "--only", "gloo", "mpi", "small-mpi"])
+    with pytest.raises(SystemExit) as refused:
+        turns.main()
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (f"turns.py: error: --only mpi small-mpi: {why}; leave it out")
