@@ -66,7 +66,7 @@ def listen(address: str | None) -> socket.socket:
 
 
 def allow_open_files(more: int) -> None:
-    """Raise this process's limit of open files, as far as it may, to what is open now, so many more, and a reserve."""
+    """Raise the limit of open files to those open now, `more` and a reserve, at most to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + more + _RESERVE_OF_FILES
     if hard != resource.RLIM_INFINITY:

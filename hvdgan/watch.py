@@ -10,9 +10,9 @@ from typing import Protocol
 from hvdgan.activity import Activity
 from hvdgan.lines import FAILED, GOODBYE, STALLED, STANDING, Meeting
 
-# A connection can break between two healthy processes: they have so long to find each other again.
+# Seconds for two healthy processes to connect again after their connection broke.
 _GRACE_SECONDS = 10.0
-# Ranks that wait for each other wait so long for one that has not been heard yet.
+# Seconds that ranks at a meeting point wait for one that has not been heard yet.
 _GREETING_SECONDS = 10.0
 
 
@@ -82,7 +82,7 @@ class Watch:
                 self._news.wait(self._interval)
 
     def opinion(self, seconds: float) -> str | None:
-        """The first rank that is gone, waited for so long."""
+        """The first rank that is gone; None if there is no such news within `seconds`."""
         with self._news:
             self._news.wait_for(lambda: self._missing, timeout=seconds)
             return next((self._describe(rank, kind) for rank, kind in self._missing.items()), None)
@@ -169,7 +169,7 @@ class Watch:
         raise NotImplementedError
 
     def _excuse(self, pause: float) -> None:
-        """Let silence count for so many seconds less."""
+        """Do not count `pause` seconds, in which this process did not run, as silence of the others."""
         raise NotImplementedError
 
     def _say_goodbye(self, kind: bytes) -> None:

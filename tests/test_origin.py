@@ -1,14 +1,16 @@
 """The same command resumes its run, also where it names a checkpoint or says never, and another's run is refused."""
 
+import os
 import shutil
+import signal
 
 import pytest
 
+from hvdgan.step import StageStep
 from hvdgan.train import main
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
 LAST = "checkpoints/step-00000004"
-ONE_STEP = ("--steps", "7", "--time-budget", "1e-9")
 
 
 def train(run_dir, *arguments):
@@ -26,21 +28,40 @@ def begun(tmp_path):
     return tmp_path / "a"
 
 
+@pytest.fixture
+def one_step(monkeypatch):
+    """Trains to step 7, and is asked to stop in each step."""
+    step = StageStep.__call__
+
+    def signalled(self, *arguments):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return step(self, *arguments)
+
+    def run(run_dir, *arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(StageStep, "__call__", signalled)
+            patch.setattr("hvdgan.stopping._SECONDS", 0.0)
+            return train(run_dir, "--steps", "7", *arguments)
+
+    return run
+
+
 @pytest.mark.parametrize("gone", [False, True])
-def test_the_same_command_with_a_checkpoint_resumes_in_the_folder_that_it_began(begun, tmp_path, gone):
+def test_the_same_command_with_a_checkpoint_resumes_in_the_folder_that_it_began(begun, tmp_path, one_step, gone):
     again = ("--resume", str(begun / LAST), "--keep", "1")
     assert train(tmp_path / "whole", "--steps", "7", *again) == 0
-    assert train(tmp_path / "b", *ONE_STEP, *again) == 75
+    assert one_step(tmp_path / "b", *again) == 75
     if gone:  # the run that it is from goes on, and no longer keeps it
         shutil.rmtree(begun / LAST)
-    assert train(tmp_path / "b", *ONE_STEP, *again) == 75
-    assert train(tmp_path / "b", *ONE_STEP, *again) == 0
+    assert one_step(tmp_path / "b", *again) == 75
+    assert one_step(tmp_path / "b", *again) == 0
     assert state(tmp_path / "b", 7) == state(tmp_path / "whole", 7)
 
 
-def test_the_same_command_with_a_checkpoint_of_its_own_folder_resumes(begun):
+def test_the_same_command_with_a_checkpoint_of_its_own_folder_resumes(begun, one_step, capsys):
     again = ("--resume", str(begun / LAST))
-    assert [train(begun, *ONE_STEP, *again) for _ in range(3)] == [75, 75, 0]
+    assert [one_step(begun, *again) for _ in range(3)] == [75, 75, 0]
+    assert "began there, and resumes at its newest checkpoint, step-00000006" in capsys.readouterr().err
 
 
 def test_a_run_that_began_elsewhere_is_refused(begun, tmp_path, capsys):

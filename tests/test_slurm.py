@@ -10,6 +10,7 @@ import pytest
 
 from hvdgan.errors import UserError
 from hvdgan.jobs import Job, script
+from hvdgan.saved import newest, step_of
 from hvdgan.slurm import main
 from launching import BIN, ROOT, environment
 
@@ -359,14 +360,15 @@ def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
 @pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "never"])
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster, named):
     cluster.has("srun", 'shift 2; exec "$@"')
-    tiny = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 5 --time-budget 1e-9".split()
+    tiny = "--recipe stepping:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
     here, more = cluster.folder, {"VIRTUAL_ENV": str(BIN.parent)}
     command = [*tiny, "--resume", "never", "--run-dir", str(here / "a")]
     assert cluster.job("single_node", *command, **more).returncode == 75
     if named:
-        command = [*tiny, "--resume", str(here / "a/checkpoints/step-00000001"), "--run-dir", str(here / "b")]
+        command = [*tiny, "--resume", str(newest(here / "a/checkpoints")), "--run-dir", str(here / "b")]
         assert cluster.job("single_node", *command, **more).returncode == 75
     assert [call[:2] for call in cluster.called()] == [["scontrol", "requeue"]] * (1 + named)
+    reached = newest(here / ("b" if named else "a") / "checkpoints")
     done = cluster.job("single_node", *command, SLURM_RESTART_COUNT="1", **more)
     assert done.returncode == 75, done.stderr
-    assert f"going on at step {1 + named} of 5" in done.stderr
+    assert f"going on at step {step_of(reached)} of 50" in done.stderr
