@@ -204,7 +204,7 @@ class _Loop:
         if stop and self.stopping.is_out_of_time and not self.found.recovered:
             raise RunError(
                 f"--time-budget is used up before the first step: listing the data, building and tracing took "
-                f"{self.stopping.minutes:.1f} minutes; give it more, or no run that is requeued gets on"
+                f"{self.stopping.minutes:.1f} minutes; raise it, since the same command would not get further"
             )
         if stop and self.found.recovered and step:
             self._save(step, run.ranks.stack(run.state.read_statistics()))

@@ -203,7 +203,7 @@ def test_the_time_budget_counts_from_the_start_of_the_process(tmp_path, monkeypa
     # A run that is requeued would not get a step further: it is an error, and no reason to requeue.
     assert train(tmp_path, "--time-budget", str(minutes)) == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "--time-budget is used up before the first step" in said and "give it more" in said and not begun
+    assert "--time-budget is used up before the first step" in said and "raise it" in said and not begun
 
 
 def test_a_signal_in_the_build_ends_the_run_before_its_first_step(tmp_path, monkeypatch, capsys):
