@@ -232,9 +232,9 @@ class _Loader:
 def read_together(source: Source, batch_size: int) -> int:
     """How many images one call reads: a divisor of the batch."""
     if source.decode is not None:
-        return _group(batch_size, _DECODED_TOGETHER)
+        return group(batch_size, _DECODED_TOGETHER)
     # Files are decoded in parallel, a few by each call; whatever has a batch at hand hands out a batch.
-    return batch_size if source.batched else _group(batch_size, _TOGETHER)
+    return batch_size if source.batched else group(batch_size, _TOGETHER)
 
 
 def _load(loader: _Loader, indices: tf.data.Dataset, local_batch_size: int, threads: int) -> tf.data.Dataset:
@@ -313,7 +313,7 @@ def _joined(dataset: tf.data.Dataset, local_batch_size: int, together: int) -> t
     return dataset.batch(local_batch_size // together, drop_remainder=True).map(join)
 
 
-def _group(local_batch_size: int, most: int) -> int:
+def group(local_batch_size: int, most: int) -> int:
     """How many images make a group: a divisor of the batch."""
     return max(group for group in range(1, most + 1) if local_batch_size % group == 0)
 

@@ -1,13 +1,17 @@
 """Images read once, in a given order and ahead of whoever uses them; no other takes the place of a broken one."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from hvdgan.data.base import BadFile, BadImage, Source
-from hvdgan.data.pipeline import read_together
+from hvdgan.data.pipeline import group, read_together
 from hvdgan.data.threads import mapped
+
+_PORTION_BYTES = 8 * 2**20
+"""of the images that one call reads, where one image is not more"""
 
 
 class SinglePass:
@@ -25,14 +29,15 @@ class SinglePass:
         self._source = source
         self._threads = threads
         self._batch_size = batch_size
-        self._together = read_together(source, batch_size)
+        fitting = max(1, _PORTION_BYTES // math.prod(source.shape))
+        self._together = group(batch_size, min(read_together(source, batch_size), fitting))
         self._decoder = None
         if source.decode is not None:
             records = [tf.TensorSpec((self._together,), tf.string)]
             self._decoder = tf.function(source.decode, input_signature=records, autograph=False)
 
     def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Read ahead of what is taken, a few images for each thread.
+        """Read ahead of what is taken, for each thread two portions of at most 8 MiB or one image.
 
         Args:
             indices: int64 (N, batch_size); from the number of images on there is none, and nothing is read.

@@ -1,0 +1,59 @@
+"""How much of a source is read before it is used."""
+
+import numpy as np
+import pytest
+
+from hvdgan.data import single_pass, threads
+from hvdgan.data.single_pass import SinglePass
+
+MIB = 2**20
+
+
+class Held:
+    """Images that are there, in a number of them a call."""
+
+    batched, decode = True, None
+
+    def __init__(self, side):
+        self.shape = (side, side, 3)
+
+    def __len__(self):
+        return 1000
+
+    def fetch_batch(self, indices):
+        return np.broadcast_to((indices % 256).astype(np.uint8)[:, None, None, None], (len(indices), *self.shape))
+
+
+class Encoded(Held):
+    """Records that a graph decodes, many at a time."""
+
+    batched = False
+
+    @staticmethod
+    def decode(records):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", [Held, Encoded])
+@pytest.mark.parametrize(("side", "batch", "together"), [(1024, 64, 2), (2048, 64, 1), (32, 64, 64), (1024, 61, 1)])
+def test_portions_of_large_images_are_small(monkeypatch, kind, side, batch, together):
+    portions = []
+
+    def noted(function, items, count):
+        portions.extend(len(item) for item in items)
+        return iter([(np.zeros((len(item), 1)), np.ones(len(item), bool)) for item in items])
+
+    monkeypatch.setattr(single_pass, "mapped", noted)
+    source = kind(side)
+    for images, _ in SinglePass(source, batch, 16)(np.arange(2 * batch).reshape(2, batch)):
+        assert len(images) == batch
+    assert set(portions) == {together}
+    ahead = threads._AHEAD * 16 * together * np.prod(source.shape)
+    assert together == 1 or ahead <= 16 * 2 * 8 * MIB
+
+
+def test_batches_of_large_images_are_those_of_the_source():
+    source, indices = Held(1024), np.arange(12).reshape(2, 6)
+    for wanted, (images, readable) in zip(indices, SinglePass(source, 6, 2)(indices), strict=True):
+        np.testing.assert_array_equal(images, source.fetch_batch(wanted))
+        assert readable.all()
