@@ -19,11 +19,14 @@ from types import TracebackType
 from typing import Any
 
 from hvdgan.activity import Activity
+from hvdgan.errors import UserError
 from hvdgan.hosts import addresses, allow_open_files, kill, listen, network_id, process_id
 from hvdgan.peers import FAILED, SILENT, STALLED, STANDING, Hub, Meeting, Member, Spoke
 
 _OPINION_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 5.0
+_HEARTBEATS = 3
+"""in which a rank that is alive tells of a movement at least once"""
 
 
 class Heartbeat:
@@ -72,6 +75,9 @@ def start(
         elastic: whether the others go on without a rank that is dead.
         stall_seconds: after which a rank that is alive and does not move is ended; 0: never. Rank 0's value holds.
         activity: Ranks.activity.
+
+    Raises:
+        UserError: stall_seconds is shorter than a few heartbeats, so that ranks which move would seem to stand still.
     """
     mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
     members = [
@@ -91,6 +97,13 @@ def start(
     if place is None:
         return Heartbeat()
     meeting = Meeting(members, place[0], place[1], bytes.fromhex(place[2]), place[3], place[4])
+    if 0 < meeting.stall_seconds < (least := round(_HEARTBEATS * meeting.interval, 6)):
+        if listener:
+            listener.close()
+        raise UserError(
+            f"--stall-timeout {meeting.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
+            f"{meeting.seconds:g}, since a rank says how far it is every {meeting.interval:g} s"
+        )
     words = _LastWords(rank, meeting, log, elastic=elastic)
     watch: Hub | Spoke
     watch = Hub(listener, meeting, words, activity) if listener else Spoke(rank, meeting, words, activity)

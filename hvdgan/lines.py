@@ -52,6 +52,11 @@ class Meeting:
     seconds: float
     stall_seconds: float = 0.0
 
+    @property
+    def interval(self) -> float:
+        """Seconds between two heartbeats of a rank."""
+        return min(1.0, self.seconds / 5)
+
     def name(self, rank: int) -> str:
         """A rank in words."""
         member = self.members[rank]

@@ -46,7 +46,7 @@ class Watch:
         self._activity = activity or Activity()
         self._together = 0
         """points that every rank has reached"""
-        self._interval = min(1.0, meeting.seconds / 5)
+        self._interval = meeting.interval
         self._grace = min(_GRACE_SECONDS, meeting.seconds / 2)
         self._selector = selectors.DefaultSelector()
         self._goodbye: bytes | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvdgan import heartbeat, hosts
+from hvdgan.errors import UserError
 from hvdgan.lines import ALIVE, Line
 from hvdgan.peers import ENDED, FAILED, SILENT, Hub, Meeting, Member, Spoke
 
@@ -330,6 +331,43 @@ def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, second
         thread.join(SECONDS)
     assert watched == {0: seconds[0] > 0, 1: seconds[0] > 0}
     assert capsys.readouterr().err == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("seconds", "stall", "least"), [(120, 2.9, 3), (5, 1, 3), (1, 0.5, 0.6)])
+def test_a_stall_timeout_of_a_few_heartbeats_is_refused_by_all_ranks(tmp_path, seconds, stall, least):
+    gather_of, refused = gathering(2), {}
+
+    def work(rank):
+        try:
+            # What rank 0 is told holds for all.
+            stall_seconds = 600 if rank else stall
+            heartbeat.start(rank, gather_of(rank), seconds, tmp_path / "log.txt", stall_seconds=stall_seconds)
+        except UserError as error:
+            refused[rank] = str(error)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    expected = f"--stall-timeout {stall:g}: expected 0 or at least {least:g} s with --peer-timeout {seconds:g}, since "
+    assert sorted(refused) == [0, 1] and all(each.startswith(expected) for each in refused.values())
+
+
+@pytest.mark.parametrize(("seconds", "stall"), [(120, 3), (1, 0.6), (120, 0), (0, 1)])
+def test_a_stall_timeout_of_more_heartbeats_is_taken(tmp_path, seconds, stall):
+    gather_of, left = gathering(2), []
+
+    def work(rank):
+        with heartbeat.start(rank, gather_of(rank), seconds, tmp_path / "log.txt", stall_seconds=stall):
+            left.append(rank)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert sorted(left) == [0, 1]
 
 
 def test_rank_0_at_the_limit_of_open_files_says_so_once_and_waits(start_child):
