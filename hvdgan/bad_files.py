@@ -55,14 +55,15 @@ class BadFiles:
         self._add(self._found)
         self._found = ()
         waiting = [bad for bad in met if bad.name not in self.known]
-        portion = max(1, _PORTION // self._ranks.size)
-        left = True
-        while left:
+        senders = self._ranks.size
+        while senders:
+            portion = max(1, _PORTION // senders)
             everyones = self._ranks.gather([waiting[:portion], len(waiting) > portion], "bad files")
             for some, _ in everyones:
                 self._add(some)
             waiting = [bad for bad in waiting[portion:] if bad.name not in self.known]
-            left = any(more for _, more in everyones)
+            # Next time the ranks that have more share it alone: it may be one out of hundreds.
+            senders = sum(more for _, more in everyones)
         refuse_if_too_many(
             RunError,
             name=self._name,
