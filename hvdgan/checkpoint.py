@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from hvdgan import __version__
 from hvdgan.errors import RunError
 from hvdgan.replacing import finish_replacing, flush, replace_folder
-from hvdgan.saved import FORMAT_VERSION, read_tensors
+from hvdgan.saved import FORMAT_VERSION, named_latest, read_tensors
 from hvdgan.saved import LATEST as _LATEST
 from hvdgan.saved import MANIFEST as _MANIFEST
 from hvdgan.saved import STATE as _STATE
@@ -134,6 +134,12 @@ def mend(folder: Path) -> None:
     for path in newest_first(folder):
         target = folder / f"step-{step_of(path):08d}"
         finish_replacing(target, aside(target))
+    # An older hvdgan replaced a checkpoint under the name that pruning uses, but pruning spares the one of `latest`.
+    named = named_latest(folder)
+    if named is not None and not named.exists():
+        older = named.with_name(f".{named.name}.deleted")
+        if (older / _MANIFEST).is_file():
+            finish_replacing(named, older)
 
 
 def restore(

@@ -67,13 +67,17 @@ def newest(folder: Path) -> Path | None:
     Where `latest` is missing or names nothing, it is the one of the highest step: a crash may fall between the rename,
     which makes a checkpoint complete, and the naming.
     """
-    latest = folder / LATEST
-    if latest.is_file():
-        named = folder / Path(latest.read_text().strip()).name
-        for path in (named, aside(named)):
-            if (path / MANIFEST).is_file():
-                return path
+    named = named_latest(folder)
+    for path in (named, aside(named)) if named else ():
+        if (path / MANIFEST).is_file():
+            return path
     return next((path for path in newest_first(folder) if (path / MANIFEST).is_file()), None)
+
+
+def named_latest(folder: Path) -> Path | None:
+    """What RUN_DIR/checkpoints/latest names, there or not; None where there is no such file."""
+    latest = folder / LATEST
+    return folder / Path(latest.read_text().strip()).name if latest.is_file() else None
 
 
 def aside(checkpoint: Path) -> Path:

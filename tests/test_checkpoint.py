@@ -270,3 +270,19 @@ def test_more_digits_are_a_later_step(tmp_path):
         checkpoint.write(tmp_path, checkpoint.Snapshot(step, {"a": np.zeros(3, np.float32)}, FACTS))
     (tmp_path / "latest").unlink()
     assert checkpoint.newest(tmp_path).name == "step-100000000"
+
+
+def test_a_checkpoint_that_an_older_version_was_replacing_gets_its_name_back(trained, tmp_path):
+    """It renamed the old one to .step-X.deleted first, as pruning does; after a crash only `latest` had its name."""
+    tensors = trained.state.tensors()
+    pruned = write_checkpoint(tmp_path, 1, tensors, ALONE, FACTS)
+    last = write_checkpoint(tmp_path, 3, tensors, ALONE, FACTS)
+    for path in (pruned, last):
+        path.rename(path.with_name(f".{path.name}.deleted"))
+    checkpoint.mend(tmp_path)
+    assert checkpoint.newest(tmp_path) == last
+    assert set(checkpoint.read_manifest(last)["tensors"]) == set(tensors)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".step-00000001.deleted", "latest", last.name]
+    last.rename(last.with_name(f".{last.name}.deleted"))
+    write_checkpoint(tmp_path, 4, tensors, ALONE, FACTS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", last.name, "step-00000004"]
