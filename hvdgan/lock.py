@@ -1,7 +1,9 @@
 """A folder belongs to one process that writes into it at a time; the lock of a process that has died is open again."""
 
+import contextlib
 import errno
 import fcntl
+import json
 import os
 import re
 import sys
@@ -11,6 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from hvdgan.errors import UserError
+from hvdgan.hosts import process_id
 
 _LEASE_SECONDS = 120.0  # a network file system may keep the lock of a host that is gone for so long
 _POLL_SECONDS = 1.0
@@ -69,16 +72,16 @@ def lock(run_dir: Path, *, named: str = "", by: str = "training") -> Lock:
     try:
         remark = take(file.fileno())
         file.truncate(0)
-        file.write(f"host {os.uname().nodename}, pid {os.getpid()}\n")
+        file.write(_own_words())
         file.flush()
     except BlockingIOError:
         file.seek(0)
-        holder = file.read().strip()
+        holder, _, process = file.read().strip().partition("\n")
         file.close()
         raise Held(
             f"{named or f'--run-dir {run_dir}'}: another {by} writes into it "
             f"({holder or 'which has not said who it is'}); wait for its end, or name another folder",
-            lost=_may_be_lost(holder),
+            lost=_may_be_lost(holder, process),
         ) from None
     except OSError:
         file.close()
@@ -151,12 +154,33 @@ def take(file: int) -> str:
     return f"flock is not there ({missing}); fcntl locks keep others out, if all hosts mount the folder alike"
 
 
-def _may_be_lost(holder: str) -> bool:
+def _own_words() -> str:
+    """What a lock file holds: a line for people, and one by which others find this process."""
+    words = f"host {os.uname().nodename}, pid {os.getpid()}\n"
+    with contextlib.suppress(OSError):  # a /proc that does not tell
+        words += f"{json.dumps(process_id(os.getpid()))}\n"
+    return words
+
+
+def _may_be_lost(holder: str, process: str) -> bool:
+    """Whether the process that a lock file names may be gone; one of before has no second line.
+
+    Containers may have one host name and the same small pids, so the space that the pid counts in must be this one.
+    """
     said = re.fullmatch(r"host (.+), pid (\d+)", holder)
     if said is None or said[1] != os.uname().nodename:
         return True
+    pid = int(said[2])
     try:
-        os.kill(int(said[2]), 0)
+        if process:
+            space = process_id(os.getpid())[1]
+            return json.loads(process)[1] != space or json.dumps(process_id(pid)) != process
+    except (ValueError, LookupError, TypeError):
+        return True  # cut off
+    except OSError:
+        pass  # /proc may hide another user's
+    try:
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):

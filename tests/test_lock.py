@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,8 @@ import threading
 import pytest
 
 from hvdgan.errors import UserError
-from hvdgan.lock import lock
+from hvdgan.hosts import process_id
+from hvdgan.lock import Held, lock
 from hvdgan.train import main
 from launching import environment
 
@@ -105,6 +107,35 @@ def test_a_living_process_of_this_host_is_named_at_once(tmp_path, holder, capsys
     assert main([*TINY, str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"(host {os.uname().nodename}, pid {process.pid})" in error
+
+
+def other_namespace(pid, space, started):
+    return [pid, f"{space}1", started]
+
+
+def other_start(pid, space, started):
+    return [pid, space, started + 1]
+
+
+@pytest.mark.parametrize(
+    ("process", "lost"), [(other_namespace, True), (other_start, True), (lambda *same: list(same), False)]
+)
+def test_a_process_of_another_container_or_a_later_one_with_the_pid_is_not_the_holder(tmp_path, holder, process, lost):
+    """This one is alive and has the host name and the pid that the file names."""
+    words = f"host {os.uname().nodename}, pid {os.getpid()}"
+    holder(f"{words}\n{json.dumps(process(*process_id(os.getpid())))}\n")
+    with pytest.raises(Held, match=rf"another training writes into it \({words}\); wait") as refused:
+        lock(tmp_path / "run")
+    assert refused.value.lost == lost
+
+
+@pytest.mark.parametrize("second", ["", "[1", "7", "[]"])
+def test_a_lock_file_of_before_or_one_cut_off_is_read(tmp_path, holder, second):
+    words = f"host {os.uname().nodename}, pid {os.getpid()}"
+    holder(f"{words}\n{second}\n")
+    with pytest.raises(Held) as refused:
+        lock(tmp_path / "run")
+    assert refused.value.lost == bool(second)
 
 
 def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
