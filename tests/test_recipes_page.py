@@ -87,6 +87,7 @@ def test_names_and_flags_of_the_page_are_there():
     assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
     fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
     fields |= {"class", "interpolate", "truncation"}  # of hvdgan.sample
+    fields |= {"sizes"}  # the page's example of an option
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
     assert not {(one or other).replace("-", "_") for one, other in flags} - fields
 

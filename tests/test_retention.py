@@ -65,7 +65,7 @@ def test_one_that_cannot_be_moved_is_tried_again_at_the_next_save(tmp_path, monk
 def test_a_run_that_was_asked_to_stop_can_go_on_all_the_same(tmp_path, stuck, monkeypatch):
     stuck += [".step-00000002"]
     asked = []
-    monkeypatch.setattr(Stopping, "is_time", lambda self: asked.append(self) or len(asked) == 3)
+    monkeypatch.setattr(Stopping, "is_time", lambda self: asked.append(self) or len(asked) == 4)
     assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 75
     assert "cannot be removed" in (tmp_path / "log.txt").read_text()
 
