@@ -1,0 +1,27 @@
+"""A collective that fails while an elastic run is built, which no launch can bring about at a chosen moment."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from hvdgan import elastic
+from hvdgan.cli import parse
+from hvdgan.commits import Commits
+from hvdgan.distributed import Ranks
+from hvdgan.errors import LostPeer
+
+
+def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
+    heart = SimpleNamespace(opinion=lambda: "rank 1 has stopped with an error of its own", has_failed=lambda: True)
+    monkeypatch.setattr(elastic.heartbeat, "start", lambda *_, **__: contextlib.nullcontext(heart))
+    monkeypatch.setattr(elastic, "check_devices", lambda ranks: None)
+
+    def build(*_):
+        raise tf.errors.UnknownError(None, None, "HorovodAllgather: Horovod has been shut down")
+
+    monkeypatch.setattr(elastic.run, "build", build)
+    command = parse(["--recipe", "tiny:Tiny"])
+    with pytest.raises(LostPeer, match="talking to the other ranks failed: .*; rank 1 has stopped with an error"):
+        elastic._train(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None)
