@@ -20,14 +20,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import checkpoint
-from hvdgan.config import Config
-from hvdgan.distributed import Ranks
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.retention import Retention
+from hvdgan.checkpoints.saver import Saver
+from hvdgan.cli.config import Config
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.resume import snapshot
-from hvdgan.retention import Retention
-from hvdgan.run import build
-from hvdgan.saver import Saver
+from hvdgan.training.resume import snapshot
+from hvdgan.training.run import build
 
 
 def main() -> None:

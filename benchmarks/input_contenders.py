@@ -20,7 +20,7 @@ SIZE = 64
 
 def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
     """As the trainer reads, one rank."""
-    from hvdgan.config import Config
+    from hvdgan.cli.config import Config
     from hvdgan.data import cached, open_source
     from hvdgan.data.pipeline import Batches
 
@@ -134,7 +134,7 @@ def rate(batches: Iterator[object], seconds: float) -> float:
 
 def memory(data: Path, cores: int) -> dict[str, float]:
     """Megabytes resident after 500 batches."""
-    from hvdgan.config import Config
+    from hvdgan.cli.config import Config
     from hvdgan.data import open_source
     from hvdgan.data.pipeline import Batches
 

@@ -26,8 +26,9 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from hvdgan import checkpoint, loop
+from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
+from hvdgan.training import loop
 
 DEFAULTS = {
     "--recipe": "dcgan",

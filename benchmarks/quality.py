@@ -21,10 +21,10 @@ import tensorflow as tf
 from keras import layers
 from PIL import Image
 
-from hvdgan import measures
-from hvdgan.config import Config, DataSpec
+from hvdgan.cli.config import Config, DataSpec
 from hvdgan.data import Source, hold_out, open_source
-from hvdgan.draws import Random
+from hvdgan.recipe import measures
+from hvdgan.recipe.draws import Random
 from hvdgan.recipes.completion import Completion, CompletionOptions
 
 COMMANDS = {

@@ -12,21 +12,21 @@ PAGE = ROOT / "docs" / "api.md"
 
 # What a recipe's author uses, in the order of the page; the other public names of these modules are the trainer's own.
 DOCUMENTED = {
-    "hvdgan.recipe": ["Recipe", "NoOptions", "Batch"],
-    "hvdgan.nets": ["Nets"],
-    "hvdgan.draws": ["Random"],
-    "hvdgan.stages": ["Stage", "Update", "Loss", "LearningRate", "Plateau"],
-    "hvdgan.losses": None,
-    "hvdgan.measures": None,
-    "hvdgan.config": [
+    "hvdgan.recipe.recipe": ["Recipe", "NoOptions", "Batch"],
+    "hvdgan.recipe.nets": ["Nets"],
+    "hvdgan.recipe.draws": ["Random"],
+    "hvdgan.recipe.stages": ["Stage", "Update", "Loss", "LearningRate", "Plateau"],
+    "hvdgan.recipe.losses": None,
+    "hvdgan.recipe.measures": None,
+    "hvdgan.cli.config": [
         *("DataSpec", "Count", "CountOrNever", "Seed", "Fraction", "Decay", "Positive", "NonNegative", "Words"),
     ],
 }
 INTERNAL = {
-    "hvdgan.recipe": ["split_pairs", "load_recipe", "known_recipes"],
-    "hvdgan.nets": ["Forwards"],
-    "hvdgan.draws": ["SampleRandom"],
-    "hvdgan.stages": ["Position", "Schedule"],
+    "hvdgan.recipe.recipe": ["split_pairs", "load_recipe", "known_recipes"],
+    "hvdgan.recipe.nets": ["Forwards"],
+    "hvdgan.recipe.draws": ["SampleRandom"],
+    "hvdgan.recipe.stages": ["Position", "Schedule"],
 }
 # They are made by the trainer and handed to the recipe, so their constructors are left out.
 HANDED = {"Batch", "Nets", "Random"}

@@ -6,11 +6,10 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan import losses
-from hvdgan.config import Count, Positive
-from hvdgan.errors import UserError
-from hvdgan.recipe import Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.cli.config import Count, Positive
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe import Recipe, losses
+from hvdgan.recipe.stages import Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.config import Count, Positive
+from hvdgan.cli.config import Count, Positive
 from hvdgan.recipe import Recipe
-from hvdgan.stages import LearningRate, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

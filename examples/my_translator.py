@@ -6,10 +6,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan import losses, measures
-from hvdgan.config import Count, NonNegative, Positive
-from hvdgan.recipe import Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.cli.config import Count, NonNegative, Positive
+from hvdgan.recipe import Recipe, losses, measures
+from hvdgan.recipe.stages import Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

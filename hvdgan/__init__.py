@@ -3,7 +3,7 @@
 import os
 import sys
 
-from hvdgan import lean
+from hvdgan.cli import start as lean
 
 # Before anyone imports Keras: Horovod is built for TensorFlow, whatever a user's ~/.keras/keras.json says.
 os.environ["KERAS_BACKEND"] = "tensorflow"

@@ -2,7 +2,7 @@
 
 It launches, in turn and `--repeats` times over: one rank; for each N of --ranks N ranks, for strong scaling also with
 the same global batch; and as many independent copies of one rank at the same time, which is the most that the machine
-could do. Each process has its own cores or GPU. hvdgan.speed.measured says how a step is taken apart, and
+could do. Each process has its own cores or GPU. hvdgan.diagnostics.speed.measured says how a step is taken apart, and
 docs/performance.md how to read the tables.
 """
 
@@ -18,16 +18,17 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from hvdgan import checks, outputs
-from hvdgan.app import run_alone
-from hvdgan.checkpoint import versions
-from hvdgan.cli import parse
-from hvdgan.config import Count, CountOrNever, Positive, Words
-from hvdgan.errors import UserError
-from hvdgan.speed import figures, report
-from hvdgan.speed.launcher import choose_launcher
-from hvdgan.speed.launches import Bench, Variant
-from hvdgan.speed.projection import RANKS, Link, Model, efficiency, fit
+from hvdgan.checkpoints.checkpoint import versions
+from hvdgan.cli import outputs
+from hvdgan.cli.app import run_alone
+from hvdgan.cli.config import Count, CountOrNever, Positive, Words
+from hvdgan.cli.errors import UserError
+from hvdgan.diagnostics import checks
+from hvdgan.diagnostics.speed import figures, report
+from hvdgan.diagnostics.speed.launches import Bench, Variant
+from hvdgan.diagnostics.speed.projection import RANKS, Link, Model, efficiency, fit
+from hvdgan.diagnostics.speed.starter import choose_launcher
+from hvdgan.training.command import parse
 
 _HELP = """Measure a training: images/s, where a step's time goes, and how it scales over ranks.
 

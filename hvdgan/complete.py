@@ -16,14 +16,15 @@ import tensorflow as tf
 from cyclopts import Parameter
 from PIL import Image
 
-from hvdgan import mistakes, outputs
-from hvdgan.app import run_alone
-from hvdgan.blending import Blend, Window, grow, join, shrink, window_around
-from hvdgan.config import Count
+from hvdgan.cli import outputs
+from hvdgan.cli.app import run_alone
+from hvdgan.cli.config import Count
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage
-from hvdgan.data.images import SUFFIXES, read_whole
-from hvdgan.errors import UserError
-from hvdgan.trained import Trained, Weights, load_trained
+from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
+from hvdgan.data.formats.images import SUFFIXES, read_whole
+from hvdgan.recipe import mistakes
+from hvdgan.training.trained import Trained, Weights, load_trained
 
 _HELP = """Fill holes of photographs with what a run of the recipe completion has learnt.
 

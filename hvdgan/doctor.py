@@ -15,13 +15,15 @@ from typing import IO, Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from hvdgan import __version__, checks, outputs, probe
-from hvdgan.app import run_app
-from hvdgan.config import Positive, Words
-from hvdgan.errors import UserError
-from hvdgan.exits import exit_code
-from hvdgan.launchers import launched
-from hvdgan.verdicts import Row, table_of, worst
+from hvdgan import __version__
+from hvdgan.cli import outputs
+from hvdgan.cli.app import run_app
+from hvdgan.cli.config import Positive, Words
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.exits import exit_code
+from hvdgan.cli.launcher import launched
+from hvdgan.diagnostics import checks, probe
+from hvdgan.diagnostics.table import Row, table_of, worst
 
 _HELP = """Check this installation and this place: versions, MPI, GPUs, launcher, hosts, run folder.
 
@@ -165,7 +167,7 @@ def _ask_probe(request: Request) -> Findings:
     environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
     with os.fdopen(reader, "rb") as lines, tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hvdgan.probe", *arguments],
+            [sys.executable, "-m", "hvdgan.diagnostics.probe", *arguments],
             pass_fds=[writer],
             stdin=subprocess.DEVNULL,
             stdout=said,

@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan import outputs
-from hvdgan.app import run_alone
-from hvdgan.errors import RunError, UserError
-from hvdgan.plain import foreign, plain
-from hvdgan.trained import Trained, Weights, load_trained
+from hvdgan.cli import outputs
+from hvdgan.cli.app import run_alone
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.networks.standard_keras import foreign, plain
+from hvdgan.training.trained import Trained, Weights, load_trained
 
 _HELP = """Write a trained network as Keras alone loads it, in one process and without a launcher.
 

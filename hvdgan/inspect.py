@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from hvdgan.app import run_alone
-from hvdgan.contents import Facts, contents, difference, verified
-from hvdgan.errors import RunError
-from hvdgan.saved import find, list_some, newest_first
+from hvdgan.checkpoints.contents import Facts, contents, difference, verified
+from hvdgan.checkpoints.files import find, list_some, newest_first
+from hvdgan.cli.app import run_alone
+from hvdgan.cli.errors import RunError
 
 _HELP = """Tell what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 

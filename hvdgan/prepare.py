@@ -14,16 +14,16 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from tqdm import tqdm
 
-from hvdgan.app import run_app
-from hvdgan.config import Count, CountOrNever, Fraction
-from hvdgan.data.manifest import MANIFEST, is_prepared, read_manifest
-from hvdgan.errors import RunError, UserError
-from hvdgan.exits import exit_code, refuse_more_processes
-from hvdgan.packing.crew import Crew, Elsewhere
-from hvdgan.packing.dataset import Plan, begun, completed, duplicates, parts
-from hvdgan.packing.originals import Originals
-from hvdgan.packing.shard import Encoding, Packing, finish, pack
-from hvdgan.packing.verify import damages
+from hvdgan.cli.app import run_app
+from hvdgan.cli.config import Count, CountOrNever, Fraction
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.exits import exit_code, refuse_more_processes
+from hvdgan.data.formats.manifest import MANIFEST, is_prepared, read_manifest
+from hvdgan.data.packing.crew import Crew, Elsewhere
+from hvdgan.data.packing.dataset import Plan, begun, completed, duplicates, parts
+from hvdgan.data.packing.originals import Originals
+from hvdgan.data.packing.shard import Encoding, Packing, finish, pack
+from hvdgan.data.packing.verify import damages
 
 _HELP = """Convert images to packed shards, which the trainer reads by --data.
 

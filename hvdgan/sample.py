@@ -16,18 +16,19 @@ import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan import mistakes, outputs
-from hvdgan.app import run_alone
-from hvdgan.config import Count, CountOrNever, Fraction, Seed
+from hvdgan.cli import outputs
+from hvdgan.cli.app import run_alone
+from hvdgan.cli.config import Count, CountOrNever, Fraction, Seed
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
-from hvdgan.draws import SampleRandom
-from hvdgan.errors import RunError, UserError
-from hvdgan.nets import Nets
-from hvdgan.recipe import Batch, Recipe, split_pairs
-from hvdgan.returned import drawn_by, sampled
-from hvdgan.samples import save_grid, to_uint8
-from hvdgan.trained import Trained, Weights, load_trained
+from hvdgan.recipe import mistakes
+from hvdgan.recipe.draws import SampleRandom
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
+from hvdgan.recipe.returned import drawn_by, sampled
+from hvdgan.training.monitoring.samples import save_grid, to_uint8
+from hvdgan.training.trained import Trained, Weights, load_trained
 
 _HELP = """Draw images with a trained generator, in one process and without a launcher.
 

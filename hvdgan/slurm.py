@@ -1,24 +1,282 @@
 """The command: python -m hvdgan.slurm, which writes the batch script of a training, and submits it if asked to."""
 
+import dataclasses
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter, Token
 
-from hvdgan.app import run_app
-from hvdgan.errors import RunError, UserError
-from hvdgan.exits import exit_code
-from hvdgan.jobs import Job, script
+from hvdgan.cli.app import run_app
+from hvdgan.cli.config import Count, CountOrNever
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.exits import exit_code
 
 _HELP = """Write the Slurm batch script of a training; what follows -- are the arguments of hvdgan.train.
 
 python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time 24:00:00 -- --recipe dcgan > job.sbatch"""
+MODULE = "hvdgan.train"
+_ASKS = Parameter(group=Group("What the job asks for", sort_key=1))
+_RUNS = Parameter(group=Group("How it runs", sort_key=2))
+# Minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on; as sbatch reads them.
+_TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+)(?::(\d+))?(?::(\d+))?)")
+
+
+def _fits(pattern: str, expected: str) -> Callable[[type, Sequence[Token]], str]:
+    def read(_: type, tokens: Sequence[Token]) -> str:
+        text = tokens[0].value
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f'"{text}" is not {expected}.')
+        return text
+
+    return read
+
+
+# What stands in an #SBATCH line must not begin another option or line.
+_word = _fits(r"[\w.,:+*&|()\[\]@%/=-]+", "a word without spaces")
+_time = _fits(_TIME.pattern, "a time such as 90, 24:00:00 or 2-12 (minutes, hours:minutes:seconds, days-hours)")
+_seeds = _fits(r"\d+(-\d+)?(,\d+(-\d+)?)*(%[1-9]\d*)?", "a list of seeds such as 0-4, 1,5,9 or 0-15%4 (4 at a time)")
+_line = _fits(r"[^\n\r\0]+", "one line")
+Word = Annotated[str, Parameter(converter=_word)]
+Line = Annotated[str, Parameter(converter=_line)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a job asks for and how it runs; the fields are the flags."""
+
+    nodes: Annotated[Count, _ASKS] = 1
+    gpus_per_node: Annotated[CountOrNever, _ASKS] = 0
+    """GPUs of each node; each gets a rank"""
+    tasks_per_node: Annotated[Count | None, _ASKS] = None
+    """ranks of each node (default: one for each GPU, and one without)"""
+    cpus_per_task: Annotated[Count, _ASKS] = 4
+    """cores of each rank"""
+    time: Annotated[str, Parameter(converter=_time), _ASKS] = "24:00:00"
+    """after which Slurm ends the job: minutes, hours:minutes:seconds, days-hours"""
+    partition: Annotated[Word | None, _ASKS] = None
+    account: Annotated[Word | None, _ASKS] = None
+    qos: Annotated[Word | None, _ASKS] = None
+    constraint: Annotated[Word | None, _ASKS] = None
+    """features of the nodes, such as a100"""
+    mem: Annotated[Word | None, _ASKS] = None
+    """memory of each node, such as 64G; 0: all"""
+    job_name: Annotated[Word, _ASKS] = "hvdgan"
+    output: Annotated[Word | None, _ASKS] = None
+    """file for what it says (default: %x-%j.out, name and number of the job)"""
+    signal_seconds: Annotated[Count, _ASKS] = 300
+    """how long before the end of its time the ranks are asked to save and stop"""
+    max_requeues: Annotated[CountOrNever, _RUNS] = 20
+    """how often it may go back into the queue after that"""
+    launcher: Annotated[Literal["srun", "horovodrun", "elastic"], _RUNS] = "srun"
+    """srun needs Horovod built with MPI; horovodrun and elastic ssh between the nodes"""
+    mpi: Annotated[Word, _RUNS] = "pmix"
+    """what srun and the MPI of Horovod's build have in common; srun --mpi=list shows what there is"""
+    min_np: Annotated[Count, _RUNS] = 1
+    """fewest ranks with which an elastic job goes on"""
+    seeds: Annotated[str | None, Parameter(converter=_seeds), _RUNS] = None
+    """one training for each of these seeds, as an array of jobs: 0-4, or 0-15%4 for 4 at a time"""
+    runs: Annotated[Line, _RUNS] = "runs/seeds"
+    """folder for the run folders of --seeds"""
+    container: Annotated[Line | None, _RUNS] = None
+    """image with TensorFlow, Horovod and hvdgan's other dependencies, in which the ranks run"""
+    runtime: Annotated[Literal["apptainer", "pyxis"], _RUNS] = "apptainer"
+    """what runs the container; pyxis is srun's plugin for enroot"""
+    mounts: Annotated[Line, _RUNS] = ""
+    """more folders that the container should see, with commas between; the checkout is one"""
+    stage_data: Annotated[Line, _RUNS] = ""
+    """file or folder that is copied to each node's own disk and becomes --data"""
+
+    def check(self) -> None:
+        """Refuse what would fail, or do something else than asked, once the job runs.
+
+        Raises:
+            UserError: names the flag, what was expected and what to do.
+        """
+        seconds = _seconds(self.time)
+        if not self.signal_seconds <= 65535:
+            raise UserError(f"--signal-seconds {self.signal_seconds}: Slurm knows at most 65535")
+        if 0 < seconds <= self.signal_seconds:
+            raise UserError(
+                f"--signal-seconds {self.signal_seconds}: the job has no more than {seconds} s (--time {self.time}); "
+                "take fewer"
+            )
+        if self.gpus_per_node and self.ranks_per_node > self.gpus_per_node:
+            raise UserError(
+                f"--tasks-per-node {self.tasks_per_node}: a node has {self.gpus_per_node} GPUs (--gpus-per-node), and "
+                "each rank needs one"
+            )
+        if self.launcher == "elastic" and self.nodes < 2:
+            raise UserError("--launcher elastic: on one node the run ends with it; take --nodes 2 or more, or srun")
+        if self.min_np > self.nodes * self.ranks_per_node:
+            raise UserError(f"--min-np {self.min_np}: the job has {self.nodes * self.ranks_per_node} ranks")
+        if self.container is not None and self.launcher != "srun":
+            raise UserError(f"--launcher {self.launcher}: a container's ranks are started by srun; leave it out")
+
+    @property
+    def ranks_per_node(self) -> int:
+        """How many ranks a node gets."""
+        return self.tasks_per_node or self.gpus_per_node or 1
+
+
+def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
+    """The batch script of a job.
+
+    Args:
+        job: what it asks for and how it runs.
+        arguments: of the trainer; sbatch's own come after them.
+        opening: comment at its top.
+
+    Returns:
+        The text for sbatch. It is submitted in the checkout, whose launch/slurm.sh it uses.
+
+    Raises:
+        UserError: the fields, or the arguments, do not go together.
+    """
+    job.check()
+    for flag, taken in (("--data", job.stage_data), ("--seed", job.seeds), ("--run-dir", job.seeds)):
+        given = [word.partition("=")[0].replace("_", "-") for word in arguments]
+        if taken and flag in given:
+            raise UserError(f"{flag}: {'--stage-data' if flag == '--data' else '--seeds'} sets it; leave one out")
+    if bad := [word for word in arguments if "\0" in word]:
+        raise UserError(f"{bad[0]!r}: no command line can hold this")
+    lines = [
+        "#!/usr/bin/env bash",
+        *(f"# {line}".rstrip() for line in opening.splitlines()),
+        *_head(job),
+        "set -euo pipefail",
+        "",
+        *_settings(job),
+        "",
+        *_body(job, arguments),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(job: Job) -> Iterator[str]:
+    yield f"#SBATCH --job-name={job.job_name}"
+    yield f"#SBATCH --nodes={job.nodes}"
+    yield "# Ranks of a node, and its GPUs: the same number. Not --gpus-per-task, which hides the others."
+    yield f"#SBATCH --ntasks-per-node={job.ranks_per_node}"
+    yield f"{'' if job.gpus_per_node else '#'}#SBATCH --gres=gpu:{job.gpus_per_node or job.ranks_per_node}"
+    yield f"#SBATCH --cpus-per-task={job.cpus_per_task}"
+    yield f"#SBATCH --time={job.time}"
+    yield f"#SBATCH --partition={job.partition}" if job.partition else "##SBATCH --partition="
+    yield f"#SBATCH --account={job.account}" if job.account else "##SBATCH --account="
+    for name in ("qos", "constraint", "mem"):
+        if (value := getattr(job, name)) is not None:
+            yield f"#SBATCH --{name}={value}"
+    if job.seeds is not None:
+        yield "# The seeds; 0-15%4 would run 4 at a time."
+        yield f"#SBATCH --array={job.seeds}"
+    yield f"#SBATCH --output={job.output or ('%x-%j.out' if job.seeds is None else '%x-%A_%a.out')}"
+    yield f"# {job.signal_seconds} s before the end this script is told (B:); the ranks save, and the job is requeued."
+    yield f"#SBATCH --signal=B:USR2@{job.signal_seconds}"
+    yield "#SBATCH --requeue"
+    yield "#SBATCH --open-mode=append"
+    if job.launcher == "elastic":
+        yield "# A lost node does not end the job."
+        yield "#SBATCH --no-kill"
+
+
+def _settings(job: Job) -> Iterator[str]:
+    settings: list[tuple[str, Any, str]] = []
+    if job.launcher == "elastic":
+        settings += [("MIN_NP", job.min_np, "fewest ranks with which it goes on")]
+    elif job.container is None:
+        settings += [("LAUNCHER", job.launcher, "srun or horovodrun (over ssh between the nodes)")]
+    if job.launcher != "elastic":
+        settings += [
+            ("SRUN_MPI", job.mpi, "what the MPI of Horovod's build speaks; srun --mpi=list shows what there is")
+        ]
+    if job.container is not None:
+        settings += [
+            ("IMAGE", job.container, "has TensorFlow, and Horovod built with an MPI that speaks the same"),
+            ("RUNTIME", job.runtime, "apptainer, or pyxis (srun's plugin for enroot)"),
+            ("MOUNTS", job.mounts, "more folders that it should see, with commas between; the checkout is one"),
+        ]
+    if job.seeds is not None:
+        settings += [("RUNS", job.runs, "folder for the run folders, seed-0 and so on")]
+    settings += [
+        ("MAX_REQUEUES", job.max_requeues, "how often it may go back into the queue"),
+        ("STAGE_DATA", job.stage_data, "file or folder that is copied to each node's own disk and becomes --data"),
+    ]
+    yield "# How it runs; the same names in the environment of sbatch come first."
+    defaults = [f"default_{name}={shlex.quote(str(value))}" for name, value, _ in settings if not _plain(value)]
+    yield from defaults
+    lines = [f'{name}="${{{name}:-{value if _plain(value) else f"$default_{name}"}}}"' for name, value, _ in settings]
+    width = max(map(len, lines))
+    for line, (_, _, meaning) in zip(lines, settings, strict=True):
+        yield f"{line:{width}}  # {meaning}"
+
+
+def _plain(value: object) -> bool:
+    """Whether it can stand in double quotes and braces as it is."""
+    return not re.search(r"[^\w./,:+@%=-]", str(value))
+
+
+def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
+    yield 'cd "${HVDGAN_HOME:-$SLURM_SUBMIT_DIR}"'
+    yield "if [[ ! -r launch/slurm.sh ]]; then"
+    yield '    echo "$PWD: no launch/slurm.sh here; submit the job in the checkout, or set HVDGAN_HOME to it" >&2'
+    yield "    exit 2"
+    yield "fi"
+    yield "# shellcheck source=launch/slurm.sh"
+    yield "source launch/slurm.sh"
+    if arguments:
+        yield f'set -- {shlex.join(arguments)} "$@"'
+    yield 'stage "$STAGE_DATA" "$@"'
+    if job.seeds is not None:
+        yield 'take_seed "$RUNS" "$@"'
+    yield from _command(job)
+    yield 'show "${command[@]}" "$@" "${added[@]}"'
+    yield 'run_job "$MAX_REQUEUES" "${command[@]}" "$@" "${added[@]}"'
+
+
+def _command(job: Job) -> tuple[str, ...]:
+    srun = 'srun --mpi="$SRUN_MPI" --kill-on-bad-exit=1'
+    if job.container is not None:
+        pyxis = '--container-image="$IMAGE" --container-mounts="$seen" --container-workdir="$PWD"'
+        return (
+            'see "$PWD" "${place:-}" "$MOUNTS"',
+            'case "$RUNTIME" in',
+            f'    apptainer) command=({srun} apptainer exec "${{gpus[@]}}" --bind "$seen" --pwd "$PWD" "$IMAGE") ;;',
+            f"    pyxis) command=({srun} {pyxis}) ;;",
+            '    *) job_error "RUNTIME=$RUNTIME: expected apptainer or pyxis" ;;',
+            "esac",
+            f"command+=(python -m {MODULE})",
+        )
+    if job.launcher == "elastic":
+        return ("use_python", 'command=(launch/elastic.sh --min-np "$MIN_NP" --)')
+    return (
+        "use_python",
+        'case "$LAUNCHER" in',
+        f'    srun) command=({srun} "$python" -m {MODULE}) ;;',
+        "    horovodrun) command=(launch/multi_node.sh --) ;;",
+        '    *) job_error "LAUNCHER=$LAUNCHER: expected srun or horovodrun" ;;',
+        "esac",
+    )
+
+
+def _seconds(time: str) -> int:
+    """A time as sbatch reads it, in seconds; 0: without end."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        raise UserError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours")
+    days, *parts = [int(part) if part else 0 for part in match.groups()[:4]]
+    if match[1]:
+        hours, minutes, seconds = parts
+    elif match[7]:
+        hours, minutes, seconds = int(match[5]), int(match[6]), int(match[7])
+    else:
+        hours, minutes, seconds = 0, int(match[5]), int(match[6] or 0)
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +295,7 @@ def _main(arguments: list[str]) -> None:
     place = arguments.index("--") if "--" in arguments else len(arguments)
     own, of_trainer = arguments[:place], arguments[place + 1 :]
 
-    def command(*, submit: bool = False, job: Annotated[Job, Parameter(name="*")] = Job()) -> None:  # noqa: B008
+    def command(*, submit: bool = False, job: Annotated[Job, Parameter(name="*")] = Job()) -> None:
         """Write or submit.
 
         Parameters

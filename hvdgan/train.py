@@ -10,11 +10,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 
-from hvdgan import distributed, heartbeat, loop, run
-from hvdgan.cli import Command, parse
-from hvdgan.collective_errors import failures_in_words
-from hvdgan.exits import exit_code
-from hvdgan.stopping import STOPPED, Stopping
+from hvdgan.cli.exits import exit_code
+from hvdgan.distributed import ranks as distributed
+from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.training import loop, run
+from hvdgan.training.command import Command, parse
+from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +46,7 @@ def _run(command: Command | None) -> int:
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     if distributed.is_elastic() and not command.dry_run:
-        from hvdgan import elastic  # which needs Horovod
+        from hvdgan.training import elastic  # which needs Horovod
 
         return 0 if elastic.train(command) else STOPPED
     with failures_in_words(lambda: None):

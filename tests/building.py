@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import checkpoint
-from hvdgan.config import Config
-from hvdgan.distributed import Ranks
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.config import Config
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
-from hvdgan.run import Run, build
-from hvdgan.step import StageStep
+from hvdgan.training.run import Run, build
+from hvdgan.training.steps.step import StageStep
 from tiny import Tiny, TinyOptions
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hvdgan import lean
+from hvdgan.cli import start as lean
 
 # As a command starts: each run that is built looks for garbage, and among modules that took a third of a second.
 lean.begin()

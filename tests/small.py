@@ -1,6 +1,6 @@
 """Each of hvdgan's recipes with options that train in a moment; what is on by choice is on."""
 
-from hvdgan.recipe import Recipe, known_recipes, load_recipe
+from hvdgan.recipe.recipe import Recipe, known_recipes, load_recipe
 
 _OPTIONS = {
     "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},

@@ -13,10 +13,11 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import checkpoint, evaluation
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.launcher import launched
 from hvdgan.data import pipeline
-from hvdgan.distributed import is_elastic
-from hvdgan.launchers import launched
+from hvdgan.distributed.ranks import is_elastic
+from hvdgan.training.monitoring import evaluation
 from tiny import Tiny
 
 WORK_SECONDS = 12

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
 from tiny import Labelled, Staged, Tiny, TinyOptions, Untouched
 
 

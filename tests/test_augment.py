@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.augment import diff_augment, flip
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.augment import diff_augment, flip
+from hvdgan.recipe.draws import Random
 from tiny import Tiny
 
 

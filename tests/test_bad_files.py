@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.bad_files import BadFiles
+from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
 from hvdgan.data.sharing import ALONE
-from hvdgan.distributed import Ranks
-from hvdgan.errors import RunError
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
+from hvdgan.training.monitoring.bad_files import BadFiles
 
 
 @pytest.fixture

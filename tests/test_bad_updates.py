@@ -5,9 +5,9 @@ import threading
 
 import tensorflow as tf
 
-from hvdgan import checkpoint
-from hvdgan.guards import BadUpdates
-from hvdgan.stages import Stage, Update
+from hvdgan.checkpoints import checkpoint
+from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.monitoring.guards import BadUpdates
 from test_saving import TINY, manifest, train
 from tiny import Tiny
 

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from hvdgan.bench import main
-from hvdgan.errors import RunError
-from hvdgan.speed.blocks import Clock, parts, plan
-from hvdgan.speed.figures import PARTS
-from hvdgan.speed.launcher import Launcher, choose_launcher
-from hvdgan.speed.launches import Bench
-from hvdgan.speed.projection import Link, Model, efficiency, fit
-from hvdgan.speed.worker import bind
+from hvdgan.cli.errors import RunError
+from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
+from hvdgan.diagnostics.speed.figures import PARTS
+from hvdgan.diagnostics.speed.launches import Bench
+from hvdgan.diagnostics.speed.projection import Link, Model, efficiency, fit
+from hvdgan.diagnostics.speed.starter import Launcher, choose_launcher
+from hvdgan.diagnostics.speed.worker import bind
 from launching import ROOT, run
 
 TINY = ["--recipe", "dcgan", "--image-size", "32", "--nf", "2", "--data", "synthetic"]

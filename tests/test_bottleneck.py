@@ -1,8 +1,8 @@
 """Whether input keeps up: what counts, and what is said."""
 
-from hvdgan.bottleneck import InputCheck, verdict
-from hvdgan.config import Config, PipelineConfig
+from hvdgan.cli.config import Config, PipelineConfig
 from hvdgan.train import main
+from hvdgan.training.monitoring.bottleneck import InputCheck, verdict
 
 
 def test_the_first_steps_do_not_count_and_the_last_is_told():

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import bundling
+from hvdgan.distributed import bundling
 
 
 def _like_a_network():

@@ -6,7 +6,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from hvdgan.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
 from tiny import Staged, Tiny, TinyOptions
 

@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
-from hvdgan import checkpoint, saved
-from hvdgan.errors import RunError
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import files as saved
+from hvdgan.cli.errors import RunError
 from tiny import TinyOptions
 
 ALONE = np.zeros((1, 0), np.float32)
@@ -54,7 +55,7 @@ def test_tensors_are_named_after_what_they_are(trained, tmp_path):
 
 
 def test_slots_of_variables_whose_names_begin_alike_are_told_apart():
-    from hvdgan.state import TrainState
+    from hvdgan.training.state import TrainState
 
     network = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")]
@@ -203,7 +204,7 @@ def _rewritten_up_to(folder, values, operations, *, exchanges):
         shutil.rmtree = counted(shutil.rmtree)
         replacing = checkpoint.__dict__.get("replace_folder")
         if replacing:
-            module = __import__("hvdgan.replacing").replacing
+            module = __import__("hvdgan.cli.replacing").replacing
             module.exchange = counted(module.exchange) if exchanges else lambda *_: False
         checkpoint.write(folder, checkpoint.Snapshot(3, values, FACTS))
         os._exit(0)
@@ -246,7 +247,7 @@ def test_a_replacement_that_fails_leaves_the_older_one_in_its_place(tmp_path, mo
             raise OSError(5, "Input/output error")
         return rename(path, target)
 
-    monkeypatch.setattr("hvdgan.replacing.exchange", lambda *_: False)
+    monkeypatch.setattr("hvdgan.cli.replacing.exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", refused)
     with pytest.raises(RunError, match="Input/output error"):
         checkpoint.write(tmp_path, checkpoint.Snapshot(3, new, FACTS))

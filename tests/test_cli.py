@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from hvdgan.cli import parse, parse_saved
-from hvdgan.config import Config, Resume, to_json
-from hvdgan.errors import UserError
+from hvdgan.cli.config import Config, Resume, to_json
+from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
+from hvdgan.training.command import parse, parse_saved
 from tiny import Conditional
 
 

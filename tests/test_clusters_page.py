@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from hvdgan import cli, slurm
+from hvdgan import slurm
+from hvdgan.training import command as cli
 from launching import ROOT, environment
 
 PAGE = (ROOT / "docs" / "clusters.md").read_text()
@@ -60,7 +61,7 @@ def test_a_command(command, capsys):
 
 
 def test_the_messages_are_those_of_the_program():
-    source = "".join(path.read_text() for path in [*(ROOT / "hvdgan").glob("*.py"), *(ROOT / "launch").glob("*.sh")])
+    source = "".join(path.read_text() for path in [*(ROOT / "hvdgan").rglob("*.py"), *(ROOT / "launch").glob("*.sh")])
     # A string that goes on in the next line, and what is filled in.
     source = re.sub(r'"\s*\n\s*f?"', "", source)
     table = PAGE[PAGE.index("## By symptom") :]

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from hvdgan import complete
-from hvdgan.blending import grow, join, shrink, window_around
+from hvdgan.data.blending import grow, join, shrink, window_around
 from hvdgan.train import main as train
 from launching import run as run_process
 

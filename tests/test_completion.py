@@ -5,13 +5,12 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan import losses
-from hvdgan.config import DataSpec
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
-from hvdgan.nets import Nets
+from hvdgan.cli.config import DataSpec
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.completion import completion_network, context_discriminator
-from hvdgan.recipe import Batch
+from hvdgan.recipe import Batch, losses
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets
 from hvdgan.recipes.completion import Completion, CompletionOptions
 from hvdgan.train import main
 

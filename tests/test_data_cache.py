@@ -8,10 +8,10 @@ import threading
 import numpy as np
 import pytest
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import cached, open_source
 from hvdgan.data.sharing import Peers
-from hvdgan.errors import UserError
 from packed import write_images
 
 ALL = np.arange(10)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from hvdgan import checkpoint, saved
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import files as saved
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images

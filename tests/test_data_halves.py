@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from hvdgan import prepare, sample
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.errors import UserError
 from hvdgan.train import main as train
 from packed import write_images, zipped
 from test_data_tfrecords import png, write

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import Source, cached, hold_out, open_source
+from hvdgan.data.formats.recordfiles import RecordFiles
+from hvdgan.data.formats.records import example, framed
 from hvdgan.data.kept import Kept
-from hvdgan.data.recordfiles import RecordFiles
-from hvdgan.data.records import example, framed
 from hvdgan.data.sharing import ALONE
-from hvdgan.errors import UserError
 from hvdgan.train import main
 from packed import prepare
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hvdgan.data import BadImage
-from hvdgan.data.images import check_header, read_image
+from hvdgan.data.formats.images import check_header, read_image
 
 SIZE = 32
 RED, BLUE, WHITE, PINK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (255, 127, 127)

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from hvdgan.data.records import example, framed
+from hvdgan.data.formats.records import example, framed
 from hvdgan.train import main
 
 RNG = np.random.default_rng(0)

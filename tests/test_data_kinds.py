@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.images import MAX_BYTES
-from hvdgan.errors import UserError
+from hvdgan.data.formats.images import MAX_BYTES
 from hvdgan.train import main
 from packed import prepare
 from test_data_images import (

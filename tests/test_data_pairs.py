@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 
 from building import stage_step, tiny_run
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.pairs import outline
 from hvdgan.data.pipeline import Batches
-from hvdgan.errors import UserError
-from hvdgan.samples import Sampler
+from hvdgan.data.sources.pairs import outline
+from hvdgan.training.monitoring.samples import Sampler
 from tiny import Tiny
 
 

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.data.pipeline import Batches
-from hvdgan.errors import RunError, UserError
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
 from hvdgan.data import cached, hold_out, open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.data.pipeline import Batches
@@ -270,7 +270,7 @@ def test_batches_are_copied_to_the_device_ahead():
 import numpy as np, tensorflow as tf
 cpus = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpus[0], [tf.config.LogicalDeviceConfiguration()] * 2)
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from hvdgan.data.pipeline import Batches
 source = open_source(Config(image_size=8))

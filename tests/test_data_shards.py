@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import checkpoint, saved
-from hvdgan.config import Config
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import files as saved
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import cached, hold_out, open_source
 from hvdgan.data.pipeline import Batches
-from hvdgan.errors import RunError, UserError
 from hvdgan.train import main as train
 from packed import prepare, write_images
 
@@ -193,7 +194,7 @@ def test_the_fingerprint_tells_other_images_apart(folder, shards, tmp_path):
 
 @pytest.mark.parametrize("files", [2, 0])  # with 0 each is read as where two threads open it at once
 def test_more_shards_than_files_stay_open(folder, tmp_path, monkeypatch, files):
-    monkeypatch.setattr("hvdgan.data.recordfiles._OPEN_FILES", files)
+    monkeypatch.setattr("hvdgan.data.formats.recordfiles._OPEN_FILES", files)
     source = opened(prepare(folder, tmp_path / "shards", "--shards", "10"))
     before = len(os.listdir("/proc/self/fd"))
     np.testing.assert_array_equal(all_images(source), all_images(opened(folder)))
@@ -265,7 +266,7 @@ def test_damage_after_opening_names_file_and_record(copy, change, complaint):
 
 def test_a_record_that_is_no_image_is_named(copy, monkeypatch):
     """Which its checksum does not tell."""
-    monkeypatch.setattr("hvdgan.data.recordfiles.payload_of", lambda record: b"no example")
+    monkeypatch.setattr("hvdgan.data.formats.recordfiles.payload_of", lambda record: b"no example")
     with pytest.raises(RunError, match=r"record 1 \(.*\): cannot be decoded"):
         opened(copy).fetch_batch(np.array([1, 2]))
 

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.sources import EXPECTED
-from hvdgan.errors import UserError
+from hvdgan.data.opening import EXPECTED
 
 
 def opened(data, **changes):
@@ -237,7 +237,7 @@ def test_npz_with_labels(tmp_path, save, name):
 
 
 def test_a_large_compressed_file_is_said_to_stay_in_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.arrays._NOTE_BYTES", 100)
+    monkeypatch.setattr("hvdgan.data.sources.arrays._NOTE_BYTES", 100)
     np.savez(tmp_path / "mapped.npz", RAMP)
     np.savez_compressed(tmp_path / "packed.npz", RAMP)
     opened(tmp_path / "mapped.npz")

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.config import Config
-from hvdgan.data import BadImage, indexing, open_source
-from hvdgan.data.named import KERAS
-from hvdgan.errors import RunError, UserError
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.formats import indexing
+from hvdgan.data.sources.named import KERAS
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hvdgan.config import Config
-from hvdgan.data import folder, open_source
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
+from hvdgan.data.sources import folder
 from hvdgan.data.threads import mapped
 
 

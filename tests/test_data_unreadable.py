@@ -9,13 +9,13 @@ import threading
 import pytest
 from PIL import Image, ImageOps
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import open_source
-from hvdgan.data.folder import find_images
-from hvdgan.data.images import read_image
+from hvdgan.data.formats.images import read_image
 from hvdgan.data.pipeline import Batches
 from hvdgan.data.sharing import ALONE, in_turn
-from hvdgan.errors import RunError, UserError
+from hvdgan.data.sources.folder import find_images
 from hvdgan.prepare import main as prepare
 from packed import manifest_of, names_in, write_images
 
@@ -165,7 +165,7 @@ def test_what_one_rank_meets_all_ranks_say(folder, monkeypatch, what, name, numb
 
 
 def test_no_images_are_missed_by_all(folder, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.folder.find_images", lambda name: ([], []))
+    monkeypatch.setattr("hvdgan.data.sources.folder.find_images", lambda name: ([], []))
     failures = Threads().run(lambda peers: opened(folder, peers))
     assert all(isinstance(failure, UserError) and "found no images" in str(failure) for failure in failures), failures
 
@@ -174,7 +174,7 @@ def test_no_images_are_missed_by_all(folder, monkeypatch):
 def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder, monkeypatch, missing):
     """Rank 1 looks at every second file of the list, and this is one of them."""
     files, unlisted = find_images(str(folder))
-    monkeypatch.setattr("hvdgan.data.folder.find_images", lambda name: (sorted([*files, missing]), unlisted))
+    monkeypatch.setattr("hvdgan.data.sources.folder.find_images", lambda name: (sorted([*files, missing]), unlisted))
     failures = Threads().run(lambda peers: opened(folder, peers))
     assert [type(failure) for failure in failures] == [RunError] * 2, failures
     assert str(failures[0]) == str(failures[1]) and "\n" not in str(failures[0])
@@ -242,7 +242,7 @@ def test_preparing_leaves_out_a_folder_only_where_all_may_fail(folder, monkeypat
 def test_an_archive_that_cannot_be_read_is_named(folder, monkeypatch, capsys, number, code):
     archive = folder.parent / "images.tar"
     archive.write_bytes(b"never looked at")
-    monkeypatch.setattr("hvdgan.packing.archives._unpacker", out_of_order(number))
+    monkeypatch.setattr("hvdgan.data.packing.archives._unpacker", out_of_order(number))
     assert prepare([str(archive), str(folder.parent / "made"), *PREPARE, "0"]) == code
     assert capsys.readouterr().err == f"hvdgan: {archive}: {os.strerror(number)}\n"
 
@@ -261,7 +261,7 @@ def out_of_memory(*_, **__):
     raise MemoryError
 
 
-@pytest.mark.parametrize("where", ["hvdgan.data.images.to_pixels", "PIL.ImageOps.exif_transpose"])
+@pytest.mark.parametrize("where", ["hvdgan.data.formats.images.to_pixels", "PIL.ImageOps.exif_transpose"])
 def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     """The image is not left out: the other ranks would keep it."""
     source = opened(folder, max_bad_fraction=1.0)
@@ -276,13 +276,13 @@ def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
 
 def test_a_file_that_the_memory_does_not_hold_is_named(folder, monkeypatch):
     source = opened(folder)
-    monkeypatch.setattr("hvdgan.data.folder.open", out_of_memory, raising=False)
+    monkeypatch.setattr("hvdgan.data.sources.folder.open", out_of_memory, raising=False)
     with pytest.raises(RunError, match=r"^out of memory while reading class 0/000\.png, of [\d,]+ bytes$"):
         source.fetch(0)
 
 
 def test_memory_that_runs_out_ends_the_preparing(folder, monkeypatch, capsys):
-    monkeypatch.setattr("hvdgan.data.images.to_pixels", out_of_memory)
+    monkeypatch.setattr("hvdgan.data.formats.images.to_pixels", out_of_memory)
     assert prepared(folder, "1") == 1
     error = capsys.readouterr().err
     assert error.startswith(f"hvdgan: {folder}: out of memory while decoding class 0/000.png; ")

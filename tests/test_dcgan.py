@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from hvdgan import devices
-from hvdgan.devices import Device
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed import devices
+from hvdgan.distributed.devices import Device
 
 
 @pytest.fixture

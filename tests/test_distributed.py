@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import distributed
-from hvdgan.collective_errors import collective_failure
-from hvdgan.distributed import Ranks, cores_of_rank
-from hvdgan.errors import RunError, UserError
-from hvdgan.launchers import launched
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launcher import launched
+from hvdgan.distributed import ranks as distributed
+from hvdgan.distributed.collective_errors import collective_failure
+from hvdgan.distributed.ranks import Ranks, cores_of_rank
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from hvdgan import checks
+from hvdgan.diagnostics import checks
+from hvdgan.diagnostics.table import Row, worst
 from hvdgan.doctor import main
-from hvdgan.verdicts import Row, worst
 from launching import CONTROLLERS, launcher, run
 
 DOCTOR = [sys.executable, "-m", "hvdgan.doctor"]

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.distributed import Ranks
-from hvdgan.draws import Random, SampleRandom
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.draws import Random, SampleRandom
 
 
 def draws(seed=0, step=0, scope="", key="latents"):

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from hvdgan.cli import parse
 from hvdgan.train import main
+from hvdgan.training.command import parse
 from launching import ROOT, environment, run
 
 # Two ranks cannot share this batch evenly.
@@ -102,7 +102,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_o
     log = (tmp_path / "run" / "log.txt").read_text()
     named = "is alive and has not moved for 8 s, while others wait for it: between two meetings, "
     line = next(line for line in log.splitlines() if named in line)
-    assert f" rank {rank} (host " in line and "called by hvdgan/loop.py:" in line, line
+    assert f" rank {rank} (host " in line and "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
     # Those that join later wait for each other as before: what was counted with the ranks before is forgotten.
     assert re.findall(r"(\d) rank\(s\) go on at step", log) == ["1", "2"], said

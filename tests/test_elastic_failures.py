@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from hvdgan import elastic
-from hvdgan.cli import parse
-from hvdgan.commits import Commits
-from hvdgan.distributed import Ranks
-from hvdgan.errors import LostPeer
+from hvdgan.cli.errors import LostPeer
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training import elastic
+from hvdgan.training.command import parse
+from hvdgan.training.commits import Commits
 
 
 def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):

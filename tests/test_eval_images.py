@@ -10,11 +10,11 @@ import tensorflow as tf
 from PIL import Image
 
 from building import tiny_run
-from hvdgan.config import PipelineConfig
-from hvdgan.data.folder import FolderSource
-from hvdgan.data.shards import ShardSource
-from hvdgan.evaluation import Evaluator
+from hvdgan.cli.config import PipelineConfig
+from hvdgan.data.sources.folder import FolderSource
+from hvdgan.data.sources.shards import ShardSource
 from hvdgan.train import main
+from hvdgan.training.monitoring.evaluation import Evaluator
 from packed import prepare
 from tiny import Tiny
 

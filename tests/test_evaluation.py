@@ -6,10 +6,10 @@ import tensorflow as tf
 from PIL import Image
 
 from building import tiny_run
-from hvdgan.distributed import Ranks
-from hvdgan.errors import RunError, UserError
-from hvdgan.evaluation import Evaluator
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
+from hvdgan.training.monitoring.evaluation import Evaluator
 from tiny import Tiny
 
 TINY = "--recipe test_evaluation:Measured --image-size 8 --global-batch-size 16 --steps 4".split()

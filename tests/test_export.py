@@ -12,11 +12,11 @@ from safetensors.numpy import load_file
 
 from building import write_checkpoint
 from hvdgan import export
-from hvdgan.config import Config, DataSpec, to_json
+from hvdgan.cli.config import Config, DataSpec, to_json
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
-from hvdgan.recipe import load_recipe
-from hvdgan.state import build_state
-from hvdgan.trained import load_trained
+from hvdgan.recipe.recipe import load_recipe
+from hvdgan.training.state import build_state
+from hvdgan.training.trained import load_trained
 from launching import run as run_process
 from small import RECIPES, small
 from tiny import Tiny, TinyOptions

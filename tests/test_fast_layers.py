@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import convolution
-from hvdgan.fast_layers import FastConv2D, FastConv2DTranspose, FastLeakyReLU, use_fast_layers
+from hvdgan.networks import convolution
+from hvdgan.networks.fast_layers import FastConv2D, FastConv2DTranspose, FastLeakyReLU, use_fast_layers
 
 conv, conv_transpose = keras.layers.Conv2D, keras.layers.Conv2DTranspose
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.fused import FusedAdam, FusedBatchNormalization, use_fused_kernels
+from hvdgan.networks.fused import FusedAdam, FusedBatchNormalization, use_fused_kernels
 
 
 def _norm(dtype="float32", shape=(None, None, None, 5), **options):

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from hvdgan import heartbeat, hosts
-from hvdgan.errors import UserError
-from hvdgan.lines import ALIVE, Line
-from hvdgan.peers import ENDED, FAILED, SILENT, Hub, Meeting, Member, Spoke
+from hvdgan.cli import hosts
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.liveness.lines import ALIVE, Line
+from hvdgan.distributed.liveness.peers import ENDED, FAILED, SILENT, Hub, Meeting, Member, Spoke
 
 TOKEN = bytes(range(16))
 SECONDS = 30  # far more than anything here takes
 # A rank in a process of its own: what its main thread does stands in the place of %s.
 CHILD = """
 import sys, time
-from hvdgan.peers import Hub, Meeting, Member, Spoke
-from hvdgan.hosts import listen
+from hvdgan.distributed.liveness.peers import Hub, Meeting, Member, Spoke
+from hvdgan.cli.hosts import listen
 class Words:
     def say(self, text): print(text, flush=True)
     def end(self, kind, rank): print("end", kind.decode(), rank, flush=True)
@@ -412,7 +413,7 @@ print("heard", watch._peers[1].heard is not None, flush=True)
 
 def test_the_limit_of_open_files_is_raised_for_many_ranks():
     code = (
-        "import resource; from hvdgan.hosts import allow_open_files\n"
+        "import resource; from hvdgan.cli.hosts import allow_open_files\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); allow_open_files(200)\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); allow_open_files(2000)\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"

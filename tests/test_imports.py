@@ -1,95 +1,87 @@
-"""The layers of docs/architecture.md, walked: a module imports only what stands below it."""
+"""The house of docs/architecture.md: nine packages on five floors, and imports that point down only."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import hvdgan
 
 PACKAGE = Path(hvdgan.__file__).parent
-
-# From the top down; a module may import those of later lines, not those of its own line or above.
-LAYERS = [
-    {"bench"},
-    {"speed"},
-    {"train", "sample", "complete", "export", "inspect", "doctor", "slurm", "prepare"},
-    {"probe"},
-    {"allreduce", "checks"},
-    {"elastic"},
-    {"loop", "trained"},
-    {"commits"},
-    {"startup"},
-    {"guards", "bad_files", "resume", "plateau", "cli", "saver", "stopping", "contents"},
-    {"changes"},
-    {"run"},
-    {"samples", "step", "evaluation", "origin"},
-    {"apply", "retention", "packing"},
-    {"state"},
-    {"returned"},
-    {"augment", "scaling", "checkpoint", "metrics", "bottleneck", "data", "recipes"},
-    {"recipe", "nets", "repeatable", "layers", "fused", "fast_layers", "plain", "saved", "app"},
-    {"membership"},
-    {"stages", "draws", "distributed", "networks", "losses", "measures", "exits", "outputs", "blending", "lock", "jobs"}
-    | {"heartbeat"},
-    {"layer_state", "convolution", "spectral", "peers", "devices", "transport", "bundling"},
-    {"watch", "progress"},
-    {"lines"},
-    {"config", "launchers", "hosts", "verdicts", "replacing", "mistakes", "activity"},
-    {"collective_errors"},
-    {"errors", "lean", "remapper"},
-]
-# Who may speak to the other ranks.
-MAY_IMPORT_DISTRIBUTED = {"train", "loop", "run", "step", "layers", "evaluation", "plateau", "stopping", "startup"} | {
-    *("probe", "allreduce", "elastic", "membership", "speed"),
+FLOORS = ["cli", "recipe networks data distributed checkpoints", "recipes training", "diagnostics"]
+FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names.split()}
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
 }
 
 
-def _imports():
-    """(module, imported) pairs; modules of a subpackage count as the subpackage."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                yield from ((module, alias.name) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield from ((module, f"{node.module}.{alias.name}") for alias in node.names)
+def imported_by(path):
+    """The modules of hvdgan that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "") in MODULES:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from names & MODULES.keys() or {node.module}
 
 
-def test_every_module_has_a_layer():
-    modules = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name[0] not in "._"}
-    assert modules == set().union(*LAYERS)
+def room(module):
+    """The package of a module, or the command."""
+    return module.split(".")[1] if "." in module else module
 
 
-def test_imports_point_down():
-    depth = {name: number for number, names in enumerate(LAYERS) for name in names}
-    for module, imported in _imports():
-        parts = imported.split(".")
-        if parts[0] != "hvdgan" or module == "__init__" or parts[1] in ("__version__", module):
-            continue
-        assert depth[module] < depth[parts[1]], f"{module} imports {imported}"
+IMPORTS = {module: set(imported_by(path)) for module, path in MODULES.items()}
+PAIRS = {(room(module), room(other)) for module, others in IMPORTS.items() for other in others} - {
+    (name, name) for name in map(room, MODULES)
+}
 
 
-def test_only_these_speak_to_other_ranks():
-    who = {module for module, imported in _imports() if imported.startswith("hvdgan.distributed")}
-    assert who == MAY_IMPORT_DISTRIBUTED
+def test_imports_point_down_and_are_few():
+    """A command stands on the top floor; the settings of Python in hvdgan/__init__.py are everybody's."""
+    between = {pair for pair in PAIRS if "hvdgan" not in pair}
+    assert not [(a, b) for a, b in between if FLOOR.get(b, 4) >= FLOOR.get(a, 4)]
+    assert len(between) <= 50
 
 
-def test_one_module_imports_horovod_and_mpi():
-    """Training speaks through Horovod; hvdgan.prepare, which does without it, through MPI."""
+def test_no_circle():
+    left = {module: others - {module} for module, others in IMPORTS.items()}
+    while free := {module for module, others in left.items() if not others & left.keys()}:
+        left = {module: others for module, others in left.items() if module not in free}
+    assert not left
 
-    def who(library: str) -> set[str]:
-        return {module for module, imported in _imports() if imported.split(".")[0] == library}
 
-    # membership: the one beside it that hears, in an elastic run, of hosts that come and go.
-    assert who("horovod") == {"distributed", "membership"}
-    assert who("mpi4py") == {"packing"}
+def test_a_folder_has_at_most_twelve_modules():
+    folders = defaultdict(list)
+    for path in MODULES.values():
+        folders[path.parent].append(path.stem)
+    assert {folder.name for folder in folders if folder.parent == PACKAGE} == set(FLOOR)
+    assert all(len(set(names) - {"__init__"}) <= 12 for names in folders.values())
+
+
+def importing(library):
+    """The modules that import a library."""
+    return {
+        module
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+        if name.split(".")[0] == library
+    }
+
+
+def test_one_module_imports_horovod():
+    assert importing("horovod") == {"hvdgan.distributed.backend"}
+
+
+def test_only_packing_imports_mpi():
+    """Training communicates through Horovod; hvdgan.prepare, which does not need it, through MPI."""
+    assert importing("mpi4py") == {"hvdgan.data.packing.crew"}
 
 
 def test_nothing_reads_pickles_or_evaluates_text():
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                assert name not in ("eval", "exec", "allgather_object", "broadcast_object"), f"{path.name}: {name}"
-    assert not [
-        module for module, imported in _imports() if imported.split(".")[0] in ("pickle", "cloudpickle", "dill")
-    ]
+    refused = {"eval", "exec", "allgather_object", "broadcast_object"}
+    for module, path in MODULES.items():
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        assert not refused & {getattr(call, "id", getattr(call, "attr", "")) for call in calls}, module
+    assert not importing("pickle") | importing("cloudpickle") | importing("dill")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from hvdgan import contents, inspect
+from hvdgan import inspect
+from hvdgan.checkpoints import contents
 from hvdgan.train import main as train
 from launching import run as run_process
 

@@ -8,10 +8,10 @@ from keras import layers
 from safetensors.numpy import load_file
 
 from building import tiny_run, values_of
-from hvdgan import checkpoint
-from hvdgan.config import Resume
-from hvdgan.layer_state import other_state_of, statistics_of
-from hvdgan.resume import claim, snapshot
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.config import Resume
+from hvdgan.networks.layer_state import other_state_of, statistics_of
+from hvdgan.training.resume import claim, snapshot
 from launching import CONTROLLERS, launcher, run, train
 from tiny import Counting, Stateful, TinyOptions
 

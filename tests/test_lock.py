@@ -11,9 +11,9 @@ import threading
 
 import pytest
 
-from hvdgan.errors import UserError
-from hvdgan.hosts import process_id
-from hvdgan.lock import Held, lock
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.hosts import process_id
+from hvdgan.cli.lock import Held, lock
 from hvdgan.train import main
 from launching import environment
 
@@ -23,7 +23,7 @@ SECONDS = 120
 HOLD = """
 import fcntl, sys
 from pathlib import Path
-from hvdgan.lock import lock
+from hvdgan.cli.lock import lock
 if sys.argv[3] == "no flock":
     import errno
     def flock(*_):
@@ -139,10 +139,10 @@ def test_a_lock_file_of_before_or_one_cut_off_is_read(tmp_path, holder, second):
 
 
 def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
-    from hvdgan.lock import wait_for_lock
+    from hvdgan.cli.lock import wait_for_lock
 
-    monkeypatch.setattr("hvdgan.lock._LEASE_SECONDS", 0.5)
-    monkeypatch.setattr("hvdgan.lock._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("hvdgan.cli.lock._LEASE_SECONDS", 0.5)
+    monkeypatch.setattr("hvdgan.cli.lock._POLL_SECONDS", 0.01)
     holder("host lost-node, pid 7\n")
     with pytest.raises(UserError, match=r"another training writes into it \(host lost-node, pid 7\), still after"):
         wait_for_lock(tmp_path / "run")
@@ -153,7 +153,7 @@ def test_a_command_that_prepares_waits_alike(tmp_path, holder, monkeypatch, caps
 
     from hvdgan.prepare import main as prepare
 
-    monkeypatch.setattr("hvdgan.lock._LEASE_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr("hvdgan.cli.lock._LEASE_SECONDS", 0.0, raising=False)
     (tmp_path / "images").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a.png")
     (tmp_path / "made" / ".work").mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_other_errors_of_a_lock_are_errors(tmp_path, monkeypatch, capsys):
 
 
 def test_the_doctor_warns_of_a_folder_without_flock(tmp_path, monkeypatch):
-    from hvdgan.checks import run_folder
+    from hvdgan.diagnostics.checks import run_folder
 
     assert run_folder(tmp_path).verdict == "ok"
 

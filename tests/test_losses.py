@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from hvdgan import losses
+from hvdgan.recipe import losses
 
 
 def test_discriminator_loss_is_the_cross_entropy_written_out():

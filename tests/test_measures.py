@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import measures
+from hvdgan.recipe import measures
 
 
 def images(seed, count=3):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from hvdgan.recipe import Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.train import main
 from tiny import Tiny
 

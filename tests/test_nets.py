@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan import losses, nets
+from hvdgan.recipe import losses, nets
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.recipes.completion import Completion, CompletionOptions
-from hvdgan.stages import Stage, Update
 from tiny import Tiny, TinyOptions
 
 

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from hvdgan.step import StageStep
 from hvdgan.train import main
+from hvdgan.training.steps.step import StageStep
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
 LAST = "checkpoints/step-00000004"
@@ -40,7 +40,7 @@ def one_step(monkeypatch):
     def run(run_dir, *arguments):
         with monkeypatch.context() as patch:
             patch.setattr(StageStep, "__call__", signalled)
-            patch.setattr("hvdgan.stopping._SECONDS", 0.0)
+            patch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
             return train(run_dir, "--steps", "7", *arguments)
 
     return run
@@ -119,9 +119,9 @@ def test_never_refuses_a_requeued_job_whose_folder_another_began(tmp_path, monke
 
 def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(tmp_path, monkeypatch):
     from building import tiny_run
-    from hvdgan.config import Resume
-    from hvdgan.errors import UserError
-    from hvdgan.resume import claim
+    from hvdgan.cli.config import Resume
+    from hvdgan.cli.errors import UserError
+    from hvdgan.training.resume import claim
 
     run = tiny_run(run_dir=tmp_path)
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")

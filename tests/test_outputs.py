@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdgan import outputs
+from hvdgan.cli import outputs
 
 
 def _cut_off(path, operations):
@@ -59,7 +59,7 @@ def test_a_folder_written_anew_is_there_after_a_crash_between_any_two_operations
 
 
 def test_where_names_cannot_be_exchanged_the_next_write_puts_back_what_a_crash_has_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.replacing.exchange", lambda *_: False)
+    monkeypatch.setattr("hvdgan.cli.replacing.exchange", lambda *_: False)
     path = tmp_path / "made"
     outputs.write_folder(path, _holding("old"))
     path.rename(tmp_path / ".made.old")

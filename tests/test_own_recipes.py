@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import wrong
-from hvdgan.cli import parse, parse_saved
 from hvdgan.train import main
+from hvdgan.training.command import parse, parse_saved
 from launching import CONTROLLERS, launcher, run, train
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
@@ -154,8 +154,12 @@ def test_a_class_is_named_beside_the_line_that_it_inherits(tmp_path, monkeypatch
         ),
         ("class MyGAN:\n    pass\n  x = 3\n", 3, "IndentationError: unindent does not match"),
         ("import os\nimport no_such_library\n", 2, "ModuleNotFoundError: No module named 'no_such_library'"),
-        ("from hvdgan.stages import Stages\n", 1, "ImportError: cannot import name 'Stages'"),
-        ("import hvdgan.recipe\n\n\nclass MyGAN(hvdgan.recipe.Recipes):\n    pass\n", 4, "AttributeError: module"),
+        ("from hvdgan.recipe.stages import Stages\n", 1, "ImportError: cannot import name 'Stages'"),
+        (
+            "import hvdgan.recipe\n\n\nclass MyGAN(hvdgan.recipe.Recipes):\n    pass\n",
+            4,
+            "AttributeError: module",
+        ),
         ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
         (
             "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Options:\n    sizes: list = []\n",

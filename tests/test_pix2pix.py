@@ -6,15 +6,15 @@ import tensorflow as tf
 from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.config import DataSpec
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
-from hvdgan.nets import Nets
+from hvdgan.cli.config import DataSpec
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.pix2pix import mask_shapes, patch_discriminator, unet_generator
-from hvdgan.recipe import Batch, split_pairs
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.recipe import Batch, split_pairs
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions, shrink
-from hvdgan.samples import Sampler
 from hvdgan.train import main
+from hvdgan.training.monitoring.samples import Sampler
 
 ALL = "images=l1:100,half=mse:3,quarter=bce:0.5"
 

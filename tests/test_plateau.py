@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from building import tiny_run
-from hvdgan.distributed import Ranks
-from hvdgan.errors import UserError
-from hvdgan.plateau import Watch
-from hvdgan.stages import Plateau, Stage
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
+from hvdgan.training.monitoring.plateau import Watch
 from tiny import Tiny
 
 RULE = Plateau("fool/loss", window=2, patience=2)

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan import scaling
-from hvdgan.scaling import LossScale
 from hvdgan.train import main
+from hvdgan.training.steps import loss_scale as scaling
+from hvdgan.training.steps.loss_scale import LossScale
 from tiny import Tiny, TinyOptions
 
 

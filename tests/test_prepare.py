@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.packing import shard
+from hvdgan.data.packing import shard
 from hvdgan.prepare import main
 from launching import HAS_MPI, ROOT, environment, run
 from packed import bytes_of, manifest_of, names_in, prepare, shards_of, write_images, zipped
@@ -77,7 +77,7 @@ def test_a_rank_that_fails_ends_all_and_the_same_command_goes_on(images, wanted,
     code, said = FAULTS[fault]
     (tmp_path / "failing.py").write_text(
         "import os, sys\n"
-        "from hvdgan.packing import shard\n"
+        "from hvdgan.data.packing import shard\n"
         "record_of = shard.record_of\n"
         "def fail(part, number, *rest):\n"
         "    if os.environ['OMPI_COMM_WORLD_RANK'] == '1' and number == 4:\n"
@@ -179,7 +179,7 @@ def test_a_finished_folder_is_left_as_it_is(images, tmp_path, capsys):
 def test_a_process_that_dies_is_said(images, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, sys\n"
-        "from hvdgan.packing import shard\n"
+        "from hvdgan.data.packing import shard\n"
         "shard.encoded = lambda *_: os._exit(9)\n"
         "from hvdgan.prepare import main\n"
         "if __name__ == '__main__':\n"
@@ -251,7 +251,7 @@ def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
     """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
     (tmp_path / "spy.py").write_text(
         "import os, sys\n"
-        "from hvdgan.packing import shard\n"
+        "from hvdgan.data.packing import shard\n"
         "original = shard.encoded\n"
         "def encoded(*arguments):\n"
         "    found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())\n"
@@ -279,7 +279,7 @@ def test_the_manifest_tells_what_the_shards_hold(images, tmp_path):
     assert (manifest["count"], manifest["image_size"], manifest["channels"]) == (30, 8, 3)
     assert manifest["class_names"] == ["class 0", "class 1"] and manifest["images_per_label"] == {"0": 15, "1": 15}
     assert names_in(made) == sorted(str(path.relative_to(images)) for path in images.rglob("*.*"))
-    from hvdgan.config import Config
+    from hvdgan.cli.config import Config
     from hvdgan.data import open_source
 
     pixels = open_source(Config(data=str(made), image_size=8)).fetch_batch(np.arange(30))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.packing import archives
+from hvdgan.data.packing import archives
 from hvdgan.prepare import main
 from launching import run
 from packed import add, bytes_of, manifest_of, names_in, prepare, shards_of, tarred, write_images, zipped

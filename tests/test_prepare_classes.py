@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from packed import manifest_of, prepare, tarred, write_images, zipped
 

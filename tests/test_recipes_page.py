@@ -13,9 +13,9 @@ import pytest
 from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan import recipe, stages
-from hvdgan.config import Config
-from hvdgan.stages import Stage, Update
+from hvdgan.cli.config import Config
+from hvdgan.recipe import recipe, stages
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.train import main as train
 from launching import ROOT, run
 from tiny import Tiny

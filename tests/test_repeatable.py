@@ -9,7 +9,7 @@ from keras import layers
 
 import hvdgan
 from building import data_of, stage_step, tiny_run
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
 from test_nets import within_cond, within_function, within_loop
 from tiny import Tiny
 

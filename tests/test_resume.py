@@ -7,10 +7,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from building import tiny_run, values_of
-from hvdgan import checkpoint
-from hvdgan.config import Resume
-from hvdgan.resume import claim, snapshot
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.config import Resume
 from hvdgan.train import main
+from hvdgan.training.resume import claim, snapshot
 from tiny import TinyOptions
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hvdgan.stopping import Stopping
 from hvdgan.train import main
+from hvdgan.training.monitoring.stopping import Stopping
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-every 1 --keep 1".split()
 

@@ -11,14 +11,14 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
-from hvdgan.config import DataSpec
+from hvdgan.cli.config import DataSpec
+from hvdgan.data.opening import DigitsSource
 from hvdgan.data.order import sample_indices
-from hvdgan.data.sources import DigitsSource
-from hvdgan.draws import SampleRandom
+from hvdgan.recipe.draws import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.sample import slerp
-from hvdgan.samples import to_uint8
 from hvdgan.train import main as train
+from hvdgan.training.monitoring.samples import to_uint8
 from launching import run as run_process
 
 

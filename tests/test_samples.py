@@ -3,8 +3,8 @@ import tensorflow as tf
 from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.draws import Random
-from hvdgan.samples import Sampler, save_grid, to_uint8
+from hvdgan.recipe.draws import Random
+from hvdgan.training.monitoring.samples import Sampler, save_grid, to_uint8
 from tiny import Tiny, TinyOptions
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import checkpoint
-from hvdgan import run as run_module
 from hvdgan import train as train_module
-from hvdgan.cli import parse
-from hvdgan.errors import RunError
-from hvdgan.hosts import running_seconds
-from hvdgan.lock import lock
-from hvdgan.step import StageStep
-from hvdgan.stopping import Stopping
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.errors import RunError
+from hvdgan.cli.hosts import running_seconds
+from hvdgan.cli.lock import lock
 from hvdgan.train import main
+from hvdgan.training import run as run_module
+from hvdgan.training.command import parse
+from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.steps.step import StageStep
 from tiny import Tiny
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
@@ -68,7 +68,7 @@ class Known(Tiny):
 def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
     errors = {2: 5.0, 4: 1.0, 6: 3.0, 8: 2.0}
     done = iter(sorted(errors))
-    monkeypatch.setattr("hvdgan.loop.Evaluator.__call__", lambda _: {"eval/error": errors[next(done)]})
+    monkeypatch.setattr("hvdgan.training.loop.Evaluator.__call__", lambda _: {"eval/error": errors[next(done)]})
     flags = ["--recipe", "test_saving:Known", *TINY[2:], "--checkpoint-every", "2", "--eval-every", "2", "--keep", "1"]
     flags += ["--best-metric", "eval/error"]
     assert train(tmp_path, "--max-steps", "6", flags=flags) == 0
@@ -167,7 +167,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
     assert train(tmp_path / "whole") == 0
     before = signal.getsignal(which)
     signalled(2, which)
-    monkeypatch.setattr("hvdgan.stopping._SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
     assert train(tmp_path / "cut") == 75
     monkeypatch.undo()
     assert signal.getsignal(which) is before
@@ -179,7 +179,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
 
 
 def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hvdgan.stopping._SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
     tmp_path.joinpath("a").mkdir()
     (tmp_path / "a" / "stop").touch()
     assert train(tmp_path / "a") == 75
@@ -230,7 +230,7 @@ def test_a_second_signal_leaves_at_once(tmp_path, number, steps_begin):
     """In a child, since it ends the process."""
     child = os.fork()
     if not child:
-        from hvdgan.distributed import Ranks
+        from hvdgan.distributed.ranks import Ranks
 
         with Stopping(Ranks(), tmp_path / "stop", None) as stopping:
             if steps_begin:
@@ -331,7 +331,7 @@ def test_another_batch_size_goes_on_with_the_very_next_images(tmp_path, capsys):
 
 
 def test_the_batches_begin_at_a_position_of_the_order():
-    from hvdgan.config import Config
+    from hvdgan.cli.config import Config
     from hvdgan.data import open_source
     from hvdgan.data.order import sample_indices
     from hvdgan.data.pipeline import Batches

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hvdgan.errors import UserError
-from hvdgan.jobs import Job, script
-from hvdgan.saved import newest, step_of
-from hvdgan.slurm import main
+from hvdgan.checkpoints.files import newest, step_of
+from hvdgan.cli.errors import UserError
+from hvdgan.slurm import Job, main, script
 from launching import BIN, ROOT, environment
 
 GOLDEN = Path(__file__).parent / "golden"

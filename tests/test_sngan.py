@@ -6,15 +6,15 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.config import DataSpec
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
-from hvdgan.layers import synchronise_batch_norm
-from hvdgan.nets import Nets
+from hvdgan.cli.config import DataSpec
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.batch_norm import synchronise_batch_norm
 from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
+from hvdgan.networks.spectral import Spectral, SpectralConv2D
 from hvdgan.recipe import Batch
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
-from hvdgan.spectral import Spectral, SpectralConv2D
 from hvdgan.train import main
 
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
+from hvdgan.networks.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
 
 CLASSES = np.arange(5, dtype=np.int32)
 IMAGES = np.random.default_rng(0).normal(size=(2, 4, 4, 3)).astype(np.float32)

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from hvdgan.errors import UserError
-from hvdgan.stages import LearningRate, Plateau, Schedule, Stage, Update
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.stages import LearningRate, Plateau, Schedule, Stage, Update
 
 
 def loss(nets, batch):

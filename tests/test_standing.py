@@ -34,7 +34,8 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     log = (tmp_path / "run" / "log.txt").read_text()
     named = f"is alive and has not moved for {STALL_SECONDS} s, while others wait for it: between two meetings, "
     (line,) = [line for line in log.splitlines() if named in line]
-    assert f" rank {rank} (host " in line and "threading.py:" in line and "called by hvdgan/loop.py:" in line, line
+    assert f" rank {rank} (host " in line and "threading.py:" in line, line
+    assert "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
 
 

@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.apply import rate_at
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
-from hvdgan.stages import LearningRate, Stage, Update
-from hvdgan.step import StageStep
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.stages import LearningRate, Stage, Update
+from hvdgan.training.steps.optimizers import rate_at
+from hvdgan.training.steps.step import StageStep
 from tiny import Exploding, Labelled, Staged, Tiny, TinyOptions, Untouched, Vector
 
 

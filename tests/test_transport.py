@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hvdgan.transport import set_defaults
+from hvdgan.distributed.environment import set_defaults
 
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
 ALWAYS = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600"}

@@ -6,10 +6,9 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan import losses
-from hvdgan.draws import Random
-from hvdgan.nets import Nets
-from hvdgan.recipe import Batch
+from hvdgan.recipe import Batch, losses
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets
 from hvdgan.recipes.wgan_gp import WGANGP, WGANGPOptions
 from hvdgan.train import main
 

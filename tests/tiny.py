@@ -10,9 +10,8 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan import losses
-from hvdgan.recipe import Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.recipe import Recipe, losses
+from hvdgan.recipe.stages import Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

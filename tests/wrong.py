@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import layers
 
 from hvdgan.recipe import Recipe
-from hvdgan.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from tiny import Tiny, TinyOptions
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from hvdgan import train
-from hvdgan.distributed import Ranks
-from hvdgan.step import StageStep
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.steps.step import StageStep
 
 LINE = 64  # bytes of a cache line: the two counts do not share one
 SMALL = 4000  # numbers of float32

@@ -11,10 +11,10 @@ import numpy as np
 import PIL
 
 from hvdgan import __version__
-from hvdgan.data.base import Source
+from hvdgan.cli.errors import UserError
 from hvdgan.data.memory import free_memory
 from hvdgan.data.sharing import ALONE, Peers
-from hvdgan.errors import UserError
+from hvdgan.data.source import Source
 
 _DIGEST_BYTES = 16
 _PART_OF_MEMORY = 0.8

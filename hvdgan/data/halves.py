@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hvdgan.data.base import BadFile, in_words
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
+from hvdgan.data.source import BadFile, in_words
 
 UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
 _SAMPLE = 64

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hvdgan.data.base import Source
+from hvdgan.cli.errors import UserError
 from hvdgan.data.kept import NOTHING, Kept
 from hvdgan.data.sharing import ALONE, Peers, from_first, pack, share_out, unpack
-from hvdgan.errors import UserError
+from hvdgan.data.source import Source
 
 _FILE = "holdout.places"
 _WORTH = 1000

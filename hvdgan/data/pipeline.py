@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.data.base import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.order import sample_indices
-from hvdgan.errors import RunError, UserError
+from hvdgan.data.source import BadFile, BadImage, Source, refuse_if_too_many
 
 _FAILED = -1
 """stands for an image's index where reading it raised an exception"""

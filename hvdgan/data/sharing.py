@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hvdgan.errors import RunError, UserError
+from hvdgan.cli.errors import RunError, UserError
 
 
 class Peers(Protocol):
-    """The ranks that open the same data; `hvdgan.distributed.Ranks` is one."""
+    """The ranks that open the same data; `hvdgan.distributed.ranks.Ranks` is one."""
 
     @property
     def rank(self) -> int: ...

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.data.base import BadFile, BadImage, Source
 from hvdgan.data.pipeline import group, read_together
+from hvdgan.data.source import BadFile, BadImage, Source
 from hvdgan.data.threads import mapped
 
 _PORTION_BYTES = 8 * 2**20

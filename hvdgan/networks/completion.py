@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
 
 _SIZES = (32, 64, 128, 256)
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from hvdgan.errors import UserError
-from hvdgan.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
+from hvdgan.cli.errors import UserError
+from hvdgan.networks.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
 
 _MOST_WIDENING = 16  # widest layer / nf
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.equalised import (
     EqualisedConv,
     EqualisedDense,

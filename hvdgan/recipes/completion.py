@@ -6,13 +6,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan import losses, measures
-from hvdgan.config import Count, Decay, Fraction, Positive
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
+from hvdgan.cli.config import Count, Decay, Fraction, Positive
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.completion import completion_network, context_discriminator
-from hvdgan.recipe import Batch, Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.recipe import Batch, Recipe, losses, measures
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.stages import Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

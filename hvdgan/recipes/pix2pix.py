@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from hvdgan import losses, measures
-from hvdgan.config import Count, CountOrNever, Decay, Positive
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
+from hvdgan.cli.config import Count, CountOrNever, Decay, Positive
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.pix2pix import HEADS, mask_shapes, patch_discriminator, unet_generator
-from hvdgan.recipe import Batch, Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.recipe import Batch, Recipe, losses, measures
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.stages import Stage, Update
 
 _LOSSES = {
     "l1": losses.absolute_error,

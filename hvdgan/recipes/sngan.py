@@ -6,12 +6,11 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from hvdgan import losses
-from hvdgan.config import Count, Decay, Positive
-from hvdgan.draws import Random
+from hvdgan.cli.config import Count, Decay, Positive
 from hvdgan.networks.sngan import sngan_discriminator, sngan_generator
-from hvdgan.recipe import Batch, Recipe
-from hvdgan.stages import Stage, Update
+from hvdgan.recipe import Batch, Recipe, losses
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.stages import Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ tests/test_parallel.py starts them; a plain pytest passes them by, since one ran
 
 import pytest
 
-from hvdgan import distributed
-from hvdgan.launchers import launched
+from hvdgan.cli.launcher import launched
+from hvdgan.distributed import ranks as distributed
 
 collect_ignore_glob = ["test_*.py"] if launched()[1] == 1 else []
 

@@ -2,9 +2,9 @@
 
 import json
 
-from hvdgan import bad_files as module
-from hvdgan.bad_files import BadFiles
 from hvdgan.data import BadFile
+from hvdgan.training.monitoring import bad_files as module
+from hvdgan.training.monitoring.bad_files import BadFiles
 
 
 class Counting:

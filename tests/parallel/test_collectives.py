@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from hvdgan.errors import RunError, UserError
+from hvdgan.cli.errors import RunError, UserError
 
 
 def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):

@@ -4,9 +4,9 @@ import pytest
 import tensorflow as tf
 
 from building import tiny_run
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage
-from hvdgan.errors import RunError, UserError
-from hvdgan.evaluation import Evaluator
+from hvdgan.training.monitoring.evaluation import Evaluator
 from tiny import Tiny
 
 

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, tiny_run
-from hvdgan.errors import RunError
-from hvdgan.guards import check_ranks
-from hvdgan.loop import _Loop
-from hvdgan.metrics import Record
-from hvdgan.resume import Found
-from hvdgan.stopping import Stopping
+from hvdgan.cli.errors import RunError
+from hvdgan.training.loop import _Loop
+from hvdgan.training.monitoring.guards import check_ranks
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.resume import Found
 from tiny import Tiny
 
 
@@ -59,7 +59,7 @@ def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.stopping._SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
     with Stopping(ranks, tmp_path / "stop", None) as stopping:
         answers = [stopping.is_time()]
         if ranks.rank == 1:

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.data import hold_out
-from hvdgan.data.arrays import ArraySource
 from hvdgan.data.kept import Kept
-from hvdgan.data.sources import DigitsSource
+from hvdgan.data.opening import DigitsSource
+from hvdgan.data.sources.arrays import ArraySource
 from tiny import Tiny
 
 

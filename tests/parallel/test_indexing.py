@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.data.records import example, framed
+from hvdgan.data.formats.records import example, framed
 from hvdgan.data.sharing import ALONE
-from hvdgan.errors import UserError
 
 RNG = np.random.default_rng(0)
 
@@ -35,7 +35,7 @@ def opened(path, peers):
 
 @pytest.fixture
 def small_ranges(monkeypatch):
-    from hvdgan.data import indexing
+    from hvdgan.data.formats import indexing
 
     monkeypatch.setattr(indexing, "_SMALLEST", 4096)
 

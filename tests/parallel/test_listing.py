@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hvdgan.config import Config
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError
 from hvdgan.data import open_source, sharing
-from hvdgan.errors import RunError
 from packed import write_images
 
 

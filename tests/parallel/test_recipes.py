@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, tiny_run, values_of
-from hvdgan.distributed import Ranks
+from hvdgan.distributed.ranks import Ranks
 from small import RECIPES, small
 
 

@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.distributed import Ranks
-from hvdgan.draws import Random
-from hvdgan.errors import UserError
-from hvdgan.evaluation import Evaluator
-from hvdgan.plateau import Watch
-from hvdgan.stages import Plateau, Stage
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.stages import Plateau, Stage
+from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.monitoring.plateau import Watch
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hvdgan.data.recordfiles import RecordFiles
-from hvdgan.data.shards import ShardSource
-from hvdgan.errors import UserError
+from hvdgan.cli.errors import UserError
+from hvdgan.data.formats.recordfiles import RecordFiles
+from hvdgan.data.sources.shards import ShardSource
 from launching import run
 from packed import write_images
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.distributed import Ranks
-from hvdgan.layers import synchronise_batch_norm
+from hvdgan.distributed.batch_norm import synchronise_batch_norm
+from hvdgan.distributed.ranks import Ranks
 from tiny import TinyOptions
 
 

@@ -1,0 +1,1 @@
+"""Checkpoints on the disk: write, read, verify, keep. Inspecting one needs no TensorFlow."""

@@ -1,0 +1,135 @@
+"""What a checkpoint holds, in facts that JSON can express; without TensorFlow."""
+
+import collections
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
+from hvdgan.cli.errors import RunError
+
+_FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "best")
+_KINDS = ("networks", "ema", "optimizers")
+
+Facts = dict[str, Any]
+
+
+def contents(checkpoint: Path) -> Facts:
+    """What the manifest of a checkpoint says; a fact that it does not tell is None.
+
+    Raises:
+        RunError: the manifest is damaged.
+    """
+    manifest = read_manifest(checkpoint)
+    try:
+        data, tensors = manifest["data"], manifest["tensors"]
+        shapes = {name: tuple(tensor["shape"]) for name, tensor in tensors.items()}
+        of_kind = {kind: _by_network(shapes, kind) for kind in _KINDS}
+        return {
+            "path": str(checkpoint),
+            **{fact: manifest.get(fact) for fact in _FACTS},
+            "recipe": manifest["config"].get("recipe"),
+            "data": {fact: data.get(fact) for fact in ("source", "num_images")},
+            "bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
+            "networks": {name: _counts(paths) for name, paths in of_kind["networks"].items()},
+            "averages": {name: _counts(paths) for name, paths in of_kind["ema"].items()},
+            "optimizers": {
+                name: _slots(paths, of_kind["networks"].get(name, {})) for name, paths in of_kind["optimizers"].items()
+            },
+            "others": {name: list(shape) for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
+        }
+    except OSError as error:
+        raise RunError(f"{checkpoint} cannot be read: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RunError(f"{checkpoint} is damaged: its manifest.json is not as it was written: {error!r}") from error
+
+
+def verified(checkpoint: Path) -> Facts:
+    """Whether a checkpoint is what was written: "verified", and if not the "problem" and the names "damaged"."""
+    facts: Facts = {"path": str(checkpoint), "step": None, "verified": False, "problem": None, "damaged": []}
+    try:
+        manifest = read_manifest(checkpoint)
+        facts["step"] = manifest["step"]
+        contents(checkpoint)  # a manifest that is not as it was written says so
+        facts["damaged"] = damaged(checkpoint, manifest)
+    except RunError as error:
+        facts["problem"] = str(error)
+    facts["verified"] = facts["problem"] is None and not facts["damaged"]
+    return facts
+
+
+def difference(first: Path, second: Path) -> Facts:
+    """What two checkpoints differ in, tensor by tensor.
+
+    Returns:
+        "identical", how many tensors have the same bits; the names "only_in_first" and "only_in_second"; "unlike",
+        those of other shapes or dtypes; "changed", with the largest absolute difference, "max_abs", and that over the
+        largest absolute value in the first, "relative". Numbers that are not finite are None.
+
+    Raises:
+        RunError: one of them cannot be read.
+    """
+    others = dict(read_tensors(second))
+    facts: Facts = {
+        "first": {"path": str(first), "step": read_manifest(first)["step"]},
+        "second": {"path": str(second), "step": read_manifest(second)["step"]},
+        "identical": 0,
+        "only_in_first": [],
+        "only_in_second": [],
+        "unlike": [],
+        "changed": [],
+    }
+    for name, mine in read_tensors(first):
+        other = others.pop(name, None)
+        if other is None:
+            facts["only_in_first"].append(name)
+        elif (mine.shape, mine.dtype) != (other.shape, other.dtype):
+            facts["unlike"].append({"name": name, "first": _kind(mine), "second": _kind(other)})
+        elif mine.tobytes() == other.tobytes():
+            facts["identical"] += 1
+        else:
+            facts["changed"].append({"name": name, **_distance(mine, other)})
+    facts["only_in_second"] = sorted(others)
+    return facts
+
+
+def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict[str, tuple[int, ...]]]:
+    """{"generator": {variable path: shape}} of the tensors <kind>/<network>/<variable path>."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, shape in shapes.items():
+        first, _, rest = name.partition("/")
+        network, _, path = rest.partition("/")
+        if first == kind:
+            found.setdefault(network, {})[path] = shape
+    return found
+
+
+def _counts(shapes: dict[str, tuple[int, ...]]) -> Facts:
+    return {"parameters": sum(math.prod(shape) for shape in shapes.values()), "tensors": len(shapes)}
+
+
+def _slots(names: Iterable[str], variables: Iterable[str]) -> Facts:
+    """How many slots of each kind an optimizer has, <variable path>/<slot>, and what else it keeps."""
+    split = [name.rpartition("/") for name in names]
+    slots = collections.Counter(slot for path, _, slot in split if path in variables)
+    return {"slots": dict(slots), "scalars": sorted("".join(name) for name in split if name[0] not in variables)}
+
+
+def _kind(value: np.ndarray) -> Facts:
+    return {"dtype": str(value.dtype), "shape": list(value.shape)}
+
+
+def _distance(first: np.ndarray, second: np.ndarray) -> Facts:
+    wide = first.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        most = float(np.abs(second.astype(np.float64) - wide).max())
+    scale = float(np.abs(wide).max())
+    relative = most / scale if scale else math.inf
+    return {"max_abs": _finite(most), "relative": _finite(relative)}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

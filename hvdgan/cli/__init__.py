@@ -1,0 +1,1 @@
+"""How a command reads its settings, ends and writes files. Imports no TensorFlow."""

@@ -1,0 +1,1 @@
+"""What files hold: images, records, examples, indexes."""

@@ -1,0 +1,177 @@
+"""The records of a folder of packed shards by their index: found, read and verified one by one."""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.formats.manifest import LABELS, read_manifest, read_verified, refuse_if_other
+from hvdgan.data.formats.records import payload_of
+from hvdgan.data.kept import identity
+from hvdgan.data.sharing import ALONE, Peers, on_all, pack, share_out, unpack
+from hvdgan.data.source import printable
+
+_OPEN_FILES = 256
+
+
+class RecordFiles:
+    """Reads records; safe to call from several threads.
+
+    manifest: of the folder.
+
+    Args:
+        folder: that hvdgan.prepare made.
+        peers: the ranks, each of which reads the indexes of some shards.
+
+    Raises:
+        UserError: it is not finished, or its manifest does not match its files. Of the records themselves only the
+            number of bytes is looked at.
+        RunError: the ranks do not see the same shards.
+    """
+
+    def __init__(self, folder: Path, peers: Peers = ALONE) -> None:
+        self.manifest = on_all(lambda: _checked_manifest(folder), peers, f"--data {folder}: its manifest")
+        self._folder = folder
+        shards = self.manifest["shards"]
+        self._names = [shard["name"] for shard in shards]
+        # The index of each shard's first record, and of the one after the last.
+        self._firsts = np.cumsum([0, *(shard["records"] for shard in shards)])
+        indices = self._indices(shards, peers)
+        self._offsets = np.concatenate([index[:, 0] for index in indices])
+        self._lengths = np.concatenate([index[:, 1] for index in indices])
+        # A file that is dropped is closed with its last reader: never under a thread that reads from it.
+        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(self._open)
+        self._facts = functools.lru_cache(maxsize=2)(self._read_facts)  # keys are asked for in their order
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def read(self, indices: np.ndarray) -> list[bytes]:
+        """Serialized tf.train.Examples.
+
+        Args:
+            indices: int64 (B,).
+
+        Raises:
+            RunError: one cannot be read, or is not what was written; it names file and record.
+        """
+        # This runs under the interpreter's lock, for every image: a microsecond here is one per image.
+        shards = (np.searchsorted(self._firsts, indices, side="right") - 1).tolist()
+        offsets, lengths = self._offsets[indices].tolist(), self._lengths[indices].tolist()
+        places = zip(indices.tolist(), shards, offsets, lengths, strict=True)
+        return [self._record(*place) for place in places]
+
+    def _record(self, index: int, shard: int, offset: int, length: int) -> bytes:
+        try:
+            file = self._opened(shard)  # held: of two threads that open it at once one has a file that is in no cache
+            record = os.pread(file.descriptor, length, offset)
+            if len(record) < length:
+                raise ValueError(f"the file ends {length - len(record):,} bytes before the record does")
+            return payload_of(record)
+        except OSError as error:
+            raise self.failure(index, str(error.strerror)) from error
+        except ValueError as error:
+            raise self.failure(index, str(error)) from error
+
+    def failure(self, index: int, reason: str) -> RunError:
+        """An error that names file, record and image."""
+        shard, place = self._place(index)
+        try:
+            image = f" ({printable(self._facts(shard)['names'][place])})"
+        except (OSError, ValueError, UserError):
+            image = ""  # as damaged as the record
+        path = self._folder / f"{self._names[shard]}.tfrecord"
+        return RunError(
+            f"--data {self._folder}: {path.name}, record {place}{image}: {reason}; "
+            f"restore the file, then resume; python -m hvdgan.prepare --verify {self._folder} looks at all"
+        )
+
+    def key(self, index: int) -> bytes:
+        """What identifies an image on every machine: its name in a folder or archive, or the digest of an array's."""
+        shard, place = self._place(index)
+        facts = self._facts(shard)
+        return bytes.fromhex(facts["keys"][place]) if "keys" in facts else os.fsencode(facts["names"][place])
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of the key that the image has in what was packed, so that the same images are held out."""
+        shard, _ = self._place(index)
+        key = self.key(index)
+        return key if "keys" in self._facts(shard) else hashlib.sha256(key).digest()
+
+    def stamp(self) -> list[Any]:
+        """What tells the files that hold the keys from what they were before.
+
+        Raises:
+            OSError: one is gone.
+        """
+        names = [f"{name}.json" for name in self._names]
+        return [[self.manifest["files"][name]["sha256"], *identity(os.fspath(self._folder / name))] for name in names]
+
+    def labels(self) -> np.ndarray | None:
+        """int32 (N,), or None where there are none.
+
+        Raises:
+            UserError: they are not what was written.
+        """
+        if LABELS not in self.manifest["files"]:
+            return None
+        read_verified(self._folder, self.manifest, LABELS)
+        return np.load(self._folder / LABELS, allow_pickle=False)
+
+    def checksums(self) -> list[bytes]:
+        """Of each shard, as the manifest has them."""
+        return [self.manifest["files"][f"{name}.tfrecord"]["sha256"].encode() for name in self._names]
+
+    def _indices(self, shards: Sequence[dict[str, Any]], peers: Peers) -> list[np.ndarray]:
+        """The index of each shard, of which every rank reads some."""
+        checksums = [self.manifest["files"][f"{name}.idx"]["sha256"] for name in self._names]
+        items = [f"{number} {checksum}" for number, checksum in enumerate(checksums)]
+
+        def look(some: Sequence[str]) -> list[str]:
+            return [pack(self._index(shards[int(item.split()[0])])) for item in some]
+
+        found = share_out(items, look, peers, f"--data {self._folder}")
+        return [unpack(each, np.int64).reshape(-1, 2) for each in found]
+
+    def _index(self, shard: dict[str, Any]) -> np.ndarray:
+        """Offset and length of each record, int64 (N, 2)."""
+        text = read_verified(self._folder, self.manifest, f"{shard['name']}.idx")
+        index = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
+        if len(index) != shard["records"]:
+            raise UserError(f"{self._folder}: {shard['name']}.idx has {len(index)} lines; expected {shard['records']}")
+        return index
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The number of the shard, and of the record within it."""
+        shard = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return shard, index - int(self._firsts[shard])
+
+    def _open(self, shard: int) -> "_Descriptor":
+        return _Descriptor(self._folder / f"{self._names[shard]}.tfrecord")
+
+    def _read_facts(self, shard: int) -> dict[str, Any]:
+        return json.loads(read_verified(self._folder, self.manifest, f"{self._names[shard]}.json"))
+
+
+def _checked_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_manifest(folder)
+    refuse_if_other(folder, manifest)
+    return manifest
+
+
+class _Descriptor:
+    """A file open for reading, closed when nothing refers to it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = -1
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)

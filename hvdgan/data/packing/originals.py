@@ -1,0 +1,401 @@
+"""What is to be packed: images of a folder, an archive or an array, listed once and read in parts by many processes."""
+
+import abc
+import dataclasses
+import functools
+import hashlib
+import io
+import itertools
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.formats.images import (
+    OF_ONE_FILE,
+    SUFFIXES,
+    check_file,
+    read_halves,
+    read_image,
+    read_partners,
+    read_size,
+)
+from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
+from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, read_member, reason_against
+from hvdgan.data.source import BadFile, BadImage, Unreadable, printable
+from hvdgan.data.sources.arrays import ArraySource
+from hvdgan.data.sources.folder import classes_of, find_images, first_folder, in_two_folders, match_partners
+from hvdgan.data.sources.pairs import ArrayPairs
+from hvdgan.data.threads import mapped
+
+_THREADS = 16
+"""that look at files, which takes waiting for the disk and not a core"""
+_CHUNK = 1024
+Group = tuple[str, ...]
+"""the file of an image, or the files of an input and its image"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part(abc.ABC):
+    """Some of the images, in a form that goes to another process.
+
+    names: of the images within the data.
+    labels: their classes, where there are any.
+    where: the folder, the archive or the array's file.
+    places: for each image its file or files, its members of the archive, or its index in the array.
+    image_size, channels: of what is read, in pixels.
+    pairs: whether each image comes with an input.
+    """
+
+    names: list[str]
+    labels: list[int] | None
+    where: str
+    places: Sequence[Any]
+    image_size: int
+    channels: int
+    pairs: bool
+
+    def read(self, number: int) -> np.ndarray:
+        """Image `number` of this part, uint8 (image_size, image_size, channels), or twice the channels for a pair.
+
+        Raises:
+            BadImage: it cannot be read.
+        """
+        files, names = self._files(number), self._file_names(number)
+        if len(files) == 2:
+            return read_partners(files, names, self.image_size, self.channels)
+        read = read_halves if self.pairs else read_image
+        return read(files[0], names[0], self.image_size, self.channels)
+
+    def smallest_side(self, number: int) -> int:
+        """Of the image as it was, before cropping and resizing, in pixels.
+
+        Raises:
+            BadImage: it cannot be read.
+        """
+        sizes = self.sizes(number)
+        halved = 2 if self.pairs and len(sizes) == 1 else 1
+        return min(min(width // halved, height) for width, height in sizes)
+
+    def sizes(self, number: int) -> list[tuple[int, int]]:
+        """Width and height in pixels of the image's file, or of its files, as they are seen.
+
+        Raises:
+            BadImage: it cannot be read.
+        """
+        return [read_size(*file) for file in zip(self._files(number), self._file_names(number), strict=True)]
+
+    def key(self, number: int) -> bytes | None:
+        """What decides whether the image is held out, where that is not its name."""
+        return None
+
+    @abc.abstractmethod
+    def _files(self, number: int) -> list[str | BinaryIO]: ...
+
+    def _file_names(self, number: int) -> list[str]:
+        return [printable(self.names[number])] * len(self.places[number])
+
+
+class FolderPart(Part):
+    """Of a folder: places are tuples of paths below it."""
+
+    def _files(self, number: int) -> list[str | BinaryIO]:
+        return [os.path.join(self.where, file) for file in self.places[number]]
+
+    def _file_names(self, number: int) -> list[str]:
+        return [printable(file) for file in self.places[number]]
+
+
+class ArchivePart(Part):
+    """Of a zip or tar archive: places are tuples of members, which are read into memory and nowhere else."""
+
+    def _files(self, number: int) -> list[str | BinaryIO]:
+        return [io.BytesIO(read_member(self.where, member)) for member in self.places[number]]
+
+    def _file_names(self, number: int) -> list[str]:
+        return [printable(member.name) for member in self.places[number]]
+
+
+class ArrayPart(Part):
+    """Of an array: places are indices."""
+
+    def read(self, number: int) -> np.ndarray:
+        return self._array().fetch(self.places[number])
+
+    def smallest_side(self, number: int) -> int:
+        height, width = self._array().array_shape[1:3]
+        return min(height, width)
+
+    def key(self, number: int) -> bytes | None:
+        return hashlib.sha256(self._array().key(self.places[number])).digest()
+
+    def _array(self) -> "ArraySource | ArrayPairs":
+        return _opened(self.where, self.image_size, self.channels, self.pairs)
+
+    def _files(self, number: int) -> list[str | BinaryIO]:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Originals:
+    """All images that were found, in the order in which they are packed.
+
+    kind: folder, zip, tar or array.
+    where: the path to read from.
+    names, places: see Part.
+    labels: int32 (N,), or None.
+    class_names: what the labels mean, where that is known.
+    bad_files: what was found broken when listing.
+    unlisted: of these, the folders that may not be listed.
+    channels: 1 or 3.
+    fingerprint: hex digits, equal wherever the same names and sizes are found.
+    stamp: hex digits that also change with a file's time of modification.
+    """
+
+    kind: str
+    where: str
+    names: list[str]
+    places: Sequence[Any]
+    labels: np.ndarray | None
+    class_names: list[str] | None
+    bad_files: list[BadFile]
+    unlisted: list[BadFile]
+    channels: int
+    fingerprint: str
+    stamp: str
+
+    @property
+    def total(self) -> int:
+        """All images, broken ones included."""
+        return len(self.names) + len(self.bad_files)
+
+    def part(self, first: int, last: int, image_size: int, pairs: bool) -> Part:
+        """The images from index `first` up to `last`, that one excluded."""
+        of_kind = {"folder": FolderPart, "array": ArrayPart}.get(self.kind, ArchivePart)
+        labels = None if self.labels is None else self.labels[first:last].tolist()
+        places = self.places[first:last]
+        return of_kind(self.names[first:last], labels, self.where, places, image_size, self.channels, pairs)
+
+
+def find_originals(source: Path, work: Path, *, channels: int | None, pairs: bool) -> Originals:
+    """List what SRC holds.
+
+    Args:
+        source: a folder, a zip or tar archive, or an .npy/.npz array.
+        work: where a compressed tar archive is unpacked to one tar file.
+        channels: 1, 3, or None for what an array has, else 3.
+        pairs: whether each image comes with an input.
+
+    Raises:
+        UserError: there is nothing of that name, or it holds no images.
+        RunError: the disk has failed.
+    """
+    try:
+        if source.is_dir():
+            return _of_folder(source, channels or 3, pairs)
+        if not source.exists():
+            raise UserError(f"{source}: no such file or folder")
+        if source.suffix.lower() in (".npy", ".npz"):
+            return _of_array(source, channels, pairs)
+        if is_tar(source):  # first: what ends as a zip archive does may be one within a tar archive
+            where, members = list_tar(source, work)
+            return _of_archive("tar", source, where, members, channels or 3, pairs)
+        if zipfile.is_zipfile(source):
+            return _of_archive("zip", source, source, list_zip(source), channels or 3, pairs)
+    except Unreadable as error:
+        raise RunError(f"{source}: {error}") from error
+    except OSError as error:
+        failure = UserError if error.errno in OF_ONE_FILE else RunError
+        raise failure(f"{source}: {error.strerror or error}") from error
+    raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or an .npy/.npz array")
+
+
+def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
+    files, unlisted = find_images(str(source))
+    found = list(mapped(lambda file: _size_and_time(source, file), files, _THREADS, together=_CHUNK))
+    sizes = dict(zip(files, (size for size, _ in found), strict=True))
+    times = dict(zip(files, (time for _, time in found), strict=True))
+    two_folders = pairs and in_two_folders(str(source), files)
+    groups, broken = _grouped(source, {file: file for file in files}, sizes, two_folders)
+    part = FolderPart(_names(groups), None, str(source), groups, 1, channels, pairs)
+    _refuse_single_images(source, part)
+    groups, headless = _with_headers(part, groups)
+    bad_files = unlisted + broken + headless
+    _refuse_none(source, groups, bad_files)
+    labels, class_names = classes_of(groups)
+    parts = [os.fsencode(f"{file}\0{sizes[file]}") for file in itertools.chain(*groups)]
+    stamp = _digest([*parts, *(str(times[file]).encode() for file in itertools.chain(*groups))])
+    return Originals(
+        "folder",
+        str(source),
+        _names(groups),
+        groups,
+        labels,
+        class_names,
+        bad_files,
+        unlisted,
+        channels,
+        _digest(parts),
+        stamp,
+    )
+
+
+def _of_archive(kind: str, source: Path, where: Path, members: list[Member], channels: int, pairs: bool) -> Originals:
+    """Of two members of one name the later counts, as it would after unpacking."""
+    by_name = _without_common_folder({member.name: member for member in members})
+    checked: dict[str, int | BadFile] = {}
+    for name, member in by_name.items():
+        reason = reason_against(member)
+        checked[name] = BadFile(printable(member.name), reason) if reason else member.size
+    both = {name.partition("/")[0] for name in by_name} == {"A", "B"}
+    groups, bad_files = _grouped(source, {name: name for name in sorted(by_name)}, checked, pairs and both)
+    places = [tuple(by_name[name] for name in group) for group in groups]
+    part = ArchivePart(_names(groups), None, str(where), places, 1, channels, pairs)
+    _refuse_single_images(source, part)
+    groups, headless = _with_headers(part, groups)
+    bad_files += headless
+    _refuse_none(where, groups, bad_files)
+    labels, class_names = classes_of(groups)
+    parts = [os.fsencode(f"{name}\0{by_name[name].size}\0{by_name[name].crc}") for name in itertools.chain(*groups)]
+    places = [tuple(by_name[name] for name in group) for group in groups]
+    digest, stamp = _digest(parts), _digest([*parts, _time_of(source)])
+    names = _names(groups)
+    return Originals(kind, str(where), names, places, labels, class_names, bad_files, [], channels, digest, stamp)
+
+
+def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
+    try:
+        array = _opened(str(source), 1, channels, pairs)
+    except UserError as error:
+        raise UserError(str(error).removeprefix("--data ")) from error
+    names = [f"{source.name}[{index}]" for index in range(len(array))]
+    return Originals(
+        "array",
+        str(source),
+        names,
+        range(len(array)),
+        array.labels,
+        None,
+        [],
+        [],
+        array.channels,
+        array.fingerprint,
+        _digest([array.fingerprint.encode(), _time_of(source)]),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(name: str, image_size: int, channels: int | None, pairs: bool) -> ArraySource | ArrayPairs:
+    return (ArrayPairs if pairs else ArraySource)(name, image_size=image_size, channels=channels)
+
+
+def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
+    """A file's size in bytes, or why it cannot be an image; and the nanosecond of its last change."""
+    try:
+        status = check_file(os.path.join(folder, file), printable(file))
+    except BadImage as bad:
+        return bad.bad_file, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def _time_of(path: Path) -> bytes:
+    return str(path.stat().st_mtime_ns).encode()
+
+
+def _grouped(
+    source: Path, files: dict[str, str], checked: dict[str, int | BadFile], two_folders: bool
+) -> tuple[list[Group], list[BadFile]]:
+    """Files one by one or with their partners, and those that are broken or alone."""
+    found: list[Group] = [(file,) for file in files]
+    bad_files: list[BadFile] = []
+    if two_folders:
+        found, bad_files = match_partners(files)
+        refuse_without_partners(str(source), found, bad_files)
+    groups = []
+    for together in found:
+        if broken := [result for file in together if isinstance(result := checked[file], BadFile)]:
+            bad_files.append(broken[0])
+        else:
+            groups.append(together)
+    return groups, bad_files
+
+
+def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], list[BadFile]]:
+    """The images without those of a folder in which no header passes, and these.
+
+    Training looks for classes among the images whose header passes: a stray file beside the folders, or a folder of
+    broken ones, is no reason for other classes. To see the same it is enough to find one that passes in each folder.
+
+    Args:
+        part: all images.
+        groups: their files.
+    """
+    in_folders: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        in_folders.setdefault(first_folder(group), []).append(number)
+
+    def failures(numbers: list[int]) -> dict[int, BadFile]:
+        found = {}
+        for number in numbers:
+            try:
+                part.smallest_side(number)
+                return {}
+            except BadImage as bad:
+                found[number] = bad.bad_file
+        return found
+
+    # Members of an archive are read whole, one at a time.
+    threads = _THREADS if isinstance(part, FolderPart) else 1
+    broken = mapped(failures, list(in_folders.values()), threads)
+    failed = {number: bad for some in broken for number, bad in some.items()}
+    return [group for number, group in enumerate(groups) if number not in failed], list(failed.values())
+
+
+def _refuse_single_images(source: Path, part: Part) -> None:
+    """Refuse files that hold no pairs where there must be some, by the headers of some of them."""
+    if not part.pairs or any(len(place) == 2 for place in part.places):
+        return
+
+    def size(number: int) -> tuple[int, int] | None:
+        try:
+            return part.sizes(number)[0]
+        except BadImage:
+            return None
+
+    sample = sample_of(len(part.names))
+    otherwise = "two files of the same path in the folders A (inputs) and B (images)"
+    names = [printable(part.names[number]) for number in sample]
+    refuse_single_images(str(source), names, [size(number) for number in sample], otherwise)
+
+
+def _names(groups: Sequence[Group]) -> list[str]:
+    return [group[-1] for group in groups]
+
+
+def _refuse_none(source: Path, groups: Sequence[Any], bad_files: Sequence[BadFile]) -> None:
+    if groups:
+        return
+    if bad_files:
+        raise UserError(f"{source}: none of {len(bad_files)} images can be read; the first: {': '.join(bad_files[0])}")
+    raise UserError(f"{source}: found no images; expected files named {', '.join('*' + end for end in SUFFIXES)}")
+
+
+def _without_common_folder(members: dict[str, Member]) -> dict[str, Member]:
+    """The names without the folder in which most archives wrap everything: it is no class."""
+    while members and all("/" in name for name in members):
+        tops = {name.partition("/")[0] for name in members}
+        if len(tops) > 1:
+            break
+        members = {name.partition("/")[2]: member for name, member in members.items()}
+    return members
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()

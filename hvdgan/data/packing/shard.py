@@ -1,0 +1,282 @@
+"""One shard: its images read, encoded and written, so that a crash at any moment leaves it finished or to be done.
+
+It is made in two halves, between which duplicates over all shards can be found. First the records and what is known of
+them go to the folder `.work`. Then the records, without the duplicates, get their name and their index, and last of all
+the file with the shard's facts: where that is, the shard is finished. What a shard holds is a function of the originals
+and the settings alone, never of who makes it.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.cli.errors import RunError
+from hvdgan.data.formats.manifest import WORK, sha256_of
+from hvdgan.data.formats.records import example, framed, payload_of
+from hvdgan.data.packing.archives import GONE
+from hvdgan.data.packing.originals import Part
+from hvdgan.data.source import BadImage, Unreadable, printable
+
+Encoding = Literal["png", "jpeg", "raw"]
+_RECORDS = ".tfrecord"
+_OF_THE_FILE = (None, errno.EACCES, errno.EPERM)
+"""what an OSError may say that is a reason to leave out one image: Pillow's own, and rights"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packing:
+    """How images are packed.
+
+    encoding: png, jpeg or raw.
+    min_size: smaller images, by their shorter side in pixels, are left out.
+    dedup: whether of images with equal pixels only the first is kept.
+    """
+
+    encoding: Encoding
+    min_size: int
+    dedup: bool
+
+
+def pack(folder: Path, name: str, part: Part, packing: Packing, tick: Callable[[], None]) -> None:
+    """Make the first half of a shard, and the second where there are no duplicates to be found.
+
+    Args:
+        folder: DST.
+        name: of the shard.
+        part: its images.
+        packing: how.
+        tick: called after each image; it may raise.
+
+    Raises:
+        RunError: it cannot be written, or the originals cannot be read for a reason that is not their own.
+    """
+    if is_finished(folder, name):
+        for _ in part.names:
+            tick()
+        return
+    with written_or_said(folder / f"{name}{_RECORDS}"):
+        if not _is_half_made(folder, name):
+            _pack(folder / WORK, name, part, packing, tick)
+        if not packing.dedup:
+            finish(folder, name, {})
+
+
+def is_finished(folder: Path, name: str) -> bool:
+    """Whether nothing remains to be done for a shard."""
+    try:
+        facts = json.loads((folder / f"{name}.json").read_text())
+        return os.stat(folder / f"{name}{_RECORDS}").st_size == facts["bytes"] and (folder / f"{name}.idx").exists()
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
+
+
+def read_half(folder: Path, name: str) -> dict[str, Any]:
+    """What is known of a shard's records after the first half."""
+    return json.loads((folder / WORK / f"{name}.json").read_text())
+
+
+def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[], None] = lambda: None) -> None:
+    """Make the second half.
+
+    Args:
+        folder: DST.
+        name: of the shard.
+        duplicates: the records to leave out, by their number, and the name of the image that each is equal to.
+        tick: called at the end.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    if is_finished(folder, name):
+        return tick()
+    with written_or_said(folder / f"{name}{_RECORDS}"):
+        half = read_half(folder, name)
+        source = folder / WORK / f"{name}{_RECORDS}"
+        sha256 = half["sha256"]
+        if duplicates:
+            target = source.with_suffix(".kept")
+            sha256 = _copy_without(source, target, half["lengths"], duplicates)
+            source = target
+        kept = [number for number in range(len(half["names"])) if number not in duplicates]
+        lengths = [half["lengths"][number] for number in kept]
+        facts: dict[str, Any] = {
+            "records": len(kept),
+            "bytes": sum(lengths),
+            "sha256": sha256,
+            "sums": np.sum([half["sums"][number] for number in kept], axis=0, dtype=np.int64).tolist() if kept else [],
+            "names": [half["names"][number] for number in kept],
+            "failures": half["failures"],
+            "small": half["small"],
+            "duplicates": [[half["names"][number], duplicates[number]] for number in sorted(duplicates)],
+        }
+        facts |= {key: [half[key][number] for number in kept] for key in ("labels", "keys") if key in half}
+        write_whole(folder / f"{name}.idx", _index(lengths))
+        os.replace(source, folder / f"{name}{_RECORDS}")
+        write_whole(folder / f"{name}.json", to_json(facts))
+    tick()
+
+
+def to_json(values: Any) -> bytes:
+    """The same values give the same bytes; names that are no UTF-8 are escaped."""
+    return (json.dumps(values, indent=1) + "\n").encode("ascii")
+
+
+def write_whole(path: Path, content: bytes, *, lasting: bool = True) -> None:
+    """Write a file under another name in `.work`, bring it to the disk, and rename it.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        lasting: whether it must outlast a power failure, for which the disk takes as long as for many images.
+    """
+    partial = path.parent / WORK / f"{path.name}.partial" if path.parent.name != WORK else path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        if lasting:
+            _flush(file)
+    os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def written_or_said(path: Path) -> Iterator[None]:
+    """An OSError becomes a RunError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error}; free space or rights, then give the same command again: it goes on"
+        ) from error
+
+
+def encoded(pixels: np.ndarray, encoding: Encoding) -> bytes:
+    """An image as it lies in a record.
+
+    Args:
+        pixels: uint8 (H, W, C), C 1 or 3.
+        encoding: png and raw are exact; jpeg has quality 95 and colours at full resolution.
+    """
+    if encoding == "raw":
+        return pixels.tobytes()
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    file = io.BytesIO()
+    if encoding == "png":
+        image.save(file, "PNG")
+    else:
+        image.save(file, "JPEG", quality=95, subsampling=0)
+    return file.getvalue()
+
+
+def record_of(part: Part, number: int, pixels: np.ndarray, encoding: Encoding) -> bytes:
+    """The record of an image of a part, under the names that TensorFlow's own data sets use."""
+    size, channels = part.image_size, part.channels
+    features: dict[str, bytes | int] = {
+        "image/encoded": encoded(pixels[..., -channels:], encoding),
+        "image/format": encoding.encode(),
+        "image/height": size,
+        "image/width": size,
+        "image/channels": channels,
+        "image/filename": os.fsencode(part.names[number]),
+    }
+    if part.pairs:
+        features["input/encoded"] = encoded(pixels[..., :channels], encoding)
+    if part.labels is not None:
+        features["image/class/label"] = part.labels[number]
+    return framed(example(features))
+
+
+def _pack(work: Path, name: str, part: Part, packing: Packing, tick: Callable[[], None]) -> None:
+    half: dict[str, Any] = {key: [] for key in ("names", "lengths", "sums", "digests", "failures", "small")}
+    if part.labels is not None:
+        half["labels"] = []
+    digest = hashlib.sha256()
+    partial = work / f"{name}.partial"
+    with partial.open("wb") as file:
+        for number in range(len(part.names)):
+            if record := _record(part, number, packing, half):
+                file.write(record)
+                digest.update(record)
+            tick()
+        _flush(file)
+    half["sha256"] = digest.hexdigest()
+    os.replace(partial, work / f"{name}{_RECORDS}")
+    write_whole(work / f"{name}.json", to_json(half), lasting=False)  # cut short, it counts as missing
+
+
+def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> bytes:
+    """An image's record, noted in `half`; empty where it is left out."""
+    name = part.names[number]
+    try:
+        if packing.min_size and (side := part.smallest_side(number)) < packing.min_size:
+            half["small"].append([name, side])
+            return b""
+        pixels = part.read(number)
+    except BadImage as bad:
+        _refuse_if_gone(part, bad)
+        half["failures"].append([printable(name), bad.bad_file.reason])
+        return b""
+    except Unreadable as error:
+        raise RunError(f"{part.where}: {error}") from error
+    record = record_of(part, number, pixels, packing.encoding)
+    half["names"].append(name)
+    half["lengths"].append(len(record))
+    half["sums"].append(pixels.sum(axis=(0, 1), dtype=np.int64).tolist())
+    half["digests"].append(hashlib.sha256(pixels.tobytes()).hexdigest()[:32])
+    if part.labels is not None:
+        half["labels"].append(part.labels[number])
+    if (key := part.key(number)) is not None:
+        half.setdefault("keys", []).append(key.hex())
+    return record
+
+
+def _refuse_if_gone(part: Part, bad: BadImage) -> None:
+    """What was there when it was listed is no broken image: noted as one, it would stay so."""
+    cause = bad.__cause__
+    if isinstance(cause, OSError) and cause.errno not in _OF_THE_FILE:
+        raise RunError(f"{part.where}: {bad}; {GONE}")
+
+
+def _is_half_made(folder: Path, name: str) -> bool:
+    """Whether the first half is there; its records may have got their final name already."""
+    try:
+        half = read_half(folder, name)
+    except (FileNotFoundError, ValueError):
+        return False
+    records = folder / WORK / f"{name}{_RECORDS}"
+    return (
+        records.exists() and os.stat(records).st_size == sum(half["lengths"]) and sha256_of(records) == half["sha256"]
+    )
+
+
+def _copy_without(source: Path, target: Path, lengths: list[int], dropped: Collection[int]) -> str:
+    """Copy a shard's records but some; the SHA-256 of what is kept."""
+    digest = hashlib.sha256()
+    with source.open("rb") as records, target.open("wb") as file:
+        for number, length in enumerate(lengths):
+            record = records.read(length)
+            payload_of(record)  # what is copied is what was written
+            if number not in dropped:
+                file.write(record)
+                digest.update(record)
+        _flush(file)
+    return digest.hexdigest()
+
+
+def _index(lengths: list[int]) -> bytes:
+    """A line for each record: its offset and its length, its frame included."""
+    offsets = np.cumsum([0, *lengths])[:-1]
+    return "".join(f"{offset} {length}\n" for offset, length in zip(offsets, lengths, strict=True)).encode()
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

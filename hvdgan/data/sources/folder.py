@@ -1,0 +1,339 @@
+"""A folder of image files, searched recursively."""
+
+import errno
+import io
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.formats.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
+from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
+from hvdgan.data.sharing import ALONE, Peers, from_first, list_from_first, share_out
+from hvdgan.data.source import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
+from hvdgan.data.threads import mapped
+
+# Reading headers waits for the disk or the network file system, not for a core.
+_SCAN_THREADS = 16
+_SCAN_CHUNK = 256
+_SIDES = ("A", "B")
+"""the folders of inputs and of images"""
+_OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""what an OSError says where a folder can never be listed, and not only now"""
+
+
+class FolderSource(Source):
+    """The images of a folder and of all folders below it, in the order of their relative paths.
+
+    Names that begin with a dot are skipped, so is the `lost+found` of a disk, and files without one of the suffixes of
+    `hvdgan.data.formats.images` do not count. Symbolic links to folders are followed, each folder counts once. Rank 0
+    lists the folders. Every file's header is read on opening, by one of the ranks; the files that fail are left out and
+    listed in `bad_files`. A folder that cannot be listed is left out only where all may fail. A file that is gone later, or has
+    another size, ends the run: the images would no longer be those that the run began with.
+
+    Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
+    order of their names.
+
+    Paired, an input and its image are two files of the same path, whatever their suffixes, in the subfolders `A` (the
+    inputs) and `B`, if no images lie elsewhere; in any other folder each file holds the input in its left half and the
+    image in its right half, and must be twice as wide as high.
+
+    Args:
+        name: what `--data` says, the folder.
+        image_size: in pixels.
+        channels: 1 or 3.
+        max_bad_fraction: the part of the files, or of the pairs, that may fail, in [0, 1].
+        paired: whether each image comes with an input.
+        peers: the ranks that open it together.
+
+    Raises:
+        UserError: no images are found, too many are broken, they are no pairs, or a folder may not be listed.
+        RunError: the disk has failed, or a rank does not see a file that rank 0 has found.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        image_size: int,
+        channels: int,
+        max_bad_fraction: float,
+        paired: bool = False,
+        peers: Peers = ALONE,
+    ) -> None:
+        files, found, bad_files = _listed(name, paired, max_bad_fraction, peers)
+        total = len(found) + len(bad_files)
+        checked = dict(zip(files, _check_headers(name, files, peers), strict=True))
+        self._images: list[tuple[str, ...]] = []
+        """the file, or the files of input and image"""
+        for together in found:
+            if broken := [result for file in together if isinstance(result := checked[file], BadFile)]:
+                bad_files.append(broken[0])
+            else:
+                self._images.append(together)
+        self._bytes = {file: size for file, size in checked.items() if isinstance(size, int)}
+        refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
+        if not self._images:
+            raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
+        if paired and all(len(files) == 1 for files in self._images):
+            _refuse_single_images(name, [self._images[place][0] for place in sample_of(len(self._images))], peers)
+        parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
+        labels, class_names = classes_of(self._images)
+        super().__init__(
+            name=name,
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"pairs", *parts] if paired else parts),
+            labels=labels,
+            class_names=class_names,
+            paired=paired,
+            bad_files=bad_files,
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, index: int) -> np.ndarray:
+        files = [io.BytesIO(self._content(file)) for file in self._images[index]]
+        names = [printable(file) for file in self._images[index]]
+        if len(files) == 2:
+            return read_partners(files, names, self.image_size, self.channels)
+        read = read_halves if self.paired else read_image
+        return read(files[0], names[0], self.image_size, self.channels)
+
+    def _content(self, file: str) -> bytes:
+        """What a file holds, in one read: on a network file system each costs a round trip."""
+        expected = self._bytes[file]
+        try:
+            with open(os.path.join(self.name, file), "rb", buffering=0) as opened:
+                content = opened.read(expected + 1)
+                while 0 < len(content) < expected and (more := opened.read(expected + 1 - len(content))):
+                    content += more
+                found = f"{len(content):,} bytes" if len(content) <= expected else "more"
+        except MemoryError as error:
+            raise Unreadable(f"out of memory while reading {printable(file)}, of {expected:,} bytes") from error
+        except OSError as error:
+            found = error.strerror or str(error)
+        else:
+            if len(content) == expected:
+                return content
+        raise RunError(
+            f"--data {self.name}: {printable(file)}: {found}, and {expected:,} bytes when the run began; the data must "
+            "not change while it is in use: bring it back, then resume"
+        )
+
+    def key(self, index: int) -> bytes:
+        return os.fsencode(self._images[index][-1])
+
+    def stamp(self) -> list[Any] | None:
+        return []  # the fingerprint covers the names
+
+
+def _listed(
+    name: str, paired: bool, max_bad_fraction: float, peers: Peers
+) -> tuple[list[str], list[tuple[str, ...]], list[BadFile]]:
+    """All files, the file or the files of each image, and what is bad before any file is looked at.
+
+    Rank 0 lists the folders; every rank has the same list and finds for itself what follows from it.
+    """
+    seen: list[Any] = []
+
+    def look() -> list[str]:
+        try:
+            files, unlisted = find_images(name)
+        except Unreadable as error:
+            raise RunError(f"--data {name}: {error}") from error
+        refuse_unlisted(f"--data {name}", unlisted, max_bad_fraction)
+        seen.extend([unlisted, paired and in_two_folders(name, files)])
+        return files
+
+    files = list_from_first(look, peers, f"--data {name}: its files")
+    unlisted, two_folders = from_first(lambda: seen, peers, f"--data {name}: its folders")
+    bad_files = [BadFile(*each) for each in unlisted]
+    found: list[tuple[str, ...]] = [(file,) for file in files]
+    if two_folders:
+        found, alone = match_partners(files)
+        refuse_without_partners(f"--data {name}", found, alone, max_bad_fraction)
+        bad_files += alone
+    if not found and not bad_files:
+        raise UserError(
+            f"--data {name}: found no images in this folder or below it; "
+            f"expected files named {', '.join('*' + suffix for suffix in SUFFIXES)} (hidden ones are skipped)"
+        )
+    return files, found, bad_files
+
+
+def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> None:
+    """Refuse files that hold no pairs, by the headers of some of them."""
+
+    def size(file: str) -> tuple[int, int] | None:
+        try:
+            return read_size(os.path.join(folder, file), printable(file))
+        except BadImage:
+            return None
+        except Unreadable as error:
+            raise RunError(f"--data {folder}: {error}") from error
+
+    sizes = share_out(files, lambda some: [size(file) for file in some], peers, f"--data {folder}")
+    otherwise = "two files of the same path in the subfolders A (inputs) and B (images)"
+    refuse_single_images(f"--data {folder}", [printable(file) for file in files], sizes, otherwise)
+
+
+def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
+    """The image files' paths relative to the folder, sorted, and the folders that may not be listed.
+
+    Raises:
+        Unreadable: the disk has failed, or a folder went away meanwhile.
+    """
+    files: list[str] = []
+    unlisted: list[BadFile] = []
+    seen: set[tuple[int, int]] = set()
+    waiting = [""]  # a list, since recursion would end a thousand folders deep
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            if not prefix:
+                seen.add(_identity(os.stat(folder)))
+            with os.scandir(os.path.join(folder, prefix)) as listing:
+                # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
+                entries = sorted(
+                    (entry for entry in listing if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
+                )
+        except OSError as error:
+            unlisted.append(_unlisted(prefix, error))
+            continue
+        inner = []
+        for entry in entries:
+            path = prefix + entry.name
+            try:
+                identity = _identity(entry.stat()) if _is_folder(entry) else None
+            except OSError as error:
+                unlisted.append(_unlisted(f"{path}/", error))
+                continue
+            if identity is None:
+                if entry.name.lower().endswith(SUFFIXES):
+                    files.append(path)
+            elif identity not in seen:
+                seen.add(identity)
+                inner.append(f"{path}/")
+        waiting += reversed(inner)
+    return sorted(files), unlisted
+
+
+def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
+    """Refuse folders that may not be listed, unless all may fail: each could be a class, and counts as one image.
+
+    Raises:
+        UserError: it names the first.
+    """
+    if unlisted and max_bad_fraction < 1:
+        folder, reason = unlisted[0]
+        raise UserError(
+            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable or move it away, or do "
+            f"without it by --max-bad-fraction 1 (now {max_bad_fraction:g})"
+        )
+
+
+def _unlisted(prefix: str, error: OSError) -> BadFile:
+    folder = printable(prefix) or "."
+    if error.errno not in _OF_THE_FOLDER:
+        raise Unreadable(
+            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
+            "when it is back, give the same command again"
+        ) from error
+    return BadFile(folder, f"folder: {error.strerror}")
+
+
+def _is_skipped(prefix: str, name: str) -> bool:
+    """Hidden names, and what the file system keeps at the top of a disk, which only root may list."""
+    return name[0] == "." or (prefix, name) == ("", "lost+found")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one; raises an OSError where it could be one."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        # A link that leads nowhere; and what is called an image is looked at, which will say why.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(SUFFIXES):
+            return False
+        raise
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """What tells a folder from all others of this machine, by whatever path it is reached."""
+    return status.st_dev, status.st_ino
+
+
+def in_two_folders(folder: str, files: Iterable[str]) -> bool:
+    """Whether there are subfolders A and B, and no images elsewhere."""
+    both = all(os.path.isdir(os.path.join(folder, side)) for side in _SIDES)
+    return both and all(file.startswith(("A/", "B/")) for file in files)
+
+
+def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
+    """Inputs with the images of the same path, and the files that are left over."""
+    sides: dict[str, dict[str, str]] = {side: {} for side in _SIDES}
+    alone = []
+    for file in files:
+        side, _, path = file.partition("/")
+        stem = os.path.splitext(path)[0]
+        if stem in sides[side]:
+            alone.append(BadFile(printable(file), f"{printable(sides[side][stem])} has the same name"))
+        else:
+            sides[side][stem] = file
+    inputs, images = sides.values()
+    for one, other, side in ((inputs, images, "B"), (images, inputs, "A")):
+        alone += [BadFile(printable(one[stem]), f"no partner in {side}") for stem in one if stem not in other]
+    return [(inputs[stem], images[stem]) for stem in inputs if stem in images], alone
+
+
+def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
+    """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
+    own = [first_folder(files) for files in images]
+    if not all(own):
+        return None, None
+    numbers = {name: number for number, name in enumerate(sorted(set(own)))}
+    return np.array([numbers[name] for name in own], np.int32), [printable(name) for name in numbers]
+
+
+def first_folder(files: tuple[str, ...]) -> str:
+    """Of an image's path, or of two partners' path within A; empty if it lies in none."""
+    path = files[0].partition("/")[2] if len(files) == 2 else files[0]
+    return path.rpartition("/")[0].partition("/")[0]
+
+
+def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:
+    """The size in bytes of each file, or what is wrong with it, in the order of the files."""
+
+    def check(file: str) -> int | BadFile:
+        path = os.path.join(folder, file)
+        try:
+            return check_header(path, printable(file))
+        except BadImage as bad:
+            if peers.rank and not _exists(path):
+                raise RunError(
+                    f"--data {folder}: rank {peers.rank} on {os.uname().nodename} does not see {printable(file)}, "
+                    "which rank 0 has found; start every rank on the same files"
+                ) from bad
+            return bad.bad_file
+        except Unreadable as error:
+            raise RunError(f"--data {folder}: {error}") from error
+
+    def check_all(some: Sequence[str]) -> list[int | BadFile]:
+        return list(mapped(check, some, _SCAN_THREADS, together=_SCAN_CHUNK))
+
+    results = share_out(files, check_all, peers, f"--data {folder}")
+    return [result if isinstance(result, int) else BadFile(*result) for result in results]
+
+
+def _exists(path: str) -> bool:
+    """Whether there is something of this name, be it a link that leads nowhere."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+    return True

@@ -1,0 +1,118 @@
+"""Images with an input each, from sources that are not files of pairs."""
+
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.source import Source, fingerprint
+from hvdgan.data.sources.arrays import ArraySource, array_names
+
+
+class ArrayPairs(Source):
+    """Inputs and images in a file: the arrays `inputs` and `images` of an .npz, or one array of twice-as-wide images.
+
+    In the latter, each image is an input in its left half and the image in its right half. Otherwise as ArraySource.
+
+    Args:
+        name: what `--data` says, the file.
+        image_size: in pixels; inputs and images are cropped and resized to it.
+        channels: 1, 3, or None for what the arrays have, 3 if they differ.
+
+    Raises:
+        UserError: the file cannot be read, or holds no pairs.
+    """
+
+    batched = prepared = True
+
+    def __init__(self, name: str, *, image_size: int, channels: int | None) -> None:
+        members = array_names(name)
+        two = {"inputs", "images"} <= set(members)
+        choices = [{"member": "inputs"}, {"member": "images"}] if two else [{"half": 0}, {"half": 1}]
+        pair = [ArraySource(name, image_size=image_size, channels=channels, **choice) for choice in choices]
+        if pair[0].channels != pair[1].channels:
+            pair = [ArraySource(name, image_size=image_size, channels=3, **choice) for choice in choices]
+        self._inputs, self._images = pair
+        inputs_shape, shape = self._inputs.array_shape, self._images.array_shape
+        if inputs_shape[:3] != shape[:3] or not (two or shape[2] == 2 * shape[1]):
+            raise UserError(
+                f"--data {name}: shape {inputs_shape}{f' of inputs and {shape} of images' if two else ''}; "
+                "pairs are two arrays, inputs and images, of one number, height and width in an .npz, or one array "
+                "whose width is twice its height, with an input in the left half and its image in the right"
+            )
+        self.array_shape = shape
+        super().__init__(
+            name=name,
+            image_size=image_size,
+            channels=self._images.channels,
+            fingerprint=fingerprint(
+                image_size, self._images.channels, [b"pairs", *(part.fingerprint.encode() for part in pair)]
+            ),
+            labels=self._images.labels,
+            paired=True,
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, index: int) -> np.ndarray:
+        return self.fetch_batch(np.array([index]))[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        return np.concatenate([self._inputs.fetch_batch(indices), self._images.fetch_batch(indices)], axis=-1)
+
+    def key(self, index: int) -> bytes:
+        return self._images.key(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._images.stamp()
+
+
+class OutlinePairs(Source):
+    """Another source's images, each with its outline as the input: pairs to try a recipe with.
+
+    Args:
+        images: a source that is not paired.
+    """
+
+    def __init__(self, images: Source) -> None:
+        self._images = images
+        self.batched, self.in_memory, self.prepared = images.batched, images.in_memory, images.prepared
+        super().__init__(
+            name=images.name,
+            image_size=images.image_size,
+            channels=images.channels,
+            fingerprint=fingerprint(images.image_size, images.channels, [images.fingerprint.encode(), b"outlines 1"]),
+            labels=images.labels,
+            class_names=images.class_names,
+            paired=True,
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, index: int) -> np.ndarray:
+        return self.fetch_batch(np.array([index]))[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        images = self._images.fetch_batch(indices)
+        return np.concatenate([outline(images), images], axis=-1)
+
+    def key(self, index: int) -> bytes:
+        return self._images.key(index)
+
+
+def outline(images: np.ndarray) -> np.ndarray:
+    """The edge of what is bright: pixels of at least half the range that have a darker one beside, above or below them.
+
+    Args:
+        images: uint8 (B, H, W, C); the mean over the channels counts.
+
+    Returns:
+        uint8 (B, H, W, C), 255 on the outline and 0 elsewhere, alike in all channels.
+    """
+    bright = images.mean(axis=-1) >= 127.5
+    # What reaches the border goes on beyond it, and has no edge there.
+    padded = np.pad(bright, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    inside = padded[:, :-2, 1:-1] & padded[:, 2:, 1:-1] & padded[:, 1:-1, :-2] & padded[:, 1:-1, 2:]
+    return np.repeat(((bright & ~inside) * np.uint8(255))[..., None], images.shape[-1], axis=-1)

@@ -1,0 +1,104 @@
+"""Images in packed shards, as hvdgan.prepare makes them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.formats.images import to_pixels
+from hvdgan.data.formats.recordfiles import RecordFiles
+from hvdgan.data.sharing import ALONE, Peers, on_all
+from hvdgan.data.source import Source, fingerprint
+
+
+class ShardSource(Source):
+    """The images of a folder that hvdgan.prepare made.
+
+    A record is read by its offset, verified and decoded when it is asked for; in memory there are 16 bytes per image,
+    and its label. Images of another size or number of channels than asked for are converted as those of a folder are.
+
+    Args:
+        name: what `--data` says, the folder.
+        image_size: in pixels.
+        channels: 1, 3, or None for what the shards hold.
+        paired: whether each image must come with an input.
+        peers: the ranks that open it together.
+
+    Raises:
+        UserError: the manifest does not match the files, or the shards do not hold what is asked for.
+        RunError: the ranks do not see the same shards.
+    """
+
+    batched = prepared = True
+
+    def __init__(
+        self, name: str, *, image_size: int, channels: int | None, paired: bool = False, peers: Peers = ALONE
+    ) -> None:
+        try:
+            self._files = files = RecordFiles(Path(name), peers)
+            labels = on_all(files.labels, peers, f"--data {name}: its labels")
+        except UserError as error:
+            raise UserError(f"--data {error}") from error
+        manifest = files.manifest
+        _check_pairs(name, bool(manifest["pairs"]), paired)
+        self._stored = (manifest["image_size"], manifest["channels"])
+        from hvdgan.data.formats.decoding import Decoder  # TensorFlow; hvdgan.prepare does without
+
+        self._decoder = Decoder(manifest["encoding"], *self._stored, paired)
+        channels = channels or manifest["channels"]
+        super().__init__(
+            name=name,
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"pairs" if paired else b"images", *files.checksums()]),
+            labels=labels,
+            class_names=manifest["class_names"],
+            paired=paired,
+        )
+        if self._stored == (image_size, channels):
+            self.decode = self._decoder.images
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def fetch(self, index: int) -> np.ndarray:
+        """As of any source.
+
+        Raises:
+            RunError: the record cannot be read, or is not what was written; it names the file and the record.
+        """
+        (record,) = self._files.read(np.array([index]))
+        try:
+            image = self._decoder(record)
+        except Exception as error:  # of TensorFlow's types
+            raise self._files.failure(index, f"cannot be decoded: {' '.join(str(error).split())}") from error
+        return image if self._stored == (self.image_size, self.channels) else self._converted(image)
+
+    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
+        return self._files.read(indices)
+
+    def key(self, index: int) -> bytes:
+        return self._files.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._files.digest(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._files.stamp()
+
+    def _converted(self, image: np.ndarray) -> np.ndarray:
+        sides = np.split(image, 2, axis=-1) if self.paired else [image]
+        pictures = [Image.fromarray(side[..., 0] if side.shape[-1] == 1 else side) for side in sides]
+        return np.concatenate([to_pixels(picture, self.image_size, self.channels) for picture in pictures], axis=-1)
+
+
+def _check_pairs(name: str, stored: bool, asked: bool) -> None:
+    if stored and not asked:
+        raise UserError(f"--data {name}: its shards hold pairs, and this recipe takes single images")
+    if asked and not stored:
+        raise UserError(
+            f"--data {name}: its shards hold single images, and this recipe takes pairs; "
+            "prepare them with python -m hvdgan.prepare --pairs"
+        )

@@ -1,0 +1,233 @@
+"""Other people's TFRecord files: images by record, through an index of where each record lies."""
+
+import functools
+import glob
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.formats.examples import features_of, single_bytes
+from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size, to_pixels
+from hvdgan.data.formats.indexing import Features, Opened, digest_of, index_files
+from hvdgan.data.formats.records import FRAME, HEADER, length_of, payload_of
+from hvdgan.data.halves import refuse_single_images, sample_of
+from hvdgan.data.kept import NOTHING, Kept
+from hvdgan.data.sharing import ALONE, Peers, share_out
+from hvdgan.data.source import BadImage, Source, fingerprint, printable
+
+SUFFIXES = (".tfrecord", ".tfrecords")
+_OPEN_FILES = 256
+
+
+def files_named(data: str) -> list[str]:
+    """The files that `--data` names, by a path or a pattern, sorted; none where it does not speak of TFRecords."""
+    if glob.has_magic(data) and not os.path.exists(data):
+        return sorted(path for path in glob.glob(data, recursive=True) if os.path.isfile(path))
+    name = os.path.basename(data).lower()
+    spoken_of = name.endswith(SUFFIXES) or ".tfrecord-" in name
+    return [data] if spoken_of and os.path.isfile(data) else []
+
+
+class RecordSource(Source):
+    """The records of TFRecord files, in the order of the files' names, each a tf.train.Example.
+
+    The index, where each record begins and its label, is made on opening, by all ranks together, and kept in memory, 16
+    bytes per record, and in the run folder. A record is read, and its checksum compared,
+    when it is asked for. The fingerprint covers the labels and those checksums, and so every byte.
+
+    Args:
+        name: what `--data` says.
+        files: their paths.
+        features: which of a record is what.
+        image_size: in pixels.
+        channels: 1 or 3.
+        paired: whether each image comes with an input.
+        class_names: what the labels mean, where that is known.
+        peers: the ranks that open it together.
+        kept: where the index is found again.
+
+    Raises:
+        UserError: a file is no TFRecord file, compressed as a whole, has other features, holds no pairs where there
+            must be some, or may not be read.
+        RunError: the ranks do not see the same files, or the disk or the network has failed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        files: Sequence[str],
+        features: Features,
+        *,
+        image_size: int,
+        channels: int,
+        paired: bool = False,
+        class_names: Sequence[str] | None = None,
+        peers: Peers = ALONE,
+        kept: Kept = NOTHING,
+    ) -> None:
+        self._files = list(files)
+        self._features = features
+        indices = index_files(name, self._files, features, peers, kept)
+        records = [len(index.offsets) for index in indices]
+        if not sum(records):
+            raise UserError(f"--data {name}: {len(self._files)} TFRecord file(s) without a record; expected images")
+        self._firsts = np.cumsum([0, *records])
+        """the index of each file's first record, and of the one after the last"""
+        self._offsets = np.concatenate([index.offsets for index in indices])
+        labels = np.concatenate([index.labels for index in indices])
+        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(Opened)
+        # The name of the labels' feature changes none of them, and every machine may have its own folder.
+        parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
+        parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]
+        parts += [digest_of(index).encode() for index in indices]
+        what = repr((features.image, features.input, features.shape, paired)).encode()
+        super().__init__(
+            name=name,
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"tfrecord", what, *parts]),
+            labels=labels if features.label else None,
+            class_names=class_names,
+            paired=paired,
+        )
+        if paired and features.input is None and features.shape is None:
+            self._refuse_single_images(peers)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def fetch(self, index: int) -> np.ndarray:
+        """As of any source.
+
+        Raises:
+            RunError: the record cannot be read, or its checksum differs; it names the file and the record.
+        """
+        named = self._named(index)
+        sides = [self._features.image] if self._features.input is None else [self._features.input, self._features.image]
+        files = self._files_in(index, sides)
+        if self._features.shape is not None:
+            return self._raw(files[0].getvalue(), named)
+        if len(files) == 2:
+            return read_partners(files, [f"{named} {side}" for side in sides], self.image_size, self.channels)
+        read = read_halves if self.paired else read_image
+        return read(files[0], named, self.image_size, self.channels)
+
+    def key(self, index: int) -> bytes:
+        return self._named(index).encode()
+
+    def stamp(self) -> list[Any] | None:
+        return []  # the fingerprint covers the names, and how many records each file has
+
+    def _files_in(self, index: int, sides: Sequence[str]) -> list[io.BytesIO]:
+        """What some features of a record hold."""
+        contents = _values(self._payload(index), sides)
+        if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
+            raise BadImage(self._named(index), f"it has no feature {missing[0]} of one value in bytes")
+        return [io.BytesIO(content) for content in contents if content is not None]
+
+    def _refuse_single_images(self, peers: Peers) -> None:
+        """Refuse images that hold no pairs, by the headers of some of them."""
+
+        def size(index: int) -> tuple[int, int] | None:
+            try:
+                return read_size(self._files_in(index, [self._features.image])[0], self._named(index))
+            except BadImage:
+                return None
+
+        places = sample_of(len(self))
+        sizes = share_out(
+            [str(place) for place in places],
+            lambda some: [size(int(place)) for place in some],
+            peers,
+            f"--data {self.name}",
+        )
+        otherwise = "a feature of its own for the input (--tfrecord-input)"
+        refuse_single_images(f"--data {self.name}", [self._named(place) for place in places], sizes, otherwise)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The number of the file, and of the record within it."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return file, index - int(self._firsts[file])
+
+    def _named(self, index: int) -> str:
+        file, place = self._place(index)
+        return f"{printable(os.path.basename(self._files[file]))}[{place}]"
+
+    def _payload(self, index: int) -> bytes:
+        file, place = self._place(index)
+        offset = int(self._offsets[index])
+        try:
+            opened = self._opened(self._files[file])
+            length = length_of(opened.read(offset, HEADER))
+            # What a damaged length says is not believed before memory is asked for.
+            if offset + length + FRAME > opened.size:
+                raise ValueError("its length is another")
+            return payload_of(opened.read(offset, length + FRAME))
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except ValueError as error:
+            reason = str(error)
+        raise RunError(
+            f"--data {self.name}: {printable(self._files[file])}, record {place}: {reason}; the file is damaged, or "
+            "has changed since the run began: restore it, then resume"
+        )
+
+    def _raw(self, content: bytes, named: str) -> np.ndarray:
+        shape = self._features.shape
+        assert shape is not None
+        if len(content) != int(np.prod(shape)):
+            raise BadImage(named, f"{len(content):,} bytes; expected those of --tfrecord-shape {_text(shape)}")
+        pixels = np.frombuffer(content, np.uint8).reshape(shape)
+        if shape[-1] not in (1, 3, 4):
+            pixels = np.moveaxis(pixels, 0, -1)
+        halves = np.split(pixels, 2, axis=1) if self.paired else [pixels]
+        images = [
+            Image.fromarray(np.ascontiguousarray(half[..., 0] if half.shape[-1] == 1 else half)) for half in halves
+        ]
+        return np.concatenate([to_pixels(image, self.image_size, self.channels) for image in images], axis=-1)
+
+
+def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
+    """What `--tfrecord-shape` says.
+
+    Raises:
+        UserError: it is no shape of an image.
+    """
+    if text is None:
+        return None
+    numbers = text.replace("x", ",").split(",")
+    shape = tuple(int(number) for number in numbers if number.strip().isdecimal())
+    if len(shape) != len(numbers) or len(shape) != 3 or min(shape) < 1 or not {shape[0], shape[-1]} & {1, 3, 4}:
+        raise UserError(
+            f"--tfrecord-shape {text}: expected height, width and 1, 3 or 4 channels such as 32,32,3, or channels first"
+        )
+    height, width = shape[:2] if shape[-1] in (1, 3, 4) else shape[1:]
+    if paired and width != 2 * height:
+        raise UserError(
+            f"--tfrecord-shape {text}: a recipe of pairs takes images twice as wide as high, with the input in the "
+            "left half and its image in the right"
+        )
+    return shape
+
+
+def _values(payload: bytes, names: Sequence[str]) -> list[bytes | None]:
+    """The bytes of some features; None for one that is not there or of another kind."""
+
+    def read(offset: int, count: int) -> bytes:
+        return payload[offset : offset + count]
+
+    try:
+        spans: dict[str, Any] = {name: span for name, *span in features_of(read, len(payload))}
+        found = [single_bytes(read, *spans[name]) if name in spans else None for name in names]
+    except ValueError:
+        return [None] * len(names)
+    return [None if span is None else payload[span[0] : span[1]] for span in found]
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return ",".join(str(number) for number in shape)

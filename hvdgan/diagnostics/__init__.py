@@ -1,0 +1,1 @@
+"""What hvdgan.doctor and hvdgan.bench measure."""

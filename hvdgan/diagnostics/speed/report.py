@@ -1,0 +1,172 @@
+"""What hvdgan.bench prints and draws."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdgan.cli.errors import UserError
+from hvdgan.diagnostics.speed.figures import PARTS
+from hvdgan.diagnostics.table import table
+
+_NAMES = {
+    "compute_seconds": "compute",
+    "exposed_allreduce_seconds": "all-reduce not hidden",
+    "input_wait_seconds": "wait for data",
+    "host_seconds": "host",
+}
+
+
+def in_words(facts: Mapping[str, Any]) -> str:
+    """All tables, one below the other.
+
+    Args:
+        facts: what --json writes.
+    """
+    parts = [
+        "Steps in ms: medians over the launches (and over the copies), and below them the smallest and the largest",
+        _runs(facts["runs"]),
+        "Updates by themselves, in ms; they share work in a step, and do not add up to it",
+        _updates(facts["runs"]),
+        "Efficiency",
+        _efficiencies(facts["efficiency"]),
+    ]
+    if facts["projection"]:
+        model = facts["model"]
+        parts += [
+            "PROJECTION, not a measurement: weak scaling, nothing of the all-reduce hidden, no stragglers;\n"
+            f"from an all-reduce of {model['fixed_seconds'] * 1e3:.3g} ms + {model['seconds_per_byte'] * 1e9:.3g} ms "
+            f"per MB, fitted to {model['ranks']} ranks here (off by up to {model['relative_error']:.0%})",
+            _projection(facts["projection"]),
+        ]
+    return "\n\n".join(f"{title}\n{text}" for title, text in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _runs(runs: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["", "images each", "stage", "images/s", "step", *_NAMES.values(), "MB reduced", "peak MB", "first step s"]
+    lines: list[list[str]] = []
+    for run in runs:
+        for name, stage in run["stages"].items():
+            rate = _cells(stage["images_per_sec"], 1)
+            parts = [_cells(stage[part], 2, 1e3) for part in ("step_seconds", *PARTS)]
+            rest = [_cells(run["peak_rss_bytes"], 0, 1e-6), _cells(run["startup_seconds"], 1)]
+            reduced = (f"{stage['bytes_reduced'] / 1e6:,.3f}", "")
+            lines += _two_lines([_label(run), str(run["local_batch_size"]), name], [rate, *parts, reduced, *rest])
+    return table(heads, lines, right=range(3, len(heads)))
+
+
+def _updates(runs: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["", "images each", "stage", "update", "every", "compute", "all-reduce not hidden", "MB reduced"]
+    lines: list[list[str]] = []
+    for run in runs:
+        for name, stage in run["stages"].items() if run["kind"] == "ranks" else ():
+            for update, figures in stage["updates"].items():
+                labels = [_label(run), str(run["local_batch_size"]), name, update, str(figures["every"])]
+                parts = [_cells(figures[part], 2, 1e3) for part in PARTS[:2]]
+                lines += _two_lines(labels, [*parts, (f"{figures['bytes_reduced'] / 1e6:,.3f}", "")])
+    return table(heads, lines, right=range(4, len(heads)))
+
+
+def _label(run: Mapping[str, Any]) -> str:
+    return f"{run['ranks']} {run['kind'] if run['ranks'] > 1 else 'rank'}"
+
+
+def _cells(figure: Mapping[str, float], digits: int, factor: float = 1.0) -> tuple[str, str]:
+    """A median, and below it the smallest and the largest; nothing where they are the same."""
+    middle, low, high = (f"{figure[name] * factor:,.{digits}f}" for name in ("median", "low", "high"))
+    return middle, "" if low == high else f"{low} to {high}"
+
+
+def _two_lines(labels: Sequence[str], cells: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
+    medians, ranges = zip(*cells, strict=True)
+    yield [*labels, *medians]
+    if any(ranges):
+        yield ["" for _ in labels] + list(ranges)
+
+
+def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["scaling", "ranks", "images each", "stage", "images/s", "of independent copies", "of ranks x one rank"]
+    lines = [
+        [
+            row["scaling"],
+            str(row["ranks"]),
+            str(row["local_batch_size"]),
+            row["stage"],
+            _spread(row["images_per_sec"]),
+            _spread(row["of_copies"], 3) if row["of_copies"] else "",
+            _spread(row["of_one_rank"], 3),
+        ]
+        for row in rows
+    ]
+    return table(heads, lines, right=range(4, len(heads)))
+
+
+def _projection(rows: Sequence[Mapping[str, Any]]) -> str:
+    counts = sorted({row["ranks"] for row in rows})
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        lines.setdefault((row["link"], row["stage"]), []).append(f"{row['efficiency']:.3f}")
+    heads = ["link", "stage", *(f"{count} ranks" for count in counts)]
+    return table(heads, [[*key, *values] for key, values in lines.items()], right=range(2, len(heads)))
+
+
+def _spread(figure: Mapping[str, float], digits: int = 1) -> str:
+    middle, ends = _cells(figure, digits)
+    return f"{middle} ({ends})" if ends else middle
+
+
+def check_plot() -> None:
+    """Whether there is something to draw with.
+
+    Raises:
+        UserError: there is not.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UserError("--plot: needs matplotlib: pip install 'hvdgan[plot]'") from error
+
+
+def draw(path: Path, facts: Mapping[str, Any]) -> None:
+    """A step's parts for each run, and the efficiencies beside.
+
+    Args:
+        path: of a .png.
+        facts: what --json writes.
+    """
+    # Without pyplot: it would look for a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    bars = list(_bars(facts["runs"]))
+    bottom = [0.0] * len(bars)
+    for part, name in _NAMES.items():
+        values = [max(stage[part]["median"], 0.0) * 1e3 for _, stage in bars]
+        left.bar(range(len(bars)), values, bottom=bottom, label=name)
+        bottom = [below + value for below, value in zip(bottom, values, strict=True)]
+    left.set_xticks(range(len(bars)), [label for label, _ in bars], rotation=30, ha="right", fontsize=8)
+    left.set_ylabel("ms of a step")
+    left.legend()
+    for label, rows in _lines(facts["efficiency"]).items():
+        right.plot([row["ranks"] for row in rows], [row["of_one_rank"]["median"] for row in rows], "o-", label=label)
+        copies = [row for row in rows if row["of_copies"]]
+        medians = [row["of_copies"]["median"] for row in copies]
+        right.plot([row["ranks"] for row in copies], medians, "s--", label=f"{label}, of copies")
+    right.set(xlabel="ranks", ylabel="efficiency", ylim=(0, None))
+    right.legend()
+    figure.suptitle(facts["title"])
+    figure.savefig(path, dpi=110)
+
+
+def _bars(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for run in runs:
+        for name, stage in run["stages"].items():
+            kind = "rank" if run["ranks"] == 1 else run["kind"]
+            yield f"{run['ranks']} {kind} x {run['local_batch_size']}, {name}", stage
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(f"{row['scaling']}, {row['stage']}", []).append(row)
+    return lines

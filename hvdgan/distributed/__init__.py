@@ -1,0 +1,1 @@
+"""The ranks: joining, collectives, devices, heartbeat. The only package that imports Horovod."""

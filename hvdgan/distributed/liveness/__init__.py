@@ -1,0 +1,1 @@
+"""Detects dead, frozen and straggling ranks: heartbeats over TCP, beside Horovod."""

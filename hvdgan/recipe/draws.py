@@ -1,0 +1,125 @@
+"""Random draws as pure functions of (seed, step, scope, key, place in the global batch), never of the rank."""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from hvdgan.cli.errors import UserError
+
+_PHILOX = tf.random.Algorithm.PHILOX.value
+_BLOCK = 4  # float32 numbers that Philox makes of one value of its counter
+_UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
+
+
+@dataclasses.dataclass(frozen=True)
+class Random:
+    """Draws for one part of a global batch: a rank's slice, or one micro-batch of it.
+
+    The numbers are those of one draw for the whole global batch, so that a sample's do not depend on how many ranks
+    there are. Philox is a counter-based generator: a part begins at its own offset, and only its own are computed.
+
+    Args:
+        seed: of the run.
+        step: scalar int64 tensor, the global step.
+        first: the place of the part's first sample in the global batch; an int or a scalar tensor.
+        count: samples of the part, B.
+        scope: keeps the draws of one update apart from another's.
+    """
+
+    seed: int
+    step: tf.Tensor
+    first: "int | tf.Tensor"
+    count: int
+    scope: str = ""
+
+    def scoped(self, scope: str) -> "Random":
+        """The same place with draws of its own."""
+        return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
+
+    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        """Normal numbers of mean 0 and variance 1, (B, *shape) float32.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: of one sample's numbers; () for one number per sample.
+        """
+        return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
+
+    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        """Numbers from 0 (included) to 1 (excluded), all equally likely, (B, *shape) float32.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: of one sample's numbers; () for one number per sample.
+        """
+        return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
+
+    def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
+        """Whole numbers from 0 to high - 1, (B, *shape) int32.
+
+        They are computed from uniform(key, shape), so give the two different keys.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: of one sample's numbers; () for one number per sample.
+            high: from 1 to 2**23. uniform() has 2**23 values, and each number is made of as many of them as any other,
+                or of one more.
+
+        Raises:
+            UserError: high is out of range.
+        """
+        if not 1 <= high <= _UNIFORM_VALUES:
+            raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')
+        # The largest of uniform() times `high` is below `high` in float32 too, so that nothing must be clipped.
+        return tf.cast(self.uniform(key, shape) * high, tf.int32)
+
+    def _part(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
+        """The part's numbers out of those that tf.random.stateless_normal or _uniform draws for the global batch."""
+        philox, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed(key))
+        each = math.prod(shape)
+        begin = tf.cast(self.first, tf.int64) * each
+        # The counter has 128 bits; the lower 64 begin at 0 whatever the seed.
+        skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
+        counter = tf.bitcast(tf.bitcast(counter, tf.int64) + skipped, tf.uint64)
+        wanted = self.count * each
+        drawn = draw(shape=[wanted + _BLOCK - 1], key=philox, counter=counter, alg=_PHILOX, dtype=tf.float32)
+        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape))
+
+    def _seed(self, key: str) -> tf.Tensor:
+        return tf.stack([self._digest(key), self.step])
+
+    def _digest(self, key: str) -> tf.Tensor:
+        digest = hashlib.sha256(f"{self.seed}/{self.scope}/{key}".encode()).digest()
+        return tf.constant(int.from_bytes(digest[:8], "little", signed=True), tf.int64)
+
+
+class SampleRandom(Random):
+    """Draws by a sample's own number instead of its place in a batch, for samples without a training step.
+
+    Args:
+        seed: chosen for the samples.
+        numbers: (B,) int64 tensor; sample n of a seed gets the same draws whatever else is in the batch.
+    """
+
+    def __init__(self, seed: int, numbers: tf.Tensor, scope: str = "") -> None:
+        super().__init__(seed, numbers, 0, numbers.shape[0], scope)
+
+    def scoped(self, scope: str) -> "SampleRandom":
+        return SampleRandom(self.seed, self.step, f"{self.scope}/{scope}")
+
+    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        return self._each(tf.random.stateless_normal, key, shape)
+
+    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+        return self._each(tf.random.stateless_uniform, key, shape)
+
+    def _each(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
+        digest = self._digest(key)
+        return tf.map_fn(
+            lambda number: draw(tuple(shape), tf.stack([digest, number]), alg="philox"),
+            self.step,
+            fn_output_signature=tf.TensorSpec(tuple(shape), tf.float32),
+        )

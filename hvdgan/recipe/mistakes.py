@@ -1,0 +1,258 @@
+"""Mistakes in a recipe of the user's own, as one line: the recipe, the place in their file, and what to write instead.
+
+Whatever calls the user's code does so by call(), and whatever it returns is checked where it is used; both raise a
+Mistake. of() stands around the work with one recipe and makes the line of it. A mistake in hvdgan's own recipes is a
+bug, and keeps its traceback. HVDGAN_TRACEBACK=1 prints the traceback in any case (hvdgan.cli.exits).
+"""
+
+import contextlib
+import difflib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from hvdgan.cli.errors import RunError, UserError
+
+Place = tuple[str, int]
+"""a file and a line of it"""
+
+_OWN = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_LIBRARIES = (_OWN, *(os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")))
+_LONGEST = 300
+_TRACED = (
+    "a step is traced once, before its tensors have values; use tf operations (tf.where or tf.cond for an if), and "
+    "return tensors to report them"
+)
+# What says more than the exception itself: a part of its text, and what to write.
+_ADVICE = (
+    ("symbolic", _TRACED),
+    ("no attribute 'numpy'", _TRACED),
+    ("'Nets' object is not subscriptable", "call networks by attribute, as in nets.generator(x)"),
+    ("'Batch' object is not subscriptable", "what a batch has are attributes, as in batch.images"),
+)
+
+
+class Mistake(UserError):
+    """What a recipe does wrong; of() adds the recipe's name, and the line.
+
+    Args:
+        text: where in the schedule, what was got, and what to write.
+        at: the function, class, Stage, Update or Place whose line is named where the cause has no line of its own.
+    """
+
+    def __init__(self, text: str, at: Any = None) -> None:
+        super().__init__(text)
+        self.at = at
+
+
+def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str = "") -> Any:
+    """Call the user's code.
+
+    Args:
+        function: theirs.
+        arguments: for it.
+        what: names it in the message, such as "stage both, update judge: the loss".
+        wanted: what it must be, such as "it must take (self, options, data)", for a call that does not reach its code.
+
+    Raises:
+        Mistake: it has raised anything but a RunError, which is a line already.
+    """
+    try:
+        return function(*arguments)
+    except RunError:
+        raise
+    except (Exception, SystemExit) as error:
+        reached = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        at = vars(function).get("__init__", function) if isinstance(function, type) else function
+        raise Mistake(f"{what} fails: {_said(error, '' if reached else wanted)}", at) from error
+
+
+@contextlib.contextmanager
+def of(recipe: Any) -> Iterator[None]:
+    """Let a Mistake made within be one line that names this recipe, an instance or a class, and the place.
+
+    Raises:
+        UserError: the line.
+    """
+    kind = recipe if isinstance(recipe, type) else type(recipe)
+    with of_module(f"recipe {kind.__name__}", kind.__module__, at=kind):
+        yield
+
+
+@contextlib.contextmanager
+def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
+    """As of(), by the name of the module.
+
+    Args:
+        who: what the line begins with.
+        module: that holds the recipe.
+        at: the class whose line is named where no other is found.
+    """
+    try:
+        yield
+    except Mistake as mistake:
+        cause, home, own = mistake.__cause__, _home(module), module.partition(".")[0] == __package__
+        line = None if own or cause is None else _line_of_error(cause, home)
+        if cause is not None and line is None and (own or _is_machinery(mistake.at)):
+            raise cause from cause.__cause__
+        if own:
+            raise  # a recipe of hvdgan's was asked for what it cannot do
+        lines = (line, *(_definition(each) for each in (mistake.at, at) if each is not None))
+        place = next((place for place in lines if place and _is_users(place[0], home)), None)
+        where = f" ({_shown(place)})" if place else ""
+        raise UserError(f"{who}{where}: {mistake}") from (cause or mistake)
+
+
+def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) -> UserError | None:
+    """What to say of an operation that has failed in a step, where a line of the recipe's has asked for it.
+
+    Args:
+        error: TensorFlow's; its text tells the name of the operation, which lines made it, and what went wrong.
+        recipe: an instance.
+        updates: the names of each stage and update; operations are named after them.
+    """
+    kind, text = type(recipe), str(error)
+    own = kind.__module__.partition(".")[0] == __package__
+    place = None if own else _in_text(text, _home(kind.__module__))
+    said = re.findall(r"([^\n]+)\n\s*\[\[\{\{node ", text)
+    if place is None or not said:
+        return None
+    where = next((f"stage {s}, update {u}: " for s, u in updates if f"{{{{node {s}/{u}/" in text), "")
+    return UserError(
+        f"recipe {kind.__name__} ({_shown(place)}): {where}{type(error).__name__}: {_short(said[-1])}; give the "
+        "operation what it can compute with"
+    )
+
+
+def described(value: Any) -> str:
+    """A wrong value in a few words."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        shape = "of unknown shape" if getattr(value.shape, "rank", 0) is None else tuple(value.shape)
+        return f"{getattr(value.dtype, 'name', value.dtype)} {shape}"
+    if isinstance(value, tuple | list | dict | set):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str | int | float | bool):
+        return f"{value!r}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def attribute(kind: type, name: str) -> Place | None:
+    """Where a class, or one that it inherits from, gives an attribute its value."""
+    owner = next((each for each in kind.__mro__ if name in each.__dict__), kind)
+    try:
+        lines, first = inspect.getsourcelines(owner)
+    except (OSError, TypeError):
+        return None
+    found = (number for number, line in enumerate(lines) if re.match(rf"\s+(class )?{re.escape(name)}\s*[:=(]", line))
+    return inspect.getfile(owner), first + next(found, 0)
+
+
+def maker() -> Place:
+    """The line that makes an instance of the class whose __post_init__ calls this."""
+    frame = sys._getframe(1)
+    own = frame.f_globals["__name__"]
+    while frame.f_back and frame.f_globals.get("__name__") in (own, "dataclasses"):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def similar(name: str, names: Sequence[str]) -> str:
+    """A question whether one of the names was meant, to end a message with; empty where none is near."""
+    near = difflib.get_close_matches(name, names, 1)
+    return f"; is it {near[0]}, misspelt?" if near else ""
+
+
+def _said(error: BaseException, wanted: str) -> str:
+    """An exception in one line, and what to write."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("\n\nArguments received by")[0]
+    if isinstance(error, SyntaxError):
+        text = f"{error.msg}: {error.text.strip()}" if error.text else str(error.msg)
+    elif "in user code:" in text:  # as a tf.function of the user's own says it
+        text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
+    advice = next((advice for part, advice in _ADVICE if part in text or part in text.lower()), wanted)
+    said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
+    return f"{said}; {advice}" if advice else said
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
+
+
+def _line_of_error(error: BaseException, home: str | None) -> Place | None:
+    """The innermost line of the user's that has led to an error."""
+    if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename, home):
+        return error.filename, error.lineno or 1
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [(frame.f_code.co_filename, line) for frame, line in frames if _is_users(frame.f_code.co_filename, home)]
+    return lines[-1] if lines else _in_text(str(error), home)
+
+
+def _is_machinery(function: Any) -> bool:
+    """Whether what was called is hvdgan's, and no part of a recipe that the user's may have inherited."""
+    module = getattr(function, "__module__", None) or ""
+    return module.partition(".")[0] == __package__ and not module.startswith(f"{__package__}.recipe")
+
+
+def _in_text(text: str, home: str | None) -> Place | None:
+    """The last of the user's lines that a text names as a traceback does."""
+    named = [(file, int(line)) for file, line in re.findall(r'File "([^"\n]+)", line (\d+)', text)]
+    return next((place for place in reversed(named) if _is_users(place[0], home)), None)
+
+
+def _definition(at: Any) -> Place | None:
+    """Where a function, a class or an instance is defined, or what has remembered it was made."""
+    if isinstance(at, tuple):
+        return at
+    if made := getattr(at, "made", None):
+        return made
+    at = inspect.unwrap(getattr(at, "func", getattr(at, "python_function", at)))
+    code = getattr(at, "__code__", None)
+    if code is not None:
+        return code.co_filename, code.co_firstlineno
+    kind = at if isinstance(at, type) else type(at)
+    try:
+        return inspect.getfile(kind), inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return None
+
+
+def _home(module: str) -> str | None:
+    """The file or the folder of the package that a module belongs to: the user's, also where it is installed."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    origin = spec and spec.origin
+    if not origin:
+        return None
+    return os.path.realpath(os.path.dirname(origin) if os.path.basename(origin) == "__init__.py" else origin)
+
+
+def _is_users(file: str, home: str | None) -> bool:
+    """Whether a file is the user's: of the recipe's package, or of no library."""
+    path = os.path.realpath(file)
+    if file.startswith("<") or os.path.basename(path).startswith("__autograph_generated"):
+        return False
+    if home and (path == home or path.startswith(home + os.sep)):
+        return True
+    if any(path.startswith(library + os.sep) for library in _LIBRARIES):
+        return False
+    return not {"site-packages", "dist-packages"} & set(path.split(os.sep))
+
+
+def _shown(place: Place) -> str:
+    """A place in words; the file as it is seen from the working folder, or by its name."""
+    below = os.path.relpath(place[0])
+    return f"{os.path.basename(place[0]) if below.startswith(os.pardir) else below}, line {place[1]}"

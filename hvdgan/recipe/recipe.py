@@ -1,0 +1,242 @@
+"""What a recipe is: networks, losses and stages of one GAN, and nothing of ranks."""
+
+import dataclasses
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, TypeGuard
+
+import keras
+import tensorflow as tf
+
+from hvdgan.cli.config import DataSpec
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import call, of_module, similar
+from hvdgan.recipe.stages import Stage
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """A recipe without options of its own."""
+
+
+class Batch:
+    """What a loss, sample() and evaluate() compute with: images, labels, and what draw() returned, as attributes.
+
+    B is the number of images that this call sees: a rank's slice of the global batch, a micro-batch of it with
+    --accumulate, or the images of a sample grid or an evaluation.
+
+    Attributes:
+        images: (B, image_size, image_size, channels) float32 in [-1, 1].
+        labels: (B,) int32 from 0 to num_classes - 1, or None if the data has no classes. In hvdgan.sample these are
+            the drawn classes, or all classes in turn.
+        inputs: (B, image_size, image_size, channels) float32 in [-1, 1], the input that belongs to each image, if the
+            recipe is `paired`; else None.
+        random: a Random with numbers of this update's own. In a loss, batch.random.step is the global step, a scalar
+            int64 tensor, from which a weight can be computed that changes during the run.
+        augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
+            with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
+            unchanged.
+        truncation: in sample(), the largest distance of styles from their mean, from 0 to 1; 1: no limit.
+
+    Raises:
+        AttributeError: the batch has no such attribute; the message names those that it has.
+    """
+
+    def __init__(
+        self,
+        images: tf.Tensor,
+        labels: tf.Tensor | None,
+        random: Random,
+        drawn: dict[str, tf.Tensor],
+        *,
+        inputs: tf.Tensor | None = None,
+        augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images,
+        truncation: float = 1.0,
+    ) -> None:
+        self.images = images
+        self.labels = labels
+        self.random = random
+        self.inputs = inputs
+        self.augment = augment
+        self.truncation = truncation
+        self.__dict__.update(drawn)
+
+    def __getattr__(self, name: str) -> tf.Tensor:
+        raise AttributeError(
+            f"the batch has no {name}; it has {', '.join(sorted(self.__dict__))}; draw() can add to it"
+        )
+
+
+def split_pairs(pixels: tf.Tensor, *, paired: bool) -> tuple[tf.Tensor | None, tf.Tensor]:
+    """What the data gives as a batch's inputs and images.
+
+    Args:
+        pixels: (B, H, W, C) uint8, or (B, H, W, 2C) where paired, the inputs' channels first.
+        paired: the recipe's.
+
+    Returns:
+        Inputs, None where not paired, and images, each (B, H, W, C) float32 in [-1, 1].
+    """
+    values = tf.cast(pixels, tf.float32) / 127.5 - 1.0
+    if not paired:
+        return None, values
+    inputs, images = tf.split(values, 2, axis=-1)
+    return inputs, images
+
+
+class Recipe:
+    """One GAN. Subclass it, and name the subclass on the command line: --recipe my_module:MyGAN.
+
+    networks(), optimizers(), stages() and sample() must be written; the other methods are optional. A recipe with a
+    method complete(nets, images, mask) can be used by hvdgan.complete: it gets images (B, H, W, C) in [-1, 1] and a
+    mask (B, H, W, 1), 1 inside the hole and 0 outside, and returns the images with their holes filled.
+
+    Args:
+        options: values of the recipe's own flags, an instance of Options; afterwards `self.options`.
+        data: size, channels and number of the images, a DataSpec; afterwards `self.data`.
+    """
+
+    Options: ClassVar[type] = NoOptions
+    """a frozen dataclass; every field needs a default and becomes a flag, and the string below it is its help"""
+    ema: ClassVar[Sequence[str]] = ()
+    """names of the networks whose weights are averaged over time (--ema-decay); samples use the averages"""
+    may_change: ClassVar[Sequence[str]] = ()
+    """names of the options that a resumed run may change; those that give the last stage its steps may without it"""
+    paired: ClassVar[bool] = False
+    """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
+    shows_data: ClassVar[bool] = False
+    """whether sample() starts from images of the data, not from latents alone"""
+    truncates: ClassVar[bool] = False
+    """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
+
+    def __init__(self, options: Any, data: DataSpec) -> None:
+        self.options = options
+        self.data = data
+
+    def networks(self) -> dict[str, keras.Model]:
+        """Make the networks.
+
+        Returns:
+            Keras models by name, built: made with an Input, or called once on an example. No two of them may share a
+            variable, and no layer may draw random numbers of its own, as Dropout does.
+        """
+        raise NotImplementedError
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        """Make the optimizers.
+
+        Returns:
+            One Keras optimizer for each network, by the network's name. All updates that own the network use it, with
+            one set of slots and one count of iterations.
+        """
+        raise NotImplementedError
+
+    def stages(self) -> list[Stage]:
+        """List the stages.
+
+        Returns:
+            The stages in the order in which they run. Every network must be owned by some update.
+        """
+        raise NotImplementedError
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        """Draw what all updates of a step share, such as latents and masks.
+
+        Two names have a meaning for hvdgan.sample: `latents`, float32 (B, ...), is what --interpolate interpolates;
+        `classes`, integers (B,), is what --class sets. Draw the latter with
+        random.integers("classes", (), self.data.num_classes).
+
+        Args:
+            random: a Random with numbers of the step's own.
+
+        Returns:
+            Tensors (B, ...) by name; each becomes an attribute of the batch. What is the same for all samples may be
+            (1, ...), a scalar or a number. The names of Batch's own attributes are refused.
+        """
+        return {}
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        """Make images to look at: for the grids in the run folder and for hvdgan.sample.
+
+        Args:
+            nets: the networks in inference mode, those named in `ema` with their averaged weights.
+            batch: images of the data if `shows_data` is true, and draws that do not depend on the step.
+
+        Returns:
+            Images (N, H, W, C) float32 in [-1, 1], C 1 or 3; N may be less than B.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
+        """Measure the networks on images that were kept out of training; a recipe with this method has a holdout.
+
+        Args:
+            nets: as in sample().
+            batch: images that were held out.
+
+        Returns:
+            Metrics by name, (B,) each: one number per image.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def evaluates(cls) -> bool:
+        """Whether the recipe has a method evaluate()."""
+        return cls.evaluate is not Recipe.evaluate
+
+
+def load_recipe(name: str) -> type[Recipe]:
+    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute, also in the working folder.
+
+    Raises:
+        UserError: there is no such recipe, or it is no Recipe.
+    """
+    if not re.fullmatch(r"\w+|\w+(\.\w+)*:\w+", name):
+        raise UserError(
+            f'--recipe "{name}": expected one of {", ".join(known_recipes())}, or your own as package.module:Attribute'
+        )
+    module_name, _, attribute = name.partition(":")
+    if module_name.endswith(".py"):
+        raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
+    if not attribute:
+        module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
+    elif os.getcwd() not in sys.path:
+        # `python -m` does this itself; a console script or a test may not.
+        sys.path.insert(0, os.getcwd())
+    with of_module(f"--recipe {name}", module_name):
+        module = call(_import, module_name, name, what="its import")
+    found = getattr(module, attribute, None)
+    if not _is_recipe(found):
+        there = similar(attribute, [key for key, value in vars(module).items() if _is_recipe(value)])
+        raise UserError(
+            f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe; the module is "
+            f"{module.__file__}{there}"
+        )
+    return found
+
+
+def _is_recipe(value: Any) -> TypeGuard[type[Recipe]]:
+    return isinstance(value, type) and issubclass(value, Recipe)
+
+
+def _import(module_name: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
+            raise  # the module is there, and imports something that is not
+        raise UserError(
+            f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
+            "your own is named package.module:Attribute"
+        ) from error
+
+
+def known_recipes() -> list[str]:
+    """The names of hvdgan's own recipes."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "recipes")
+    return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("_"))

@@ -1,0 +1,256 @@
+"""What the methods of a recipe return: each is called here, and refused where it fails or gives something else."""
+
+import inspect
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvdgan.cli.config import DataSpec
+from hvdgan.recipe import Batch, Recipe
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake, call, described, similar
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.stages import STAGES, Loss, Stage
+
+NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
+OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'
+DRAWS = 'a dict of tensors by name, (B, ...) each, as in {"latents": random.normal("latents", (64,))}'
+LOSS = "a scalar, the mean over the batch, and a dict of scalars to report, as in return loss, {}"
+SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
+METRICS = "a dict of metrics by name, (B,) each, one number per image"
+_METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": STAGES, "sample": SAMPLES}
+_SHAPES = (None, None, None, 1), (None, None, None, 3)
+_BATCH = frozenset(inspect.signature(Batch).parameters) - {"drawn"}
+
+
+def check_methods(kind: type[Recipe], *names: str) -> None:
+    """Refuse a recipe without methods that it must have.
+
+    Raises:
+        Mistake: naming the first one.
+    """
+    for name in names:
+        if getattr(kind, name) is getattr(Recipe, name):
+            own = [attribute for attribute in vars(kind) if attribute not in vars(Recipe)]
+            raise Mistake(f"it has no {name}(), which must return {_METHODS[name]}{similar(name, own)}")
+
+
+def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
+    """An instance of a recipe's class.
+
+    Raises:
+        Mistake: it cannot be made, or lacks what every recipe needs.
+    """
+    check_methods(kind, "networks", "optimizers", "stages")
+    recipe = call(kind, options, data, what="__init__()", wanted="it must take (self, options, data)")
+    if not (hasattr(recipe, "options") and hasattr(recipe, "data")):
+        raise Mistake("__init__() does not call super().__init__(options, data)", kind.__init__)
+    return recipe
+
+
+def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
+    """The recipe's networks, each with variables of its own."""
+    networks = call(recipe.networks, what="networks()", wanted="it must take (self)")
+    if not isinstance(networks, dict) or not networks:
+        raise Mistake(f"networks() returns {described(networks)}; it must return {NETWORKS}", recipe.networks)
+    for name, network in networks.items():
+        # Losses know it as an attribute, and checkpoints as a part of a path.
+        if not isinstance(name, str) or not name or "/" in name:
+            raise Mistake(
+                f"networks() gives a network the name {name!r}; choose one such as generator", recipe.networks
+            )
+        if not isinstance(network, keras.layers.Layer):
+            raise Mistake(
+                f"networks() gives {name} as {described(network)}; it must return {NETWORKS}", recipe.networks
+            )
+        if not network.built:
+            raise Mistake(
+                f"network {name} is not built; call it on an example, or give it an Input, in networks()",
+                recipe.networks,
+            )
+    owner: dict[int, str] = {}
+    for name, network in networks.items():
+        for variable in network.variables:
+            if owner.setdefault(id(variable), name) != name:
+                raise Mistake(
+                    f"networks {owner[id(variable)]} and {name} share {variable.path}; "
+                    "every variable must be in one network",
+                    recipe.networks,
+                )
+    for name, network in networks.items():
+        for variable in network.variables:
+            if "seed_generator_state" in variable.path:
+                raise Mistake(
+                    f"network {name} draws its own random numbers ({variable.path}), which would depend on the rank; "
+                    "draw them with batch.random and give them to the network as an input",
+                    recipe.networks,
+                )
+    return networks
+
+
+def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[str, keras.optimizers.Optimizer]:
+    """The recipe's optimizers, one for each network."""
+    optimizers = call(recipe.optimizers, what="optimizers()", wanted="it must take (self)")
+    if not isinstance(optimizers, dict):
+        raise Mistake(f"optimizers() returns {described(optimizers)}; it must return {OPTIMIZERS}", recipe.optimizers)
+    unknown = [str(name) for name in optimizers if name not in networks]
+    if missing := networks.keys() - optimizers.keys():
+        hint = f" in place of {', '.join(unknown)}" if unknown else ""
+        raise Mistake(
+            f"optimizers() has none for {', '.join(sorted(missing))}{hint}; every network needs its own",
+            recipe.optimizers,
+        )
+    if unknown:
+        raise Mistake(
+            f"optimizers() has one for {', '.join(unknown)}, and networks() returns {', '.join(networks)}; leave it "
+            "out",
+            recipe.optimizers,
+        )
+    for name, optimizer in optimizers.items():
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise Mistake(
+                f"optimizers() gives {described(optimizer)} for {name}; it must return {OPTIMIZERS}", recipe.optimizers
+            )
+    if len({id(optimizer) for optimizer in optimizers.values()}) < len(networks):
+        raise Mistake(
+            "optimizers() gives one optimizer to two networks; every network needs its own", recipe.optimizers
+        )
+    return optimizers
+
+
+def stages_of(recipe: Recipe) -> list[Stage]:
+    """What a recipe's stages() gives; hvdgan.recipe.stages.Schedule checks it.
+
+    Raises:
+        Mistake: stages() fails.
+    """
+    return call(recipe.stages, what="stages()", wanted="it must take (self)")
+
+
+def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Tensor]:
+    """What a recipe's draw() gives, once it is known to be draws; numbers are made tensors.
+
+    Args:
+        recipe: whose draw() is called.
+        random: given to it.
+        where: what the message begins with, such as "stage both: ".
+
+    Raises:
+        Mistake: draw() fails, or gives something else.
+    """
+    at = recipe.draw
+    drawn = call(at, random, what=f"{where}draw()", wanted="it must take (self, random)")
+    if not isinstance(drawn, dict) or not all(isinstance(name, str) for name in drawn):
+        raise Mistake(f"{where}draw() returns {described(drawn)}; it must return {DRAWS}", at)
+    if taken := _BATCH & drawn.keys():
+        raise Mistake(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise", at)
+    drawn = {
+        name: tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
+        for name, value in drawn.items()
+    }
+    for name, value in drawn.items():
+        for tensor in tf.nest.flatten(value):
+            # Without a first dimension, or with one of 1, it is the same for all samples, such as a weight or a mask.
+            if not tf.is_tensor(tensor) or not (
+                tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, 1, random.count)
+            ):
+                raise Mistake(
+                    f"{where}draw() gives {name} as {described(tensor)}; it must return {DRAWS}, B {random.count} here",
+                    at,
+                )
+    return drawn
+
+
+def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """What a loss gives: a scalar float32 and its metrics, scalars float32.
+
+    Args:
+        loss: of an update.
+        nets: the networks as it sees them.
+        batch: what it is computed from.
+        where: stage and update, for messages.
+
+    Raises:
+        Mistake: the loss fails, or gives something else.
+    """
+    given = call(loss, nets, batch, what=f"{where}: the loss", wanted="it must take (self, nets, batch)")
+    if not isinstance(given, tuple | list) or len(given) != 2 or tf.is_tensor(given):
+        raise Mistake(f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
+    value, metrics = given
+    if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
+        raise Mistake(f"{where}: the loss returns {described(metrics)} as its metrics; it must return {LOSS}", loss)
+    if "loss" in metrics:
+        raise Mistake(f"{where}: a metric is named loss, as the loss itself is; rename it", loss)
+    scalar = _float32(value)
+    if scalar is None or scalar.shape.rank != 0:
+        shape = None if scalar is None or scalar.shape.rank is None else f"has shape {tuple(scalar.shape)}"
+        raise Mistake(
+            f"{where}: the loss {shape or f'is {described(value)}'}; it must be a scalar, the mean over the batch", loss
+        )
+    scalars = {name: _float32(metric) for name, metric in metrics.items()}
+    for name, metric in scalars.items():
+        if metric is None or metric.shape.rank not in (0, None):
+            raise Mistake(
+                f"{where}: the metric {name} is {described(metrics[name])}; it must be a scalar, as of tf.reduce_mean",
+                loss,
+            )
+    return scalar, scalars
+
+
+def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
+    """What an update's only_if says of its metrics, a scalar bool.
+
+    Raises:
+        Mistake: only_if fails, or gives something else.
+    """
+    wanted = f"it gets the metrics {', '.join(metrics)}, and must return one bool"
+    given = call(only_if, metrics, what=f"{where}: only_if of the metrics {', '.join(metrics)}", wanted=wanted)
+    if not isinstance(given, bool) and not (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0):
+        raise Mistake(f"{where}: only_if returns {described(given)}; {wanted}", only_if)
+    return tf.convert_to_tensor(given)
+
+
+def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
+    """What a recipe's sample() gives, once it is known to be images.
+
+    Raises:
+        Mistake: sample() fails, or gives something else.
+    """
+    given = call(recipe.sample, nets, batch, what="sample()", wanted="it must take (self, nets, batch)")
+    what = f"sample() returns {described(given)}; it must return {SAMPLES}"
+    try:
+        samples = tf.convert_to_tensor(given)
+    except (TypeError, ValueError) as error:
+        raise Mistake(what, recipe.sample) from error
+    if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in _SHAPES)):
+        raise Mistake(what, recipe.sample)
+    return samples
+
+
+def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
+    """What a recipe's evaluate() gives, by name, (count,) float32 each.
+
+    Raises:
+        Mistake: evaluate() fails, or gives something else.
+    """
+    wanted = f"it must return {METRICS}"
+    metrics = call(recipe.evaluate, nets, batch, what="evaluate()", wanted="it must take (self, nets, batch)")
+    if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
+        raise Mistake(f"evaluate() returns {described(metrics)}; {wanted}", recipe.evaluate)
+    values = {name: _float32(metric) for name, metric in metrics.items()}
+    for name, value in values.items():
+        if value is None or not value.shape.is_compatible_with((count,)):
+            raise Mistake(f"evaluate() returns {name} as {described(metrics[name])}; {wanted}", recipe.evaluate)
+    return values
+
+
+def _float32(value: Any) -> tf.Tensor | None:
+    """A tensor of numbers; None where it is none."""
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError):
+        return None
+    return None if tensor.dtype in (tf.string, tf.variant, tf.resource) else tf.cast(tensor, tf.float32)

@@ -1,0 +1,328 @@
+"""Staged training as data: updates, stages, and the schedule that maps the global step to them."""
+
+import dataclasses
+import math
+import numbers
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.mistakes import Mistake, Place, described, maker
+
+STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
+
+Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
+"""function (nets, batch) -> (loss, metrics): nets is a Nets, batch a Batch, the loss a scalar tensor, the mean over the
+batch; metrics are scalar tensors by name, which are logged as `<update>/<name>`"""
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRate:
+    """A learning rate over the steps of a stage.
+
+    Args:
+        peak: rate after the warm-up, above 0.
+        decay: constant; or linear or cosine, from `peak` after the warm-up to `final` at the last step of the stage.
+        final: rate at which a decay ends, from 0 up.
+        warmup_steps: steps at the beginning of the stage in which the rate grows linearly to `peak`, from 0 up.
+
+    Reference: Goyal et al. 2017, section 2.2 (warm-up); Loshchilov and Hutter 2017, equation 5 (cosine).
+    """
+
+    peak: float
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    final: float = 0.0
+    warmup_steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """One optimizer step on the networks it owns.
+
+    Args:
+        name: letters, digits, _ . and -; unique in its stage. Metrics are logged as `<name>/<metric>`.
+        owns: names of the networks that this update trains: their trainable variables get gradients, and their
+            BatchNorm statistics move.
+        loss: function (nets, batch) that returns the loss and a dict of metrics; see Loss.
+        every: period in steps, from 1 to the stage's steps: the update runs at the last of each `every` steps. A critic
+            that is updated n times as often as its generator has every=1, and the generator every=n.
+        learning_rate: rate of this update, above 0, or a LearningRate; None: the rate of the network's optimizer.
+        betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
+        clip_norm: largest norm of the gradient, of all owned variables together and averaged over the ranks, above 0;
+            a longer gradient is scaled to it. None: no limit.
+        only_if: function of the update's metrics, a dict of scalar float32 tensors averaged over all ranks, `loss`
+            among them; returns a scalar boolean tensor: whether the optimizers step. The loss runs in any case, and the
+            statistics that it moved stay moved. None: always.
+    """
+
+    name: str
+    owns: Sequence[str]
+    loss: Loss
+    every: int = 1
+    learning_rate: float | LearningRate | None = None
+    betas: tuple[float, float] | None = None
+    clip_norm: float | None = None
+    only_if: Callable[[dict[str, Any]], Any] | None = None
+    made: Place | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    """the line that made it, for messages"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "made", maker())
+
+    def due(self, stage_step: int) -> bool:
+        """Whether the update runs at this step of its stage, counted from 0."""
+        return (stage_step + 1) % self.every == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plateau:
+    """End a stage early when a metric no longer improves.
+
+    Args:
+        metric: name as it is logged, `<update>/<name>`; its mean over a window and over all ranks is compared.
+        window: length of a window in steps, from 1 up.
+        patience: number of windows in a row without a better mean after which the stage ends, from 1 up.
+        min_delta: smallest improvement over the best mean that counts, from 0 up.
+        mode: min if smaller is better, max if larger is better.
+    """
+
+    metric: str
+    window: int = 100
+    patience: int = 10
+    min_delta: float = 0.0
+    mode: Literal["min", "max"] = "min"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A number of steps, each of which runs the same updates in order.
+
+    Args:
+        name: letters, digits, _ . and -; unique in the recipe. It appears in the log and in --stages.
+        steps: number of steps, from 1 up.
+        updates: the updates of a step, run in this order; all of a step see the same batch.
+        reset_optimizers: whether the slots and iteration counts of all owned networks start anew when the stage begins;
+            else they carry over from the stage before.
+        until: condition that ends the stage before `steps`; None: none.
+    """
+
+    name: str
+    steps: int
+    updates: Sequence[Update]
+    reset_optimizers: bool = False
+    until: Plateau | None = None
+    made: Place | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    """the line that made it, for messages"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "made", maker())
+
+    @property
+    def owns(self) -> list[str]:
+        """Names of the networks that some update owns, in alphabetical order."""
+        return sorted({name for update in self.updates for name in update.owns})
+
+    def due(self, stage_step: int) -> tuple[Update, ...]:
+        """The updates that run at this step of the stage, counted from 0, in order."""
+        return tuple(update for update in self.updates if update.due(stage_step))
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a global step is: the index of its stage, the stage, and the step within it (from 0)."""
+
+    index: int
+    stage: Stage
+    stage_step: int
+
+
+class Schedule:
+    """The stages one after another: a pure function from the global step to the position.
+
+    Args:
+        stages: the recipe's, at least one.
+        networks: the names of all networks of the recipe.
+        choice: what --stages says, such as "completion=2000,joint=5000": any of the stages, in any order, also more
+            than once; None: all of them as the recipe has them.
+
+    Raises:
+        UserError: a stage or update that cannot be run; the message says what to change.
+    """
+
+    def __init__(self, stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> None:
+        _check(stages, set(networks))
+        self.stages = tuple(stages) if choice is None else _choose(stages, choice)
+        self.ended: dict[int, int] = {}
+        """steps after which a stage, by its index, has ended early"""
+
+    def progress(self) -> dict[str, Any]:
+        """What a resumed run must know of the stages, as JSON can express it."""
+        return {"ended": dict(self.ended)}
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Take over what progress() returned, back from JSON."""
+        self.ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all stages."""
+        return sum(self.steps_of(index) for index in range(len(self.stages)))
+
+    def steps_of(self, index: int) -> int:
+        """Steps of a stage: fewer than it was given where it has ended early."""
+        return self.ended.get(index, self.stages[index].steps)
+
+    def at(self, step: int) -> Position:
+        """The position of a global step, 0 <= step < total_steps.
+
+        Raises:
+            ValueError: the step is outside the schedule.
+        """
+        begin = 0
+        for index, stage in enumerate(self.stages):
+            if begin <= step < begin + self.steps_of(index):
+                return Position(index, stage, step - begin)
+            begin += self.steps_of(index)
+        raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
+
+
+def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:
+    by_name = {stage.name: stage for stage in stages}
+    chosen = []
+    for part in choice.split(","):
+        name, _, steps = part.strip().partition("=")
+        if name not in by_name or not steps.isdecimal():
+            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+            raise UserError(
+                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
+            )
+        chosen.append(dataclasses.replace(by_name[name], steps=int(steps)))
+        try:
+            _check_stage(chosen[-1], {owned for update in by_name[name].updates for owned in update.owns})
+        except Mistake as mistake:  # the command line's, and not the recipe's
+            raise UserError(f"--stages {choice}: {mistake}") from None
+    return tuple(chosen)
+
+
+def _check(stages: Sequence[Stage], networks: set[str]) -> None:
+    if not _is_list_of(stages, Stage):
+        raise Mistake(f"stages() returns {_listed(stages)}; it must return {STAGES}")
+    if not stages:
+        raise Mistake("the recipe has no stages; stages() must return at least one Stage")
+    for stage in stages:
+        _check_name(stage.name, f"stage {stage.name}", stage)
+    _check_unique([stage.name for stage in stages], "stages() of the recipe", "stage", stages[-1])
+    for stage in stages:
+        _check_stage(stage, networks)
+    unowned = networks - {name for stage in stages for name in stage.owns}
+    if unowned:
+        raise Mistake(f"no update owns {_names(unowned)}; name it in some update's owns, or leave it out of networks()")
+
+
+def _check_stage(stage: Stage, networks: set[str]) -> None:
+    where = f"stage {stage.name}"
+    if not _is_whole(stage.steps):
+        raise Mistake(f"{where}: steps is {described(stage.steps)}; it must be a whole number of at least 1", stage)
+    if stage.steps < 1:
+        raise Mistake(f"{where}: {stage.steps} steps; a stage needs at least 1, or leave it out", stage)
+    if not _is_list_of(stage.updates, Update):
+        raise Mistake(f"{where}: updates is {_listed(stage.updates)}; it must be a list of Update", stage)
+    if not stage.updates:
+        raise Mistake(f"{where}: no updates; give it at least one Update, or leave it out", stage)
+    for update in stage.updates:
+        _check_name(update.name, f"{where}, update {update.name}", update)
+    _check_unique([update.name for update in stage.updates], where, "update", stage)
+    for update in stage.updates:
+        _check_update(stage, update, networks)
+    until = stage.until
+    if until is not None and not isinstance(until, Plateau):
+        raise Mistake(f"{where}: until is {described(until)}; it must be a Plateau", stage)
+    if until and not (until.window >= 1 and until.patience >= 1 and until.min_delta >= 0):
+        raise Mistake(f"{where}: {until}; window and patience must be at least 1, min_delta at least 0", stage)
+    if until and until.mode not in ("min", "max"):
+        raise Mistake(f"{where}: {until}; mode must be min or max", stage)
+
+
+def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
+    where = f"stage {stage.name}, update {update.name}"
+    if isinstance(update.owns, str) or not update.owns or not _is_list_of(update.owns, str):
+        owns = repr(update.owns) if isinstance(update.owns, str) or not update.owns else _listed(update.owns)
+        raise Mistake(f"{where}: owns is {owns}; it must be a list of at least one network's name", update)
+    _check_unique(update.owns, where, "owned network", update)
+    unknown = set(update.owns) - networks
+    if unknown:
+        raise Mistake(f"{where}: owns {_names(unknown)}, and networks() returns {_names(networks)}", update)
+    for name, is_right, wanted in _ARGUMENTS:
+        value = getattr(update, name)
+        if not is_right(value):
+            raise Mistake(f"{where}: {name} is {described(value)}; it must be {wanted}", update)
+    if not 1 <= update.every <= stage.steps:
+        raise Mistake(f"{where}: every is {update.every}; it must be from 1 to the stage's {stage.steps} steps", update)
+    rate = update.learning_rate
+    peak = rate.peak if isinstance(rate, LearningRate) else rate
+    if peak is not None and not (_is_number(peak) and 0 < peak < math.inf):
+        raise Mistake(f"{where}: the learning rate is {peak}; it must be above 0", update)
+    if isinstance(rate, LearningRate) and rate.decay not in ("constant", "linear", "cosine"):
+        raise Mistake(
+            f"{where}: the learning rate's decay is {rate.decay!r}; it must be constant, linear or cosine", update
+        )
+    if isinstance(rate, LearningRate) and not (0 <= rate.final < math.inf and rate.warmup_steps >= 0):
+        raise Mistake(f"{where}: {rate}; final and warmup_steps must be at least 0", update)
+    if update.clip_norm is not None and not update.clip_norm > 0:
+        raise Mistake(f"{where}: clip_norm is {update.clip_norm}; it must be above 0", update)
+
+
+def _check_name(name: str, where: str, at: Stage | Update) -> None:
+    # The ranks' tensors and the metrics are named after it.
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise Mistake(f"{where}: a name is made of letters, digits, and _ . - after the first; choose another", at)
+
+
+def _check_unique(names: Sequence[str], where: str, kind: str, at: Stage | Update) -> None:
+    twice = {name for name in names if list(names).count(name) > 1}
+    if twice:
+        raise Mistake(f"{where}: {kind} {_names(twice)} is named twice; every name must be there once", at)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, tuple | list) and all(isinstance(value, kind) for value in values)
+
+
+def _listed(values: Any) -> str:
+    """What a value that should be a list is, or the first wrong thing in the list."""
+    if not isinstance(values, tuple | list) or not values:
+        return described(values)
+    kinds = {type(value): value for value in reversed(values)}
+    return f"{described(values)}, with {' and '.join(map(described, kinds.values()))} in it"
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+# The arguments of an Update that must be of a kind.
+_ARGUMENTS: Sequence[tuple[str, Callable[[Any], bool], str]] = (
+    ("loss", callable, "a function of the networks and the batch, as in loss=self.judge, without brackets"),
+    ("every", _is_whole, "a whole number of steps"),
+    (
+        "learning_rate",
+        lambda v: v is None or _is_number(v) or isinstance(v, LearningRate),
+        "a number or a LearningRate",
+    ),
+    ("betas", lambda v: v is None or _is_pair(v), "two numbers, as in (0.5, 0.999)"),
+    ("clip_norm", lambda v: v is None or _is_number(v), "a number above 0"),
+    ("only_if", lambda v: v is None or callable(v), "a function of the update's metrics"),
+)

@@ -1,0 +1,1 @@
+"""A run: the loop, the step, what is restored and saved."""

@@ -1,0 +1,185 @@
+"""Which settings of a resumed run may differ from those of its checkpoint."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import keras
+
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe import Recipe
+from hvdgan.recipe.stages import LearningRate, Schedule, Stage
+from hvdgan.training.run import Run
+
+# What may differ between a run and its resumption without changing what is computed, but for the last bits.
+# The data may be spelt otherwise or have moved: its fingerprint is compared.
+_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
+_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every", "max_bad_steps", "keep"}
+_MAY_CHANGE |= {"check_ranks_every", "best_metric", "best_mode", "deterministic", "peer_timeout", "stall_timeout"}
+# What changes what is computed, as whoever changes it knows.
+_WITH_WARNING = {"global_batch_size"}
+
+
+def check_settings(
+    run: Run, found: Path, before: dict[str, Any], allowed: Sequence[str], at: dict[str, Any] | None = None
+) -> list[str]:
+    """Refuse what would make the resumed run compute something else than the first would have gone on to compute.
+
+    Args:
+        run: the run that is to be resumed.
+        found: the checkpoint or config.json that holds the settings of before.
+        before: those settings.
+        allowed: settings that may differ, from --allow-changed.
+        at: the manifest of the checkpoint; None where there is none.
+
+    Returns:
+        Lines for the log.
+
+    Raises:
+        UserError: a setting, or a stage before the last, is not what it was.
+    """
+    now, at = run.settings(), at or {}
+    changed = [key for key in now | before if now.get(key) != before.get(key)]
+    free = _MAY_CHANGE | set(run.recipe.may_change)
+    refused, lines = [], []
+    for key in changed:
+        difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
+        if key in free:
+            lines += _of_micro_batches(run, difference) if key == "accumulate" else []
+        elif key in _WITH_WARNING or key in allowed:
+            lines.append(f"warning: {difference}")
+        elif key in before and (stages := _stages_with(run, key, before[key])) and _last_alone_differs(*stages):
+            lines += _about_last_stage(run, key, difference, *stages, begun=at.get("stage_index") == len(stages[1]) - 1)
+        else:
+            refused.append(key)
+    if refused:
+        key = refused[0]
+        more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
+        raise UserError(
+            f"--resume: {found} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
+            f"keep it{_hint(run, key, before)}, start anew in another --run-dir, or allow it with --allow-changed"
+        )
+    if not {"stages", *changed} & set(allowed) and not set(changed) & set(run.recipe.may_change):
+        _check_stages(run, found, at.get("stages"))
+    return lines
+
+
+def stage_steps(stages: Sequence[Stage]) -> str:
+    """Stages as --stages takes them."""
+    return ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+
+
+def way_on(run: Run) -> str:
+    """What to do where the last step of a run is reached."""
+    if run.last_step < run.schedule.total_steps:
+        return "raise --max-steps to go on"
+    *others, last = run.schedule.stages
+    if (steps := run.schedule.ended.get(len(others))) is not None:
+        return f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric got no better"
+    longer = stage_steps([*others, dataclasses.replace(last, steps=2 * last.steps)])
+    return f"give the last stage, {last.name}, more than {last.steps} steps to go on, such as --stages {longer}"
+
+
+def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
+    """The stages as they were with a setting's earlier value, and as they are; None where it cannot tell."""
+    try:
+        if key == "stages":
+            return Schedule(run.recipe.stages(), list(run.state.networks), value).stages, run.schedule.stages
+        earlier = _recipe_with(run.recipe, key, value)
+        return None if earlier is None else (earlier.stages(), run.recipe.stages())
+    except Exception:  # the recipe's code may raise anything
+        return None
+
+
+def _recipe_with(recipe: Recipe, key: str, value: Any) -> Recipe | None:
+    """The recipe with another value of an option, as JSON has it; None where there is none."""
+    if key not in {field.name for field in dataclasses.fields(recipe.options)} or isinstance(value, dict):
+        return None
+    options = dataclasses.replace(recipe.options, **{key: tuple(value) if isinstance(value, list) else value})
+    return type(recipe)(options, recipe.data)
+
+
+def _last_alone_differs(before: Sequence[Stage], now: Sequence[Stage]) -> bool:
+    """Whether all stages are the same but for the steps of the last."""
+    if [_facts(stage) for stage in before] != [_facts(stage) for stage in now]:
+        return False
+    return [s.steps for s in before[:-1]] == [s.steps for s in now[:-1]] and before[-1].steps != now[-1].steps
+
+
+def _facts(stage: Stage) -> tuple[Any, ...]:
+    updates = [(u.name, list(u.owns), u.every, u.learning_rate, u.betas, u.clip_norm) for u in stage.updates]
+    return stage.name, stage.reset_optimizers, stage.until, updates
+
+
+def _about_last_stage(
+    run: Run, key: str, difference: str, before: Sequence[Stage], now: Sequence[Stage], *, begun: bool
+) -> Iterator[str]:
+    """What to say of more or fewer steps of the last stage, and of what else the setting changes."""
+    last = now[-1]
+    if key != "stages" and run.config.stages is not None:
+        yield f"{difference}: without effect on the steps, which --stages gives"
+    else:
+        yield f"{difference}: the last stage, {last.name}, has {last.steps} steps instead of {before[-1].steps}"
+    decaying = [u.name for u in last.updates if isinstance(u.learning_rate, LearningRate) and _decays(u.learning_rate)]
+    if begun and decaying:
+        yield (
+            f"warning: the learning rate of {', '.join(decaying)} decays over the steps of stage {last.name}: it is no "
+            "longer what it was at the same step"
+        )
+    if readers := sorted(_readers(type(run.recipe), key)):
+        yield f"warning: {key} is read by {', '.join(readers)} too, and changes what is computed there"
+
+
+def _decays(rate: LearningRate) -> bool:
+    return rate.decay != "constant"
+
+
+def _readers(recipe: type[Recipe], option: str) -> Iterator[str]:
+    """The methods of a recipe, other than stages(), whose code names an option."""
+    for owner in recipe.__mro__[: recipe.__mro__.index(Recipe)]:
+        for name, member in vars(owner).items():
+            code = getattr(member, "__code__", None)
+            if name != "stages" and isinstance(code, CodeType) and option in _names(code):
+                yield f"{name}()"
+
+
+def _names(code: CodeType) -> set[str]:
+    within = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*within)
+
+
+def _hint(run: Run, key: str, before: dict[str, Any]) -> str:
+    """How to have more steps of the last stage, where a setting changes those of others too."""
+    stages = None if key == "stages" else _stages_with(run, key, before.get(key))
+    if not stages or before.get("stages") is not None or [s.steps for s in stages[0]] == [s.steps for s in stages[1]]:
+        return ""
+    earlier, now = stages
+    return f", and give the last stage alone more steps with --stages {stage_steps([*earlier[:-1], now[-1]])}"
+
+
+def _check_stages(run: Run, found: Path, before: list[list[Any]] | None) -> None:
+    """Refuse other stages than a checkpoint was made with, also where no setting but the recipe's code has changed."""
+    now = [[stage.name, stage.steps] for stage in run.schedule.stages]
+    if not before or (before[:-1] == now[:-1] and before[-1][0] == now[-1][0]):
+        return
+    was = ",".join(f"{name}={steps}" for name, steps in before)
+    raise UserError(
+        f"--resume: {found} was made with the stages {was}, and this run has {stage_steps(run.schedule.stages)}; only "
+        "the steps of the last may change: keep the others, start anew in another --run-dir, or allow it with "
+        "--allow-changed stages"
+    )
+
+
+def _of_micro_batches(run: Run, difference: str) -> list[str]:
+    """A warning where some network computes something else with micro-batches of another size."""
+    norm = keras.layers.BatchNormalization
+    names = sorted(
+        name
+        for name, network in run.state.networks.items()
+        if any(isinstance(each, norm) for each in network._flatten_layers(include_self=False, recursive=True))
+    )
+    if not names:
+        return []
+    return [f"warning: {difference}: BatchNormalization in {', '.join(names)} sees micro-batches of another size"]

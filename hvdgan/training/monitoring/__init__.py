@@ -1,0 +1,1 @@
+"""What is watched between steps: metrics, samples, evaluation, guards, stopping."""

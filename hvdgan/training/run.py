@@ -1,0 +1,248 @@
+"""The parts of a run, built alike on every rank, and what they come to in words."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import keras
+import numpy as np
+
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.config import Config, DataSpec, to_json
+from hvdgan.cli.errors import UserError
+from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
+from hvdgan.data.kept import Kept
+from hvdgan.distributed.batch_norm import synchronise_batch_norm
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.fast_layers import use_fast_layers
+from hvdgan.networks.fused import use_fused_kernels
+from hvdgan.recipe import Recipe, mistakes
+from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.returned import make_recipe, stages_of
+from hvdgan.recipe.stages import Schedule, Update
+from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.state import TrainState, build_state, prepare_keras
+from hvdgan.training.steps.loss_scale import LossScale
+from hvdgan.training.steps.optimizers import check_optimizers
+from hvdgan.training.steps.step import StageStep
+
+T = TypeVar("T")
+
+_HOLDOUT = 0.05  # where the recipe evaluates and the user has not said
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The parts of a run; every rank builds the same."""
+
+    config: Config
+    recipe: Recipe
+    source: Source
+    held_out: Source | None
+    evaluated: Source | None
+    """the held-out images that evaluations look at"""
+    ranks: Ranks
+    state: TrainState
+    schedule: Schedule
+    steps: tuple[StageStep, ...]
+    """the traced step of each stage"""
+    sampler: Sampler
+    evaluator: Evaluator | None
+    kept: Kept
+    """what the next start need not look for again"""
+
+    @property
+    def run_dir(self) -> Path:
+        return folder_of(self.config)
+
+    @property
+    def checkpoints(self) -> Path:
+        return checkpoints_of(self.config)
+
+    @property
+    def config_path(self) -> Path:
+        return self.run_dir / "config.json"
+
+    @property
+    def last_step(self) -> int:
+        total = self.schedule.total_steps
+        return total if self.config.max_steps is None else min(self.config.max_steps, total)
+
+    def settings(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return to_json(self.config, self.recipe.options)
+
+
+def folder_of(config: Config) -> Path:
+    """The run folder of a configuration."""
+    return config.run_dir or Path("runs") / config.recipe.replace(":", ".")
+
+
+def checkpoints_of(config: Config) -> Path:
+    """Where a configuration's checkpoints are."""
+    return folder_of(config) / "checkpoints"
+
+
+def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:
+    """Build everything a run is made of; nothing is written.
+
+    Args:
+        config: the run's configuration.
+        recipe_class: makes the networks and the stages.
+        options: an instance of recipe_class.Options.
+        ranks: this process among its peers.
+
+    Raises:
+        UserError: the data, the batch size or the recipe cannot be used.
+        RunError: the ranks would not build the same.
+    """
+    ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
+    _check_batch(config, ranks)
+    kept = Kept(folder_of(config) / "cache")
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks, kept=kept)
+    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
+    source, held_out = _split(everything, config, recipe_class, ranks, kept)
+    spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
+    recipe, state, schedule, steps = on_all(
+        ranks, recipe_class, lambda: _parts(config, recipe_class, options, spec, ranks), "the recipe"
+    )
+    variables = {name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in state.tensors().items()}
+    stages = [[s.name, s.steps, [[u.name, list(u.owns), u.every] for u in s.updates]] for s in schedule.stages]
+    broken = hashlib.sha256(json.dumps(source.bad_files).encode()).hexdigest()
+    data = {"data fingerprint": source.fingerprint, "broken files": broken}
+    ranks.agree({**data, "stages": stages, **variables}, "what they have built")
+    sampler = Sampler(recipe, state, source, config.seed)
+    evaluated = held_out.some(config.eval_images) if held_out else None
+    evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
+    metrics = on_all(ranks, recipe_class, lambda: _trace(steps, sampler, evaluator, source), "the traces")
+    if config.diff_augment and not any(step.augments for step in steps):
+        raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
+    _check_best_metric(config, metrics)
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, kept)
+
+
+def _parts(
+    config: Config, recipe_class: type[Recipe], options: Any, spec: DataSpec, ranks: Ranks
+) -> tuple[Recipe, TrainState, Schedule, tuple[StageStep, ...]]:
+    """What the recipe makes; no rank waits for another here."""
+    recipe = make_recipe(recipe_class, options, spec)
+    prepare_keras(config.precision)
+    keras.utils.set_random_seed(config.seed)
+    state = build_state(recipe, config.ema_decay)
+    weight = ranks.weights(config.global_batch_size)[ranks.rank]
+    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks, weight):
+        raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
+    use_fused_kernels(state.networks.values(), state.optimizers.values())
+    use_fast_layers(state.networks.values())
+    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
+        raise UserError(
+            f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
+            "which cannot be scaled; give the schedule to the Update, as LearningRate"
+        )
+    try:
+        schedule = Schedule(stages_of(recipe), list(state.networks), config.stages)
+    except Mistake as mistake:
+        mistake.at = mistake.at or recipe.stages
+        raise
+    check_optimizers(schedule.stages, state)
+    if config.precision == "mixed_float16":
+        names = {update.name for stage in schedule.stages for update in stage.updates}
+        state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
+    return recipe, state, schedule, tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
+
+
+def _trace(steps: Sequence[StageStep], sampler: Sampler, evaluator: Evaluator | None, source: Source) -> set[str]:
+    """Trace all that will run, so that no mistake waits until it is due; returns the names of all metrics."""
+    for step in steps:
+        step.trace(source.image_size, source.channels, labelled=source.labels is not None)
+    sampler.trace()
+    return (evaluator.trace() if evaluator else set()).union(*(step.metrics for step in steps))
+
+
+def on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str) -> T:
+    """Do work in which no rank waits for another; a mistake on one rank alone ends all, as one on every rank does.
+
+    Raises:
+        UserError: what the work has raised, or what it has raised on another rank.
+    """
+    result, mistake = None, None
+    try:
+        with mistakes.of(recipe):
+            result = work()
+    except UserError as error:
+        mistake = error
+    # What a recipe reads may be missing on one host alone.
+    everyones = ranks.gather(mistake and str(mistake), name)
+    if mistake:
+        raise mistake
+    if theirs := [(rank, text) for rank, text in enumerate(everyones) if text]:
+        raise UserError(f"rank {theirs[0][0]}: {theirs[0][1]}")
+    return cast(T, result)
+
+
+def _split(
+    source: Source, config: Config, recipe: type[Recipe], ranks: Ranks, kept: Kept
+) -> tuple[Source, HeldOut | None]:
+    """What to train on, and what is held out."""
+    if config.holdout is not None:
+        if config.holdout and not recipe.evaluates():
+            raise UserError(f"--holdout {config.holdout:g}: the recipe has no evaluate(); leave the flag out")
+        return hold_out(source, config.holdout, ranks, kept)
+    try:
+        return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0, ranks, kept)
+    except UserError:
+        return source, None  # a handful of images: nobody has asked for an evaluation
+
+
+def _check_best_metric(config: Config, names: set[str]) -> None:
+    metric = config.best_metric
+    if metric is not None and metric not in names:
+        raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}")
+
+
+def _check_batch(config: Config, ranks: Ranks) -> None:
+    first, last = ranks.slice_of(config.global_batch_size)
+    if (last - first) % config.accumulate:
+        raise UserError(
+            f"--accumulate {config.accumulate}: a rank's {last - first} images of each global batch of "
+            f"{config.global_batch_size} cannot be cut into so many equal micro-batches"
+        )
+
+
+def describe(run: Run) -> str:
+    """The whole run in words: settings, networks with parameters, stages with what their updates own and reduce."""
+    lines = ["config:", json.dumps(run.settings(), indent=2), "networks:"]
+    for name, network in run.state.networks.items():
+        frozen = network.count_params() - _trainable(network)
+        lines.append(f"  {name}: {_trainable(network):,} trainable parameters, {frozen:,} other")
+    lines.append(f"stages ({run.schedule.total_steps:,} steps; this run ends at step {run.last_step:,}):")
+    for stage in run.schedule.stages:
+        lines.append(f"  {stage.name}: {stage.steps:,} steps")
+        for update in stage.updates:
+            often = "every step" if update.every == 1 else f"every {update.every} steps"
+            lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; {_reduced(run, update)}")
+    batch_size = run.config.global_batch_size
+    counts = sorted({round(weight * batch_size / run.ranks.size) for weight in run.ranks.weights(batch_size)})
+    lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
+    source = run.source
+    held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
+    if run.held_out and run.evaluated and len(run.evaluated) < len(run.held_out):
+        held += f", of which evaluations look at {len(run.evaluated):,} (--eval-images)"
+    what = "pairs of images" if source.paired else "images"
+    lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s){held}")
+    return "\n".join(lines)
+
+
+def _reduced(run: Run, update: Update) -> str:
+    """What one of its all-reduces moves: 4 bytes for each parameter, or 2; nothing where there is one rank."""
+    bytes_each = 2 if run.config.compression == "fp16" else 4
+    size = bytes_each * sum(_trainable(run.state.networks[name]) for name in update.owns)
+    return f"all-reduces {size:,} bytes" if run.ranks.size > 1 else "one rank all-reduces nothing"
+
+
+def _trainable(network: keras.Model) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
