@@ -30,7 +30,7 @@ lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
-	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/cluster/*.sh benchmarks/peers/*.sh) .ci/run .ci/oldest
+	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/peers/*.sh) .ci/run .ci/oldest
 
 clean:  ## remove what was built, .venv included; runs stay
 	rm -rf .venv .venv-openmpi5 .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

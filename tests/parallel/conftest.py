@@ -1,6 +1,6 @@
 """Tests for several ranks: every rank runs them at the same time, in the same order.
 
-tests/test_parallel.py starts them; a plain pytest passes them by, since one rank would prove nothing.
+tests/distributed/test_two_ranks.py starts them; a plain pytest passes them by, since one rank would prove nothing.
 """
 
 import pytest

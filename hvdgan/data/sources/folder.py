@@ -31,8 +31,8 @@ class FolderSource(Source):
     Names that begin with a dot are skipped, so is the `lost+found` of a disk, and files without one of the suffixes of
     `hvdgan.data.formats.images` do not count. Symbolic links to folders are followed, each folder counts once. Rank 0
     lists the folders. Every file's header is read on opening, by one of the ranks; the files that fail are left out and
-    listed in `bad_files`. A folder that cannot be listed is left out only where all may fail. A file that is gone later, or has
-    another size, ends the run: the images would no longer be those that the run began with.
+    listed in `bad_files`. A folder that cannot be listed is left out only where all may fail. A file that is gone
+    later, or has another size, ends the run: the images would no longer be those that the run began with.
 
     Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
     order of their names.

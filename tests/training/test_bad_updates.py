@@ -4,11 +4,11 @@ import json
 import threading
 
 import tensorflow as tf
+from test_saving import TINY, manifest, train
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.monitoring.guards import BadUpdates
-from test_saving import TINY, manifest, train
 from tiny import Tiny
 
 

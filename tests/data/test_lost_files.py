@@ -7,13 +7,13 @@ import sys
 import time
 
 import pytest
+from test_tfrecords import records, write
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints import files as saved
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
-from test_data_tfrecords import records, write
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --checkpoint-every 20 --sample-every 0 --steps 100000"
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
+from test_tfrecords import png, write
 
 from hvdgan import prepare, sample
 from hvdgan.cli.config import Config
@@ -10,7 +11,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
 from packed import write_images, zipped
-from test_data_tfrecords import png, write
 
 RNG = np.random.default_rng(0)
 

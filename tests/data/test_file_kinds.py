@@ -10,14 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.data import BadImage, open_source
-from hvdgan.data.formats.images import MAX_BYTES
-from hvdgan.train import main
-from packed import prepare
-from test_data_images import (
+from test_images import (
     ANIMATED,
     BLUE,
     PINK,
@@ -31,6 +24,13 @@ from test_data_images import (
     palette_and_transparency,
     png,
 )
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.formats.images import MAX_BYTES
+from hvdgan.train import main
+from packed import prepare
 
 SIZE = 16
 JPEG = {"quality": 95, "subsampling": 0}

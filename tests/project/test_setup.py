@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TOOLS = """bash cat cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh sha256sum sleep tac
 tee timeout touch tr uname""".split()
 COMPILER = {"g++": "", "make": ""}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 SECONDS = 240
 Done = subprocess.CompletedProcess[str]
@@ -27,13 +27,13 @@ CONTROLLERS = ["gloo", "mpi"] if HAS_MPI else ["gloo"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment without a launcher's words in it; both the package and tests/ can be imported."""
+    """This process's environment without a launcher's words in it; the package and tests/support on the path."""
     foreign = ("HOROVOD_", "OMPI_", "PMI", "PMIX_", "SLURM_", "TF_NUM_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {
         **kept,
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -25,7 +25,7 @@ NODES = ("node1", "node2")
 ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12"}
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 """the states of a job that has ended"""
-PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests", ROOT / "tests" / "cluster"]))
+PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support"]))
 _PREFIX = "hvdgan-cluster-"
 _PACKAGES = {
     "slurmctld": "slurmctld",

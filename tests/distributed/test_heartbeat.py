@@ -63,7 +63,7 @@ def start_child():
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(hosts.__file__).parent.parent,
+            cwd=Path(hosts.__file__).parents[2],
         )
         children.append(child)
         return child, int(child.stdout.readline())
@@ -418,7 +418,7 @@ def test_the_limit_of_open_files_is_raised_for_many_ranks():
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); allow_open_files(2000)\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
-    folder = Path(hosts.__file__).parent.parent
+    folder = Path(hosts.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
     first, second = done.stdout.splitlines()
     assert 712 < int(first) < 800 and second == "900 900", done.stderr
