@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from hvdgan.checkpoints.checkpoint import versions
+from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import outputs
 from hvdgan.cli.app import run_alone
 from hvdgan.cli.config import Count, CountOrNever, Positive, Words

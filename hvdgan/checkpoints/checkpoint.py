@@ -1,9 +1,8 @@
-"""Checkpoints: every tensor by its own name, written by rank 0 alone, complete or not there at all."""
+"""Writes checkpoints atomically, on rank 0 alone, and restores variables from them by tensor name."""
 
 import contextlib
 import dataclasses
 import json
-import platform
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,23 +10,24 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from hvdgan import __version__
-from hvdgan.checkpoints.files import FORMAT_VERSION, named_latest, read_tensors
-from hvdgan.checkpoints.files import LATEST as _LATEST
-from hvdgan.checkpoints.files import MANIFEST as _MANIFEST
-from hvdgan.checkpoints.files import STATE as _STATE
-from hvdgan.checkpoints.files import DamagedCheckpoint as DamagedCheckpoint
-from hvdgan.checkpoints.files import aside as aside
-from hvdgan.checkpoints.files import describe as _describe
-from hvdgan.checkpoints.files import list_some as _list
-from hvdgan.checkpoints.files import newest as newest
-from hvdgan.checkpoints.files import newest_first as newest_first
-from hvdgan.checkpoints.files import read_manifest as read_manifest
-from hvdgan.checkpoints.files import step_of as step_of
+from hvdgan.checkpoints.files import (
+    FORMAT_VERSION,
+    LATEST,
+    MANIFEST,
+    STATE,
+    DamagedCheckpoint,
+    aside,
+    describe,
+    list_some,
+    named_latest,
+    newest_first,
+    read_tensors,
+    step_of,
+)
+from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.replacing import finish_replacing, flush, replace_folder
 
@@ -37,11 +37,12 @@ _RANKS = "ranks/statistics"
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A moment of training in host memory: what write() brings to the disk.
+    """The contents of a checkpoint in host memory.
 
-    step: steps done so far.
-    values: arrays by name.
-    facts: what else the manifest holds: run_id, stage, data, config.
+    Args:
+        step: number of steps done.
+        values: arrays by tensor name.
+        facts: other fields of the manifest, such as run_id, stage, data and config; JSON types.
     """
 
     step: int
@@ -50,15 +51,15 @@ class Snapshot:
 
 
 def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, Any]) -> Snapshot:
-    """Copy what a checkpoint holds to host memory.
+    """Copy variables to host memory.
 
     Args:
-        step: steps done so far.
+        step: number of steps done.
         tensors: variables by name.
-        statistics: (size, n), the statistics of each rank, kept beside their means in `tensors`.
-        facts: what else the manifest holds.
+        statistics: (size, n) per-rank statistics; `tensors` holds their means.
+        facts: other fields of the manifest.
     """
-    # numpy() is a copy, for both Keras' variables and TensorFlow's.
+    # numpy() copies, both for Keras variables and for TensorFlow variables.
     values = {name: np.asarray(variable.numpy(), order="C") for name, variable in tensors.items()}
     if len(statistics) > 1 and statistics.size:
         values[_RANKS] = statistics
@@ -66,10 +67,10 @@ def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, A
 
 
 def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:
-    """Give the variables the values that take() has copied.
+    """Assign the values of a snapshot to the variables.
 
     Returns:
-        The statistics of each rank, (size, n); (1, 0) where it was one rank, or there are none.
+        The per-rank statistics, (size, n); (1, 0) if there was one rank, or no statistics.
     """
     for name, variable in tensors.items():
         variable.assign(snapshot.values[name])
@@ -77,21 +78,21 @@ def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:
 
 
 def write(folder: Path, snapshot: Snapshot) -> Path:
-    """Write RUN_DIR/checkpoints/step-<step>; call it on rank 0 alone.
+    """Write RUN_DIR/checkpoints/step-<step>; only rank 0 may call this.
 
-    A crash at any moment leaves the older checkpoints and `latest` as they were: the new one is written under another
-    name, brought to the disk, renamed, and only then named in `latest`. Where the same step is written anew, its older
-    checkpoint is there and whole until the new one is in its place; see hvdgan.cli.replacing.
+    A crash at any moment leaves the older checkpoints and `latest` intact: the new checkpoint is written under a
+    temporary name, flushed to the disk, renamed, and only then named in `latest`. If a checkpoint of the same step
+    exists, it stays complete until the new one has taken its place (hvdgan.cli.replacing).
 
     Args:
-        folder: RUN_DIR/checkpoints.
-        snapshot: what to write.
+        folder: path of RUN_DIR/checkpoints.
+        snapshot: contents of the checkpoint.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        RunError: it cannot be written; what was there before is untouched.
+        RunError: the checkpoint cannot be written; the older ones are untouched.
     """
     target = folder / f"step-{snapshot.step:08d}"
     manifest = {
@@ -99,25 +100,25 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
         "step": snapshot.step,
         **snapshot.facts,
         "versions": versions(),
-        "tensors": {name: _describe(value) for name, value in snapshot.values.items()},
+        "tensors": {name: describe(value) for name, value in snapshot.values.items()},
     }
     partial = folder / f".{target.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         mend(folder)
-        for stale in folder.glob(".step-*.*"):  # of a write that was cut off; the run folder's lock keeps others out
+        for stale in folder.glob(".step-*.*"):  # left by an interrupted write; the run's lock keeps others out
             shutil.rmtree(stale, ignore_errors=True)
         partial.mkdir()
-        _write(partial / _MANIFEST, json.dumps(manifest, indent=1))
-        save_file(snapshot.values, partial / _STATE)
+        _write(partial / MANIFEST, json.dumps(manifest, indent=1))
+        save_file(snapshot.values, partial / STATE)
         with contextlib.suppress(OSError):  # a file system without modes
-            # save_file lets nobody but the owner read it, whatever the umask says.
-            (partial / _STATE).chmod((partial / _MANIFEST).stat().st_mode & 0o777)
-        flush(partial / _STATE)
+            # save_file makes the file readable by its owner only, whatever the umask is.
+            (partial / STATE).chmod((partial / MANIFEST).stat().st_mode & 0o777)
+        flush(partial / STATE)
         flush(partial)
         replace_folder(partial, target, aside(target))
-        _write(folder / f".{_LATEST}.partial", target.name + "\n")
-        (folder / f".{_LATEST}.partial").rename(folder / _LATEST)
+        _write(folder / f".{LATEST}.partial", target.name + "\n")
+        (folder / f".{LATEST}.partial").rename(folder / LATEST)
         flush(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -126,51 +127,58 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
 
 
 def mend(folder: Path) -> None:
-    """Give checkpoints their names back that a crash in the middle of write() has left without; under the run's lock.
+    """Restore the names of checkpoints that a crash during write() left renamed; the caller holds the run's lock.
 
     Raises:
-        OSError: one cannot be renamed.
+        OSError: a checkpoint cannot be renamed.
     """
     for path in newest_first(folder):
         target = folder / f"step-{step_of(path):08d}"
         finish_replacing(target, aside(target))
-    # An older hvdgan replaced a checkpoint under the name that pruning uses, but pruning spares the one of `latest`.
+    # Older versions renamed a checkpoint to `.deleted` before they replaced it. Pruning uses that suffix too, but never
+    # deletes the checkpoint that `latest` names, so this one is worth keeping.
     named = named_latest(folder)
     if named is not None and not named.exists():
         older = named.with_name(f".{named.name}.deleted")
-        if (older / _MANIFEST).is_file():
+        if (older / MANIFEST).is_file():
             finish_replacing(named, older)
 
 
 def restore(
     checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)
 ) -> np.ndarray | None:
-    """Give the variables the values of a checkpoint.
+    """Verify a checkpoint's tensors and assign them to the variables.
 
     Args:
-        checkpoint: its folder.
-        manifest: what read_manifest returned for it.
-        tensors: variables by name, all of which the checkpoint must hold.
-        only: the beginnings of the names to look at; nothing else of the checkpoint is read.
+        checkpoint: folder of the checkpoint.
+        manifest: its manifest, from read_manifest().
+        tensors: variables by name; the checkpoint must hold exactly these.
+        only: prefixes of the tensor names to read; other tensors are ignored.
 
     Returns:
-        The statistics of each rank, (size, n); None where it was made by one, or they were not to be read.
+        The per-rank statistics, (size, n); None if the run had one rank, or `only` excludes them.
 
     Raises:
-        RunError: a tensor is missing, left over, of another shape or dtype, or not what was written.
+        RunError: a tensor is missing, unknown, damaged, or has another shape or dtype than its variable.
     """
     values = dict(read_tensors(checkpoint, only))
     recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}
-    if damaged := sorted(name for name in recorded if name not in values or _describe(values[name]) != recorded[name]):
-        raise DamagedCheckpoint(f"{checkpoint / _STATE} is damaged: {_list(damaged)} differs from what was written")
+    if damaged := sorted(name for name in recorded if name not in values or describe(values[name]) != recorded[name]):
+        raise DamagedCheckpoint(f"{checkpoint / STATE} is damaged: {list_some(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)
-    missing, left_over = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
-    if missing or left_over:
-        parts = [f"it lacks {_list(missing)}"] * bool(missing) + [f"nothing takes its {_list(left_over)}"] * bool(
-            left_over
-        )
+    _check_same_networks(checkpoint, values, tensors)
+    for name, variable in tensors.items():
+        variable.assign(values[name])
+    return statistics
+
+
+def _check_same_networks(checkpoint: Path, values: Mapping[str, np.ndarray], tensors: Tensors) -> None:
+    missing, unknown = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
+    problems = [f"it lacks {list_some(missing)}"] if missing else []
+    problems += [f"this run has no {list_some(unknown)}"] if unknown else []
+    if problems:
         raise RunError(
-            f"{checkpoint} is of other networks: {'; '.join(parts)}; give the recipe and options it was made with"
+            f"{checkpoint} is of other networks: {'; '.join(problems)}; give the recipe and options it was made with"
         )
     for name, variable in tensors.items():
         if values[name].shape != tuple(variable.shape) or str(values[name].dtype) != variable.dtype:
@@ -178,20 +186,6 @@ def restore(
                 f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
                 f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was made with"
             )
-    for name, variable in tensors.items():
-        variable.assign(values[name])
-    return statistics
-
-
-def versions() -> dict[str, str]:
-    """What computed the numbers: the versions of hvdgan and what it stands on."""
-    return {
-        "hvdgan": __version__,
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "numpy": np.__version__,
-    }
 
 
 def _write(path: Path, text: str) -> None:

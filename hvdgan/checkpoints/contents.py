@@ -1,4 +1,4 @@
-"""What a checkpoint holds, in facts that JSON can express; without TensorFlow."""
+"""Describes, verifies and compares checkpoints as JSON objects, without TensorFlow."""
 
 import collections
 import math
@@ -18,7 +18,7 @@ Facts = dict[str, Any]
 
 
 def contents(checkpoint: Path) -> Facts:
-    """What the manifest of a checkpoint says; a fact that it does not tell is None.
+    """Summarise a checkpoint's manifest; fields that it lacks are None.
 
     Raises:
         RunError: the manifest is damaged.
@@ -48,12 +48,12 @@ def contents(checkpoint: Path) -> Facts:
 
 
 def verified(checkpoint: Path) -> Facts:
-    """Whether a checkpoint is what was written: "verified", and if not the "problem" and the names "damaged"."""
+    """Verify every tensor of a checkpoint; returns "verified", the "problem" and the "damaged" tensor names."""
     facts: Facts = {"path": str(checkpoint), "step": None, "verified": False, "problem": None, "damaged": []}
     try:
         manifest = read_manifest(checkpoint)
         facts["step"] = manifest["step"]
-        contents(checkpoint)  # a manifest that is not as it was written says so
+        contents(checkpoint)  # raises if the manifest is damaged
         facts["damaged"] = damaged(checkpoint, manifest)
     except RunError as error:
         facts["problem"] = str(error)
@@ -62,15 +62,16 @@ def verified(checkpoint: Path) -> Facts:
 
 
 def difference(first: Path, second: Path) -> Facts:
-    """What two checkpoints differ in, tensor by tensor.
+    """Compare two checkpoints tensor by tensor.
 
     Returns:
-        "identical", how many tensors have the same bits; the names "only_in_first" and "only_in_second"; "unlike",
-        those of other shapes or dtypes; "changed", with the largest absolute difference, "max_abs", and that over the
-        largest absolute value in the first, "relative". Numbers that are not finite are None.
+        "identical", the number of tensors with the same bits; "only_in_first" and "only_in_second", names; "unlike",
+        the tensors whose shape or dtype differs; "changed", the other tensors, each with the largest absolute
+        difference ("max_abs") and its ratio to the largest absolute value in the first ("relative"). Numbers that are
+        not finite are None.
 
     Raises:
-        RunError: one of them cannot be read.
+        RunError: a checkpoint cannot be read.
     """
     others = dict(read_tensors(second))
     facts: Facts = {
@@ -97,7 +98,7 @@ def difference(first: Path, second: Path) -> Facts:
 
 
 def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict[str, tuple[int, ...]]]:
-    """{"generator": {variable path: shape}} of the tensors <kind>/<network>/<variable path>."""
+    """Group the tensors <kind>/<network>/<variable path>: {"generator": {variable path: shape}}."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, shape in shapes.items():
         first, _, rest = name.partition("/")
@@ -112,7 +113,7 @@ def _counts(shapes: dict[str, tuple[int, ...]]) -> Facts:
 
 
 def _slots(names: Iterable[str], variables: Iterable[str]) -> Facts:
-    """How many slots of each kind an optimizer has, <variable path>/<slot>, and what else it keeps."""
+    """Count an optimizer's slots, <variable path>/<slot>, by kind, and list its other variables."""
     split = [name.rpartition("/") for name in names]
     slots = collections.Counter(slot for path, _, slot in split if path in variables)
     return {"slots": dict(slots), "scalars": sorted("".join(name) for name in split if name[0] not in variables)}

@@ -1,4 +1,4 @@
-"""What a checkpoint's folder holds, read and verified without TensorFlow."""
+"""Finds, reads and verifies checkpoints on the disk, without TensorFlow."""
 
 import hashlib
 import json
@@ -21,18 +21,18 @@ _NAME = re.compile(r"step-(?P<step>\d{8,})|\.step-(?P<replaced>\d{8,})\.replaced
 
 
 class DamagedCheckpoint(RunError):
-    """What is on the disk is not what was written."""
+    """A file of a checkpoint is missing, unreadable, or differs from what was written."""
 
 
 def find(path: Path) -> Path:
-    """The checkpoint that a command is to use.
+    """Find the checkpoint that a command line names.
 
     Args:
-        path: a run folder, whose newest checkpoint is taken, or the folder of a checkpoint.
+        path: run folder, whose newest checkpoint is used, or folder of a checkpoint.
 
     Raises:
-        UserError: it is neither.
-        RunError: it is a checkpoint without its manifest.
+        UserError: the path is neither.
+        RunError: the path is a checkpoint without a manifest.
     """
     try:
         if (path / MANIFEST).is_file():
@@ -52,9 +52,9 @@ def find(path: Path) -> Path:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """All checkpoints of RUN_DIR/checkpoints, complete or damaged, by their steps."""
+    """List all checkpoints in RUN_DIR/checkpoints, complete or damaged, highest step first."""
     found = {}
-    # Where write() was cut off while it replaced a checkpoint, or is about to, the older one has its other name.
+    # While a checkpoint is being replaced, and after a crash in between, the older one has the name of aside().
     for path in [*folder.glob(".step-*.replaced"), *folder.glob("step-*")]:
         if _NAME.fullmatch(path.name) and path.is_dir():
             found[step_of(path)] = path
@@ -62,10 +62,10 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint that RUN_DIR/checkpoints/latest names, or None where nothing has been saved.
+    """Find the checkpoint that RUN_DIR/checkpoints/latest names; None if there is no complete checkpoint.
 
-    Where `latest` is missing or names nothing, it is the one of the highest step: a crash may fall between the rename,
-    which makes a checkpoint complete, and the naming.
+    If `latest` is missing or names no checkpoint, this is the complete one with the highest step: a crash can fall
+    between the rename that completes a checkpoint and the update of `latest`.
     """
     named = named_latest(folder)
     for path in (named, aside(named)) if named else ():
@@ -75,28 +75,28 @@ def newest(folder: Path) -> Path | None:
 
 
 def named_latest(folder: Path) -> Path | None:
-    """What RUN_DIR/checkpoints/latest names, there or not; None where there is no such file."""
+    """Read RUN_DIR/checkpoints/latest; the path may not exist. None if there is no such file."""
     latest = folder / LATEST
     return folder / Path(latest.read_text().strip()).name if latest.is_file() else None
 
 
 def aside(checkpoint: Path) -> Path:
-    """The name that a checkpoint has while another of the same step takes its place."""
+    """Return the name that a checkpoint has while another of the same step replaces it."""
     return checkpoint.with_name(f".{checkpoint.name}.replaced")
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step in the name of a checkpoint."""
+    """Return the step in a checkpoint's name."""
     found = _NAME.fullmatch(checkpoint.name)
     assert found, f"{checkpoint} has no step in its name"
     return int(found["step"] or found["replaced"])
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint.
+    """Read a checkpoint's manifest and check its fields.
 
     Raises:
-        RunError: there is none, it is unreadable, or a newer hvdgan wrote it.
+        RunError: the manifest is missing, damaged, or in the format of a newer hvdgan.
     """
     path = checkpoint / MANIFEST
     try:
@@ -119,10 +119,10 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:
-    """The names of the tensors that are not what was written, lost or added, sorted.
+    """List the tensors that are missing, unknown, or differ from what was written, sorted by name.
 
     Raises:
-        RunError: the file that holds them cannot be read.
+        RunError: the tensor file cannot be read.
     """
     recorded = dict(manifest["tensors"])
     wrong = [name for name, value in read_tensors(checkpoint) if recorded.pop(name, None) != describe(value)]
@@ -130,14 +130,17 @@ def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of a checkpoint by name, one at a time, unverified.
+    """Read tensors one at a time, without verifying them.
 
     Args:
-        checkpoint: its folder.
-        only: the beginnings of the names to read.
+        checkpoint: folder of the checkpoint.
+        only: prefixes of the tensor names to read.
+
+    Yields:
+        The name and the value of each tensor.
 
     Raises:
-        RunError: the file that holds them cannot be read.
+        RunError: the tensor file cannot be read.
     """
     path = checkpoint / STATE
     try:
@@ -150,11 +153,11 @@ def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tu
 
 
 def describe(value: np.ndarray) -> dict[str, Any]:
-    """What a manifest says of a tensor."""
+    """Return the manifest entry of a tensor: shape, dtype and SHA-256."""
     digest = hashlib.sha256(value.tobytes()).hexdigest()
     return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
 
 
 def list_some(names: list[str]) -> str:
-    """The first names, and how many more there are."""
+    """Join the first five names, and count the rest."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

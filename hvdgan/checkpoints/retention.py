@@ -1,11 +1,11 @@
-"""Which checkpoints stay: the newest, the best, and the last of each stage."""
+"""Deletes old checkpoints, and keeps the newest, the best and the last of each stage."""
 
 import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.errors import RunError
 
 
@@ -13,10 +13,11 @@ from hvdgan.cli.errors import RunError
 class Best:
     """The best checkpoint so far, by a metric.
 
-    metric: its name in metrics.jsonl.
-    mode: min or max, which is better.
-    value: at the best step, if there was one.
-    step: of that checkpoint.
+    Args:
+        metric: name of the metric in metrics.jsonl.
+        mode: min if lower is better, max if higher is.
+        value: metric at the best step; None before the first measurement.
+        step: step of the best checkpoint; None before the first measurement.
     """
 
     metric: str
@@ -26,14 +27,14 @@ class Best:
 
     @staticmethod
     def of(metric: str | None, mode: str, saved: dict[str, Any] | None) -> "Best | None":
-        """The best so far as a checkpoint has it, or the beginning of it; None where no metric is followed."""
+        """Return the best so far from a checkpoint's manifest, or an empty one; None if there is no metric."""
         if metric is None:
             return None
         same = saved is not None and (saved["metric"], saved["mode"]) == (metric, mode)
         return Best(**saved) if same and saved else Best(metric, mode)
 
     def after(self, step: int, value: float | None) -> "Best":
-        """The best one when a checkpoint with this value has been added; None: it was not measured."""
+        """Return the best after a checkpoint with this value was added; None: the metric was not measured."""
         if value is None or value != value:
             return self
         better = self.value is None or (value < self.value if self.mode == "min" else value > self.value)
@@ -42,23 +43,23 @@ class Best:
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """Deletes what is not to stay, and nothing that this run has not written.
+    """Deletes checkpoints of this run that need not stay, and never those of another run.
 
     Args:
-        keep: how many of the newest stay; 0: all.
+        keep: number of newest checkpoints to keep; 0: all.
     """
 
     keep: int
 
     def prune(self, folder: Path, newest: checkpoint.Snapshot) -> list[str]:
-        """Delete the checkpoints of the run that made `newest` which need not stay.
+        """Delete old checkpoints of the run that wrote `newest`.
 
         Args:
-            folder: RUN_DIR/checkpoints.
-            newest: just written; its facts tell the run and the best step.
+            folder: path of RUN_DIR/checkpoints.
+            newest: snapshot just written; its facts identify the run and the best step.
 
         Returns:
-            For each that cannot be deleted a line for people; the next save is another try.
+            One message for each checkpoint that could not be deleted; the next save tries again.
         """
         if not self.keep:
             return []
@@ -72,8 +73,8 @@ class Retention:
             if manifest["step"] not in stay and manifest["step"] < newest.step:
                 doomed = path.with_name(f".{path.name}.deleted")
                 try:
-                    path.rename(doomed)  # at once, so that nobody finds half of it
-                    shutil.rmtree(doomed)  # what is left of it, checkpoint.write tries to delete again
+                    path.rename(doomed)  # atomic, so that no reader finds half a checkpoint
+                    shutil.rmtree(doomed)  # checkpoint.write() deletes what a failure leaves here
                 except OSError as error:
                     failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
         return failures
@@ -81,28 +82,28 @@ class Retention:
 
 def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     found = []
-    for path in checkpoint.newest_first(folder):
+    for path in files.newest_first(folder):
         try:
-            found.append((path, checkpoint.read_manifest(path)))
+            found.append((path, files.read_manifest(path)))
         except RunError:
-            continue  # whatever it is, it is not ours to delete
+            continue  # a folder without a readable manifest may not be of this run
     return found
 
 
 def run_id_of(folder: Path, manifest: dict[str, Any]) -> str:
-    """The id of the run that a checkpoint is of.
+    """Return the id of the run that wrote a checkpoint.
 
-    An elastic run that had lost rank 0 once wrote none; its earlier checkpoints have it.
+    Elastic runs of older versions wrote no id after they lost rank 0; their earlier checkpoints have it.
 
     Args:
-        folder: RUN_DIR/checkpoints.
-        manifest: of the checkpoint.
+        folder: path of RUN_DIR/checkpoints.
+        manifest: manifest of the checkpoint.
 
     Returns:
-        The id; empty where no checkpoint of the run has it.
+        The id; empty if no checkpoint of the run has one.
     """
     own: str = manifest.get("run_id", "")
-    others = (other["run_id"] for _, other in _manifests(folder) if other.get("run_id") and _alike(other, manifest))
+    others = (other["run_id"] for _, other in _manifests(folder) if other.get("run_id") and _same_run(other, manifest))
     return own or next(others, "")
 
 
@@ -110,11 +111,11 @@ def _is_of(manifest: dict[str, Any], facts: dict[str, Any]) -> bool:
     if "stage_index" not in manifest:
         return False
     run_id = manifest.get("run_id")
-    return _alike(manifest, facts) if run_id == "" else run_id == facts["run_id"]
+    return _same_run(manifest, facts) if run_id == "" else run_id == facts["run_id"]
 
 
-def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two checkpoints of one folder have what a run keeps from its begin to its end."""
+def _same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Compare what never changes during a run: seed, recipe and data."""
 
     def kept(facts: dict[str, Any]) -> tuple[Any, ...]:
         return facts.get("seed"), facts["config"].get("recipe"), facts["data"].get("fingerprint")

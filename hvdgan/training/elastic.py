@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.errors import LostPeer, RunError, UserError
 from hvdgan.cli.lock import lock, wait_for_lock
 from hvdgan.distributed.collective_errors import collective_failure
@@ -107,8 +107,8 @@ def _write_down(folder: Path, commits: Commits) -> None:
         return
     try:
         with lock(folder.parent):
-            newest = checkpoint.newest(folder)
-            if newest is None or checkpoint.step_of(newest) < last.step:
+            newest = files.newest(folder)
+            if newest is None or files.step_of(newest) < last.step:
                 checkpoint.write(folder, last)
     except UserError:
         pass  # another rank has the lock, and writes

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.checkpoints.retention import run_id_of
 from hvdgan.cli.config import Resume, read_json
@@ -73,7 +73,7 @@ def claim(run: Run, resume: Resume) -> Found:
         named = _named(run, resume.resume)
         if named is not None:
             _restore(run, named, resume, found)
-        elif candidates := checkpoint.newest_first(run.checkpoints):
+        elif candidates := files.newest_first(run.checkpoints):
             _restore_newest(run, candidates, resume, found)
             if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
                 found.remarks.append(
@@ -169,11 +169,11 @@ def _named(run: Run, resume: str) -> Path | None:
                 "--resume auto"
             )
         return None
-    named, newest = Path(resume), checkpoint.newest(run.checkpoints)
+    named, newest = Path(resume), files.newest(run.checkpoints)
     if newest is not None and origin.began_at(run.run_dir, named):
         return None
     if not (named / "manifest.json").is_file():
-        inside = checkpoint.newest(named / "checkpoints")
+        inside = files.newest(named / "checkpoints")
         hint = f"; did you mean {inside}?" if inside else " such as runs/dcgan/checkpoints/step-00001000"
         raise UserError(f"--resume {resume}: expected auto, never, or the folder of a checkpoint{hint}")
     if newest is not None and not newest.samefile(named):
@@ -190,7 +190,7 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Fou
     for candidate in candidates:
         try:
             _restore(run, candidate, resume, found)
-        except checkpoint.DamagedCheckpoint as error:
+        except files.DamagedCheckpoint as error:
             damaged.append(str(error))
         else:
             found.remarks += [f"warning: {each}; going on from {candidate.name} instead" for each in damaged]
@@ -202,7 +202,7 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Fou
 
 
 def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
-    manifest = checkpoint.read_manifest(source)
+    manifest = files.read_manifest(source)
     found.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
@@ -253,7 +253,7 @@ def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
         source = find(source)
     except UserError as error:
         raise UserError(f"--init-from {error}") from error
-    manifest = checkpoint.read_manifest(source)
+    manifest = files.read_manifest(source)
     theirs = {name.split("/")[1] for name in manifest["tensors"] if name.startswith("networks/")}
     chosen = set(names) or theirs & run.state.networks.keys()
     if not chosen or chosen - (theirs & run.state.networks.keys()):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import keras
 import numpy as np
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.config import Config, DataSpec, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
@@ -100,7 +100,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         UserError: the data, the batch size or the recipe cannot be used.
         RunError: the ranks would not build the same.
     """
-    ranks.agree({**to_json(config, options), **checkpoint.versions()}, "what to train")
+    ranks.agree({**to_json(config, options), **versions()}, "what to train")
     _check_batch(config, ranks)
     kept = Kept(folder_of(config) / "cache")
     everything = open_source(config, paired=recipe_class.paired, peers=ranks, kept=kept)

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config, DataSpec
 from hvdgan.cli.errors import RunError
@@ -53,7 +53,7 @@ def load_trained(path: Path) -> Trained:
         RunError: the checkpoint is damaged, or of other networks than the recipe now makes.
     """
     found = find(path)
-    manifest = checkpoint.read_manifest(found)
+    manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
     prepare_keras("float32")
     spec = _spec(found, manifest)

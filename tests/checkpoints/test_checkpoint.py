@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import stat
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -10,8 +11,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
-from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints import files as saved
+from crashing import crashes_before
+from hvdgan.checkpoints import checkpoint, files
+from hvdgan.cli import replacing
 from hvdgan.cli.errors import RunError
 from tiny import TinyOptions
 
@@ -34,11 +36,11 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
     folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, {**FACTS, "stage": "adversarial"})
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
-    manifest = checkpoint.read_manifest(folder)
+    manifest = files.read_manifest(folder)
     checkpoint.restore(folder, manifest, other.state.tensors())
     assert not changed(saved, values_of(other))
     assert (manifest["step"], manifest["stage"]) == (3, "adversarial")
-    assert checkpoint.newest(tmp_path) == folder == tmp_path / "step-00000003"
+    assert files.newest(tmp_path) == folder == tmp_path / "step-00000003"
 
 
 def test_tensors_are_named_after_what_they_are(trained, tmp_path):
@@ -103,14 +105,14 @@ def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, da
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     before = values_of(other)
     with pytest.raises(RunError, match=complaint):
-        checkpoint.restore(folder, checkpoint.read_manifest(folder), other.state.tensors())
+        checkpoint.restore(folder, files.read_manifest(folder), other.state.tensors())
     assert not changed(before, values_of(other))
 
 
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
     folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
-    manifest = checkpoint.read_manifest(folder)
-    with pytest.raises(RunError, match="nothing takes its .*batch_normalization"):
+    manifest = files.read_manifest(folder)
+    with pytest.raises(RunError, match="this run has no .*batch_normalization"):
         checkpoint.restore(folder, manifest, tiny_run().state.tensors())
     wider = tiny_run(options=TinyOptions(norm="batch"), image_size=16)
     with pytest.raises(
@@ -128,29 +130,29 @@ def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, mon
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(RunError, match="step-00000004 cannot be written: .*No space left"):
         write_checkpoint(tmp_path, 4, trained.state.tensors(), ALONE, FACTS)
-    assert checkpoint.newest(tmp_path) == first
+    assert files.newest(tmp_path) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
 
 
 def test_the_newest_is_what_latest_names_or_else_the_last_complete_one(trained, tmp_path):
-    assert checkpoint.newest(tmp_path) is None
+    assert files.newest(tmp_path) is None
     for step in (3, 4):
         write_checkpoint(tmp_path, step, trained.state.tensors(), ALONE, FACTS)
-    assert checkpoint.newest(tmp_path).name == "step-00000004"
+    assert files.newest(tmp_path).name == "step-00000004"
     (tmp_path / "step-00000005").mkdir()  # no manifest: nobody's checkpoint
     (tmp_path / "latest").write_text("step-00000003\n")
-    assert checkpoint.newest(tmp_path).name == "step-00000003"
+    assert files.newest(tmp_path).name == "step-00000003"
     for content in ("step-00000009\n", "", "../elsewhere\n"):
         (tmp_path / "latest").write_text(content)
-        assert checkpoint.newest(tmp_path).name == "step-00000004"
+        assert files.newest(tmp_path).name == "step-00000004"
     (tmp_path / "latest").unlink()
-    assert checkpoint.newest(tmp_path).name == "step-00000004"
+    assert files.newest(tmp_path).name == "step-00000004"
 
 
 def test_a_manifest_without_what_a_resume_needs_is_damaged(trained, tmp_path):
     folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, {"config": {}})
     with pytest.raises(RunError, match="manifest.json is damaged: it lacks data"):
-        checkpoint.read_manifest(folder)
+        files.read_manifest(folder)
 
 
 def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
@@ -161,7 +163,7 @@ def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
         np.testing.assert_allclose(run.state.read_statistics(), own + 4, rtol=1e-6)
         folder = write_checkpoint(tmp_path, 1, run.state.tensors(), everyones, FACTS)
     np.testing.assert_array_equal(run.state.read_statistics(), own)
-    restored = checkpoint.restore(folder, checkpoint.read_manifest(folder), run.state.tensors())
+    restored = checkpoint.restore(folder, files.read_manifest(folder), run.state.tensors())
     np.testing.assert_array_equal(restored, everyones)
     np.testing.assert_allclose(run.state.read_statistics(), own + 4, rtol=1e-6)
 
@@ -180,57 +182,34 @@ def test_scalars_keep_their_shape(trained, tmp_path):
     assert iteration.shape == () and iteration == 3 and iteration.dtype == np.int64
 
 
-def _rewritten_up_to(folder, values, operations, *, exchanges):
-    """Write step 3 anew in a child that ends, as by a power cut, before one of its operations, if it has so many."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    left = operations
-
-    def counted(operation):
-        def call(*arguments, **options):
-            nonlocal left
-            if left == 0:
-                os._exit(9)
-            left -= 1
-            return operation(*arguments, **options)
-
-        return call
-
-    try:
-        for owner, names in ((Path, ("rename", "mkdir", "rmdir", "unlink")), (os, ("fsync", "rmdir", "unlink"))):
-            for name in names:
-                setattr(owner, name, counted(getattr(owner, name)))
-        shutil.rmtree = counted(shutil.rmtree)
-        replacing = checkpoint.__dict__.get("replace_folder")
-        if replacing:
-            module = __import__("hvdgan.cli.replacing").replacing
-            module.exchange = counted(module.exchange) if exchanges else lambda *_: False
-        checkpoint.write(folder, checkpoint.Snapshot(3, values, FACTS))
-        os._exit(0)
-    finally:
-        os._exit(1)
+OPERATIONS = [(Path, name) for name in ("rename", "mkdir", "rmdir", "unlink")]
+OPERATIONS += [(os, name) for name in ("fsync", "rmdir", "unlink")]
+OPERATIONS += [(shutil, "rmtree"), (replacing, "exchange")]
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(tmp_path, exchanges):
+def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(tmp_path, monkeypatch, exchanges):
+    if not exchanges:
+        monkeypatch.setattr(replacing, "exchange", lambda *_: False)
     old, new = ({"a": np.full(3, value, np.float32)} for value in (1, 2))
     cut_off, seen = 0, []
     while True:
         folder = tmp_path / str(cut_off)
         for step in (2, 3):
             checkpoint.write(folder, checkpoint.Snapshot(step, old, FACTS))
-        crashed = _rewritten_up_to(folder, new, cut_off, exchanges=exchanges)
-        found = checkpoint.newest(folder)
-        assert found in checkpoint.newest_first(folder) and len(checkpoint.newest_first(folder)) == 2
-        assert checkpoint.read_manifest(found)["step"] == 3, f"lost before operation {cut_off}"
-        assert saved.damaged(found, checkpoint.read_manifest(found)) == []
-        assert saved.find(folder / "step-00000003") == found
+        crashed = crashes_before(
+            cut_off, partial(checkpoint.write, folder, checkpoint.Snapshot(3, new, FACTS)), OPERATIONS
+        )
+        found = files.newest(folder)
+        assert found in files.newest_first(folder) and len(files.newest_first(folder)) == 2
+        assert files.read_manifest(found)["step"] == 3, f"lost before operation {cut_off}"
+        assert files.damaged(found, files.read_manifest(found)) == []
+        assert files.find(folder / "step-00000003") == found
         seen.append(float(load_file(found / "state.safetensors")["a"][0]))
         checkpoint.write(folder, checkpoint.Snapshot(4, new, FACTS))
         names = sorted(path.name for path in folder.iterdir())
         assert names == ["latest", "step-00000002", "step-00000003", "step-00000004"]
-        assert saved.damaged(folder / "step-00000003", checkpoint.read_manifest(folder / "step-00000003")) == []
+        assert files.damaged(folder / "step-00000003", files.read_manifest(folder / "step-00000003")) == []
         if not crashed:
             break
         cut_off += 1
@@ -270,7 +249,7 @@ def test_more_digits_are_a_later_step(tmp_path):
     for step in (99_999_999, 100_000_000):
         checkpoint.write(tmp_path, checkpoint.Snapshot(step, {"a": np.zeros(3, np.float32)}, FACTS))
     (tmp_path / "latest").unlink()
-    assert checkpoint.newest(tmp_path).name == "step-100000000"
+    assert files.newest(tmp_path).name == "step-100000000"
 
 
 def test_a_checkpoint_that_an_older_version_was_replacing_gets_its_name_back(trained, tmp_path):
@@ -281,8 +260,8 @@ def test_a_checkpoint_that_an_older_version_was_replacing_gets_its_name_back(tra
     for path in (pruned, last):
         path.rename(path.with_name(f".{path.name}.deleted"))
     checkpoint.mend(tmp_path)
-    assert checkpoint.newest(tmp_path) == last
-    assert set(checkpoint.read_manifest(last)["tensors"]) == set(tensors)
+    assert files.newest(tmp_path) == last
+    assert set(files.read_manifest(last)["tensors"]) == set(tensors)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".step-00000001.deleted", "latest", last.name]
     last.rename(last.with_name(f".{last.name}.deleted"))
     write_checkpoint(tmp_path, 4, tensors, ALONE, FACTS)

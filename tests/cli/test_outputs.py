@@ -1,37 +1,14 @@
 """What commands write: a file or folder is whole, whatever falls in between."""
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from crashing import crashes_before
 from hvdgan.cli import outputs
 
-
-def _cut_off(path, operations):
-    """Write a folder anew in a child that ends before one of its operations; whether it came to it."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    left = operations
-
-    def counted(operation):
-        def call(*arguments, **options):
-            nonlocal left
-            if left == 0:
-                os._exit(9)
-            left -= 1
-            return operation(*arguments, **options)
-
-        return call
-
-    try:
-        Path.rename, shutil.rmtree = counted(Path.rename), counted(shutil.rmtree)
-        outputs.write_folder(path, _holding("new"))
-        os._exit(0)
-    finally:
-        os._exit(1)
+OPERATIONS = [(Path, "rename"), (shutil, "rmtree")]
 
 
 def _holding(text):
@@ -47,7 +24,7 @@ def test_a_folder_written_anew_is_there_after_a_crash_between_any_two_operations
     while True:
         path = tmp_path / str(operations) / "made"
         outputs.write_folder(path, _holding("old"))
-        crashed = _cut_off(path, operations)
+        crashed = crashes_before(operations, lambda: outputs.write_folder(path, _holding("new")), OPERATIONS)  # noqa: B023
         assert path.exists(), f"lost before operation {operations}"
         seen.append((path / "text").read_text())
         outputs.write_folder(path, _holding("newer"))

@@ -9,8 +9,7 @@ import time
 import pytest
 from test_tfrecords import records, write
 
-from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints import files as saved
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
@@ -19,8 +18,8 @@ FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --checkpoint-ev
 
 
 def assert_whole(run_dir):
-    newest = checkpoint.newest(run_dir / "checkpoints")
-    assert newest is not None and saved.damaged(newest, saved.read_manifest(newest)) == []
+    newest = files.newest(run_dir / "checkpoints")
+    assert newest is not None and files.damaged(newest, files.read_manifest(newest)) == []
 
 
 def test_a_folder_deleted_under_two_ranks(tmp_path):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints import files as saved
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import cached, hold_out, open_source
@@ -290,5 +289,5 @@ def test_damage_during_training_ends_it_and_the_last_checkpoint_stays(copy, tmp_
     assert train([*flags.split(), "--data", str(copy), "--run-dir", str(tmp_path / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"hvdgan: --data {copy}: images-0000") and ", record " in error
-    kept = checkpoint.newest(tmp_path / "run" / "checkpoints")
-    assert kept == written[-1] and saved.damaged(kept, saved.read_manifest(kept)) == []
+    kept = files.newest(tmp_path / "run" / "checkpoints")
+    assert kept == written[-1] and files.damaged(kept, files.read_manifest(kept)) == []
