@@ -71,9 +71,7 @@ def compare(path: Path, text: str) -> None:
     if os.environ.get("HVDGAN_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    assert path.read_text() == text, (
-        f"HVDGAN_WRITE_GOLDEN=1 python -m pytest {__file__} writes it anew"
-    )
+    assert path.read_text() == text, f"HVDGAN_WRITE_GOLDEN=1 python -m pytest {__file__} writes it anew"
 
 
 @pytest.mark.parametrize("name", FILES)
