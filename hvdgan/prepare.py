@@ -19,11 +19,11 @@ from hvdgan.cli.config import Count, CountOrNever, Fraction
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.exits import exit_code, refuse_more_processes
 from hvdgan.data.formats.manifest import MANIFEST, is_prepared, read_manifest
-from hvdgan.data.packing.crew import Crew, Elsewhere
-from hvdgan.data.packing.dataset import Plan, begun, completed, duplicates, parts
-from hvdgan.data.packing.originals import Originals
-from hvdgan.data.packing.shard import Encoding, Packing, finish, pack
+from hvdgan.data.packing.destination import Plan, begun, completed, duplicates, parts
+from hvdgan.data.packing.listing import Originals
+from hvdgan.data.packing.shard_writer import Encoding, Packing, finish, pack
 from hvdgan.data.packing.verify import damages
+from hvdgan.data.packing.worker_pool import FailedElsewhere, WorkerPool
 
 _HELP = """Convert images to packed shards, which the trainer reads by --data.
 
@@ -69,18 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed or damaged, 2 a mistake of the user's, 130 interrupted.
     """
-    crews: list[Crew] = []
+    pools: list[WorkerPool] = []
     code = exit_code(
-        lambda: _main(sys.argv[1:] if arguments is None else arguments, crews),
+        lambda: _main(sys.argv[1:] if arguments is None else arguments, pools),
         interrupted="interrupted; the same command goes on",
     )
-    if crews and crews[0].failed:
+    if pools and pools[0].failed:
         sys.stderr.flush()
-        crews[0].abort(code)
+        pools[0].abort(code)
     return code
 
 
-def _main(arguments: Sequence[str], crews: list[Crew]) -> int | None:
+def _main(arguments: Sequence[str], pools: list[WorkerPool]) -> int | None:
     def command(
         source: Path | None = None,
         destination: Path | None = None,
@@ -94,10 +94,10 @@ def _main(arguments: Sequence[str], crews: list[Crew]) -> int | None:
             _verify(request.verify, request.workers or _cores())
             return 0
         plan = _plan(source, destination, request)
-        crews.append(Crew())
+        pools.append(WorkerPool())
         try:
-            _prepare(plan, request, crews[0])
-        except Elsewhere as error:
+            _prepare(plan, request, pools[0])
+        except FailedElsewhere as error:
             return error.exit_code  # rank 0 says it
         return 0
 
@@ -122,8 +122,8 @@ def _plan(source: Path | None, destination: Path | None, request: Request) -> Pl
     )
 
 
-def _prepare(plan: Plan, request: Request, crew: Crew) -> None:
-    workers = request.workers or (_cores() if crew.size == 1 else 1)
+def _prepare(plan: Plan, request: Request, pool: WorkerPool) -> None:
+    workers = request.workers or (_cores() if pool.size == 1 else 1)
     found: list[Originals] = []  # on rank 0 alone
     with ExitStack() as stack:
 
@@ -132,17 +132,17 @@ def _prepare(plan: Plan, request: Request, crew: Crew) -> None:
             found.extend([] if originals is None else [originals])
             return len(originals.names) if originals else 0
 
-        count = crew.from_root(begin)
+        count = pool.from_root(begin)
         if count:
-            _convert(plan, crew, workers, found, count)
-        crew.from_root(lambda: _finish(plan, found, request.max_bad_fraction))
+            _convert(plan, pool, workers, found, count)
+        pool.from_root(lambda: _finish(plan, found, request.max_bad_fraction))
 
 
-def _convert(plan: Plan, crew: Crew, workers: int, found: list[Originals], count: int) -> None:
+def _convert(plan: Plan, pool: WorkerPool, workers: int, found: list[Originals], count: int) -> None:
     jobs = [(plan.folder, name, part, plan.packing) for originals in found for name, part in parts(plan, originals)]
     # On a terminal only, and of one rank.
-    with tqdm(total=count, unit=" images", disable=None if crew.rank == 0 else True) as bar:
-        crew.run(pack, jobs, workers, lambda done: bar.update(done - bar.n))
+    with tqdm(total=count, unit=" images", disable=None if pool.rank == 0 else True) as bar:
+        pool.run(pack, jobs, workers, lambda done: bar.update(done - bar.n))
     if plan.packing.dedup:
         again: list[Any] = []
 
@@ -150,8 +150,8 @@ def _convert(plan: Plan, crew: Crew, workers: int, found: list[Originals], count
             names = [name for _, name, *_ in jobs]
             again.extend(zip([plan.folder] * len(names), names, duplicates(plan.folder, names), strict=True))
 
-        crew.from_root(compare)
-        crew.run(finish, again, workers, lambda done: None)
+        pool.from_root(compare)
+        pool.run(finish, again, workers, lambda done: None)
 
 
 def _finish(plan: Plan, found: list[Originals], max_bad_fraction: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.kept import NOTHING, Kept
+from hvdgan.data.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.sharing import ALONE, Peers, from_first, pack, share_out, unpack
 from hvdgan.data.source import Source
 
@@ -17,7 +17,7 @@ _WORTH = 1000
 
 
 def hold_out(
-    source: Source, fraction: float, peers: Peers = ALONE, kept: Kept = NOTHING
+    source: Source, fraction: float, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
 ) -> "tuple[Source, HeldOut | None]":
     """Split a source.
 
@@ -28,7 +28,7 @@ def hold_out(
         source: all images.
         fraction: about how many to hold out, in [0, 1).
         peers: the ranks, each of which calls this and looks at a part of the images.
-        kept: what an earlier start has found by looking.
+        scans: what an earlier start has found by looking.
 
     Returns:
         The images to train on, and those held out, or None where there are none to be.
@@ -39,11 +39,13 @@ def hold_out(
     """
     if not fraction:
         return source, None
-    key, found = from_first(lambda: _from_kept(source, fraction, kept), peers, f"--data {source.name}: the kept places")
+    key, found = from_first(
+        lambda: _from_cache(source, fraction, scans), peers, f"--data {source.name}: the cached places"
+    )
     if found is None:
         places = _looked_at(source, peers)
         if peers.rank == 0 and key and len(source) >= _WORTH:
-            kept.put(_FILE, key, places.tobytes())
+            scans.put(_FILE, key, places.tobytes())
         found = _packed(places, fraction)
     indices, places = unpack(found[0], np.int64), unpack(found[1], np.float64)
     if len(indices) in (0, len(source)):
@@ -69,7 +71,7 @@ def _looked_at(source: Source, peers: Peers) -> np.ndarray:
     return np.concatenate([unpack(each, np.float64) for each in found])
 
 
-def _from_kept(source: Source, fraction: float, kept: Kept) -> tuple[str | None, list[str] | None]:
+def _from_cache(source: Source, fraction: float, scans: ScanCache) -> tuple[str | None, list[str] | None]:
     """What the places are kept under, if they can be, and what _packed() makes of them, if they are."""
     try:
         stamp = source.stamp()
@@ -78,7 +80,7 @@ def _from_kept(source: Source, fraction: float, kept: Kept) -> tuple[str | None,
     if stamp is None:
         return None, None
     key = json.dumps([source.fingerprint, len(source), stamp])
-    content = kept.get(_FILE, key)
+    content = scans.get(_FILE, key)
     return key, None if content is None else _packed(np.frombuffer(content), fraction)
 
 

@@ -87,7 +87,7 @@ def _train(run: Run, found: Found, heart: Heartbeat, stopping: Stopping, commits
         announce(run, found, record.say)
         if run.ranks.is_root:
             with record.tolerant("the index of the data"):
-                run.kept.write()
+                run.scans.write()
         return found.step >= run.last_step or _Loop(run, record, found, stopping, commits).steps()
     except (RunError, OSError, tf.errors.OpError) as error:
         failure = _as_run_error(run, error, heart)

@@ -14,7 +14,7 @@ from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.config import Config, DataSpec, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
-from hvdgan.data.kept import Kept
+from hvdgan.data.scan_cache import ScanCache
 from hvdgan.distributed.batch_norm import synchronise_batch_norm
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast_layers import use_fast_layers
@@ -52,7 +52,7 @@ class Run:
     """the traced step of each stage"""
     sampler: Sampler
     evaluator: Evaluator | None
-    kept: Kept
+    scans: ScanCache
     """what the next start need not look for again"""
 
     @property
@@ -102,10 +102,10 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     ranks.agree({**to_json(config, options), **versions()}, "what to train")
     _check_batch(config, ranks)
-    kept = Kept(folder_of(config) / "cache")
-    everything = open_source(config, paired=recipe_class.paired, peers=ranks, kept=kept)
+    scans = ScanCache(folder_of(config) / "cache")
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks, scans=scans)
     everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
-    source, held_out = _split(everything, config, recipe_class, ranks, kept)
+    source, held_out = _split(everything, config, recipe_class, ranks, scans)
     spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
     recipe, state, schedule, steps = on_all(
         ranks, recipe_class, lambda: _parts(config, recipe_class, options, spec, ranks), "the recipe"
@@ -122,7 +122,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     if config.diff_augment and not any(step.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
     _check_best_metric(config, metrics)
-    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, kept)
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, scans)
 
 
 def _parts(
@@ -185,15 +185,15 @@ def on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str)
 
 
 def _split(
-    source: Source, config: Config, recipe: type[Recipe], ranks: Ranks, kept: Kept
+    source: Source, config: Config, recipe: type[Recipe], ranks: Ranks, scans: ScanCache
 ) -> tuple[Source, HeldOut | None]:
     """What to train on, and what is held out."""
     if config.holdout is not None:
         if config.holdout and not recipe.evaluates():
             raise UserError(f"--holdout {config.holdout:g}: the recipe has no evaluate(); leave the flag out")
-        return hold_out(source, config.holdout, ranks, kept)
+        return hold_out(source, config.holdout, ranks, scans)
     try:
-        return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0, ranks, kept)
+        return hold_out(source, _HOLDOUT if recipe.evaluates() else 0.0, ranks, scans)
     except UserError:
         return source, None  # a handful of images: nobody has asked for an evaluation
 

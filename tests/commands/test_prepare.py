@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.data.packing import shard
+from hvdgan.data.packing import shard_writer
 from hvdgan.prepare import main
 from launching import HAS_MPI, ROOT, environment, run
 from packed import bytes_of, manifest_of, names_in, prepare, shards_of, write_images, zipped
@@ -77,13 +77,13 @@ def test_a_rank_that_fails_ends_all_and_the_same_command_goes_on(images, wanted,
     code, said = FAULTS[fault]
     (tmp_path / "failing.py").write_text(
         "import os, sys\n"
-        "from hvdgan.data.packing import shard\n"
-        "record_of = shard.record_of\n"
+        "from hvdgan.data.packing import shard_writer\n"
+        "record_of = shard_writer.record_of\n"
         "def fail(part, number, *rest):\n"
         "    if os.environ['OMPI_COMM_WORLD_RANK'] == '1' and number == 4:\n"
         f"        {code}\n"
         "    return record_of(part, number, *rest)\n"
-        "shard.record_of = fail\n"
+        "shard_writer.record_of = fail\n"
         "from hvdgan.prepare import main\n"
         "sys.exit(main())\n"
     )
@@ -179,8 +179,8 @@ def test_a_finished_folder_is_left_as_it_is(images, tmp_path, capsys):
 def test_a_process_that_dies_is_said(images, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, sys\n"
-        "from hvdgan.data.packing import shard\n"
-        "shard.encoded = lambda *_: os._exit(9)\n"
+        "from hvdgan.data.packing import shard_writer\n"
+        "shard_writer.encoded = lambda *_: os._exit(9)\n"
         "from hvdgan.prepare import main\n"
         "if __name__ == '__main__':\n"
         "    sys.exit(main())\n"
@@ -194,7 +194,7 @@ def test_a_full_disk_is_one_line_and_the_command_goes_on_later(images, wanted, t
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shard, "_flush", full)
+    monkeypatch.setattr(shard_writer, "_flush", full)
     flags = [str(images), str(tmp_path / "made"), "--image-size", "8", "--shards", "3", "--workers", "1"]
     assert main(flags) == 1
     error = capsys.readouterr().err
@@ -208,7 +208,7 @@ def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path,
     """A file system that goes away for a while would else leave its images out for ever."""
     source, away = tmp_path / "originals", tmp_path / "away"
     shutil.copytree(images, source) if kind == "folder" else zipped(images, source)
-    read, done = shard.record_of, []
+    read, done = shard_writer.record_of, []
 
     def read_and_vanish(*arguments):
         done.append(read(*arguments))
@@ -216,7 +216,7 @@ def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path,
             source.rename(away)
         return done[-1]
 
-    monkeypatch.setattr(shard, "record_of", read_and_vanish)
+    monkeypatch.setattr(shard_writer, "record_of", read_and_vanish)
     assert main([str(source), str(tmp_path / "made"), "--image-size", "8", "--shards", "3", "--workers", "1"]) == 1
     error = capsys.readouterr().err
     assert "No such file or directory" in error and "it was there when the images were listed" in error
@@ -231,7 +231,7 @@ def test_originals_changed_between_a_kill_and_the_restart_are_refused(images, tm
     source, made = shutil.copytree(images, tmp_path / "originals"), tmp_path / "made"
     flags = [str(source), str(made), "--image-size", "8", "--shards", "3", "--workers", "1"]
     with monkeypatch.context() as patch:
-        patch.setattr(shard, "_flush", lambda file: os.fsync(-1) if "00002" in file.name else None)
+        patch.setattr(shard_writer, "_flush", lambda file: os.fsync(-1) if "00002" in file.name else None)
         assert main(flags) == 1
     assert len(list(made.glob("*.tfrecord"))) == 2
     changed = source / "class 0" / "002.bmp"
@@ -251,13 +251,13 @@ def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
     """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
     (tmp_path / "spy.py").write_text(
         "import os, sys\n"
-        "from hvdgan.data.packing import shard\n"
-        "original = shard.encoded\n"
+        "from hvdgan.data.packing import shard_writer\n"
+        "original = shard_writer.encoded\n"
         "def encoded(*arguments):\n"
         "    found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())\n"
         "    os.write(1, f'{found} {__name__}\\n'.encode())\n"
         "    return original(*arguments)\n"
-        "shard.encoded = encoded\n"
+        "shard_writer.encoded = encoded\n"
         "from hvdgan.prepare import main\n"
         "if __name__ == '__main__':\n"
         "    sys.exit(main())\n"

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
 from hvdgan.cli.config import DataSpec
-from hvdgan.data.opening import DigitsSource
 from hvdgan.data.order import sample_indices
+from hvdgan.data.sources.builtin import DigitsSource
 from hvdgan.recipe.draws import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.sample import slerp

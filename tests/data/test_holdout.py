@@ -10,9 +10,10 @@ from PIL import Image
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import Source, cached, hold_out, open_source
-from hvdgan.data.formats.recordfiles import RecordFiles
-from hvdgan.data.formats.records import example, framed
-from hvdgan.data.kept import Kept
+from hvdgan.data.formats.shard_reader import ShardReader
+from hvdgan.data.formats.tf_example import example
+from hvdgan.data.formats.tfrecord import framed
+from hvdgan.data.scan_cache import ScanCache
 from hvdgan.data.sharing import ALONE
 from hvdgan.train import main
 from packed import prepare
@@ -81,7 +82,7 @@ def test_an_empty_side_is_refused(fraction):
 def digests(monkeypatch):
     """The images whose digest was asked for."""
     asked = []
-    for kind in (Source, RecordFiles):
+    for kind in (Source, ShardReader):
         monkeypatch.setattr(kind, "digest", lambda self, index, of=kind.digest: asked.append(index) or of(self, index))
     return asked
 
@@ -120,7 +121,7 @@ def write_records(path):
 
 def held_with(kept_in, data, paired=False, fraction=0.1, cache="none", peers=ALONE):
     """What is held out at a start that keeps what it finds."""
-    kept = Kept(kept_in)
+    kept = ScanCache(kept_in)
     source = cached(open_source(Config(data=str(data), image_size=8), paired=paired), cache, kept_in)
     held = hold_out(source, fraction, peers, kept)[1]
     kept.write()

@@ -11,8 +11,8 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.formats import indexing
-from hvdgan.data.sources.named import KERAS
+from hvdgan.data.formats import tfrecord, tfrecord_scan
+from hvdgan.data.sources.keras_datasets import KERAS
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, number, kind
     def fail(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(indexing.Opened, "read", fail)
+    monkeypatch.setattr(tfrecord.RecordFile, "read", fail)
     with pytest.raises(RunError) as caught:
         opened(path)
     assert type(caught.value) is kind
@@ -185,8 +185,8 @@ def test_labels_alone_tell_records_apart(tmp_path, monkeypatch):
     path = write(tmp_path / "a.tfrecord", raw_records(other=7))
     settings = {"tfrecord_shape": "8,8,3", "tfrecord_label": "label"}
     before = opened(path, **settings).fingerprint
-    single_integer = indexing.single_integer
-    monkeypatch.setattr(indexing, "single_integer", lambda *where: single_integer(*where) + 1)
+    single_integer = tfrecord_scan.single_integer
+    monkeypatch.setattr(tfrecord_scan, "single_integer", lambda *where: single_integer(*where) + 1)
     assert opened(path, **settings).fingerprint != before
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
 from hvdgan.data.sources.folder import FolderSource
-from hvdgan.data.sources.shards import ShardSource
+from hvdgan.data.sources.packed_shards import ShardSource
 from hvdgan.train import main
 from hvdgan.training.monitoring.evaluation import Evaluator
 from packed import prepare

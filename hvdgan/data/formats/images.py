@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from hvdgan.data.formats.pixels import to_pixels
 from hvdgan.data.source import BadImage, Unreadable
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -191,45 +192,6 @@ def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
     grey = upright.mode in ("1", "L", "LA")
     pixels = np.asarray(upright.convert("L" if grey else "RGB"))
     return pixels[..., None] if grey else pixels, image.info.get("icc_profile")
-
-
-def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
-    """Crop the largest centred square, convert and resize it.
-
-    Transparent pixels are laid over white. 16-bit grey is scaled to 8 bits, not clipped. RGB becomes grey by the luma
-    of ITU-R BT.601. Larger images shrink with an antialiasing Lanczos filter, smaller ones grow bicubically. Colour
-    profiles are not applied.
-
-    Args:
-        image: any size and mode.
-        image_size: height and width of the result, in pixels.
-        channels: of the result, 1 or 3.
-
-    Returns:
-        uint8 (image_size, image_size, channels).
-    """
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    square = _opaque(image.crop((left, top, left + side, top + side))).convert("L" if channels == 1 else "RGB")
-    if side != image_size:
-        resample = Image.Resampling.LANCZOS if side > image_size else Image.Resampling.BICUBIC
-        square = square.resize((image_size, image_size), resample, reducing_gap=3.0)
-    return np.asarray(square).reshape(image_size, image_size, channels)
-
-
-def to_8_bits(values: np.ndarray) -> np.ndarray:
-    """Scale unsigned 16-bit values to 8 bits: 65535 becomes 255, and the nearest step counts."""
-    return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
-
-
-def _opaque(image: Image.Image) -> Image.Image:
-    """An 8-bit image without transparency, in any of Pillow's modes."""
-    if image.mode.startswith("I"):  # 16-bit grey: I;16, or I from older Pillows; convert("L") would clip it
-        return Image.fromarray(to_8_bits(np.asarray(image)))
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA"))
-    return image
 
 
 def _loaded(image: Image.Image) -> Image.Image:

@@ -1,7 +1,7 @@
 """The folder of packed shards that hvdgan.prepare makes: its files, its manifest, and whether the two agree.
 
 manifest.json                          what the folder holds, with the size and SHA-256 of every other file
-images-00000-of-00064.tfrecord         records: tf.train.Example, see hvdgan.data.packing.shard
+images-00000-of-00064.tfrecord         records: tf.train.Example, see hvdgan.data.packing.shard_writer
 images-00000-of-00064.idx              a line `offset length` per record, as NVIDIA's tfrecord2idx writes it
 images-00000-of-00064.json             the shard's images by name, and what was left out, by name and reason
 labels.npy                             int32, one per image, where there are classes

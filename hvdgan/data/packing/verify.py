@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.data.formats.manifest import disagreements, sha256_of
-from hvdgan.data.formats.records import payload_of
+from hvdgan.data.formats.tfrecord import payload_of
+from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.source import printable
-from hvdgan.data.threads import mapped
 
 
 def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[str]:
@@ -21,7 +21,7 @@ def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[st
         threads: that read; checksums are computed off the interpreter's lock.
     """
     yield from (found for found in disagreements(folder, manifest) if "does not name" in found)
-    for found in mapped(lambda name: list(_of_file(folder, manifest, name)), list(manifest["files"]), threads):
+    for found in parallel_map(lambda name: list(_of_file(folder, manifest, name)), list(manifest["files"]), threads):
         yield from found
 
 

@@ -11,8 +11,8 @@ from numpy.lib import format as npy_format
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.formats.images import to_8_bits, to_pixels
-from hvdgan.data.kept import identity
+from hvdgan.data.formats.pixels import to_8_bits, to_pixels
+from hvdgan.data.scan_cache import identity
 from hvdgan.data.source import BadImage, Source, fingerprint
 
 _IMAGE_NAMES = ("images", "x", "arr_0")

@@ -4,25 +4,28 @@ import errno
 import io
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.formats.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
-from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
+from hvdgan.data.pairing import (
+    in_two_folders,
+    match_partners,
+    refuse_single_images,
+    refuse_without_partners,
+    sample_of,
+)
+from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.sharing import ALONE, Peers, from_first, list_from_first, share_out
 from hvdgan.data.source import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
-from hvdgan.data.threads import mapped
+from hvdgan.data.sources.folder_listing import classes_of, find_images, refuse_unlisted
 
 # Reading headers waits for the disk or the network file system, not for a core.
 _SCAN_THREADS = 16
 _SCAN_CHUNK = 256
-_SIDES = ("A", "B")
-"""the folders of inputs and of images"""
-_OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
-"""what an OSError says where a folder can never be listed, and not only now"""
 
 
 class FolderSource(Source):
@@ -182,130 +185,6 @@ def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> No
     refuse_single_images(f"--data {folder}", [printable(file) for file in files], sizes, otherwise)
 
 
-def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
-    """The image files' paths relative to the folder, sorted, and the folders that may not be listed.
-
-    Raises:
-        Unreadable: the disk has failed, or a folder went away meanwhile.
-    """
-    files: list[str] = []
-    unlisted: list[BadFile] = []
-    seen: set[tuple[int, int]] = set()
-    waiting = [""]  # a list, since recursion would end a thousand folders deep
-    while waiting:
-        prefix = waiting.pop()
-        try:
-            if not prefix:
-                seen.add(_identity(os.stat(folder)))
-            with os.scandir(os.path.join(folder, prefix)) as listing:
-                # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
-                entries = sorted(
-                    (entry for entry in listing if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
-                )
-        except OSError as error:
-            unlisted.append(_unlisted(prefix, error))
-            continue
-        inner = []
-        for entry in entries:
-            path = prefix + entry.name
-            try:
-                identity = _identity(entry.stat()) if _is_folder(entry) else None
-            except OSError as error:
-                unlisted.append(_unlisted(f"{path}/", error))
-                continue
-            if identity is None:
-                if entry.name.lower().endswith(SUFFIXES):
-                    files.append(path)
-            elif identity not in seen:
-                seen.add(identity)
-                inner.append(f"{path}/")
-        waiting += reversed(inner)
-    return sorted(files), unlisted
-
-
-def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
-    """Refuse folders that may not be listed, unless all may fail: each could be a class, and counts as one image.
-
-    Raises:
-        UserError: it names the first.
-    """
-    if unlisted and max_bad_fraction < 1:
-        folder, reason = unlisted[0]
-        raise UserError(
-            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable or move it away, or do "
-            f"without it by --max-bad-fraction 1 (now {max_bad_fraction:g})"
-        )
-
-
-def _unlisted(prefix: str, error: OSError) -> BadFile:
-    folder = printable(prefix) or "."
-    if error.errno not in _OF_THE_FOLDER:
-        raise Unreadable(
-            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
-            "when it is back, give the same command again"
-        ) from error
-    return BadFile(folder, f"folder: {error.strerror}")
-
-
-def _is_skipped(prefix: str, name: str) -> bool:
-    """Hidden names, and what the file system keeps at the top of a disk, which only root may list."""
-    return name[0] == "." or (prefix, name) == ("", "lost+found")
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one; raises an OSError where it could be one."""
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        # A link that leads nowhere; and what is called an image is looked at, which will say why.
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(SUFFIXES):
-            return False
-        raise
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """What tells a folder from all others of this machine, by whatever path it is reached."""
-    return status.st_dev, status.st_ino
-
-
-def in_two_folders(folder: str, files: Iterable[str]) -> bool:
-    """Whether there are subfolders A and B, and no images elsewhere."""
-    both = all(os.path.isdir(os.path.join(folder, side)) for side in _SIDES)
-    return both and all(file.startswith(("A/", "B/")) for file in files)
-
-
-def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
-    """Inputs with the images of the same path, and the files that are left over."""
-    sides: dict[str, dict[str, str]] = {side: {} for side in _SIDES}
-    alone = []
-    for file in files:
-        side, _, path = file.partition("/")
-        stem = os.path.splitext(path)[0]
-        if stem in sides[side]:
-            alone.append(BadFile(printable(file), f"{printable(sides[side][stem])} has the same name"))
-        else:
-            sides[side][stem] = file
-    inputs, images = sides.values()
-    for one, other, side in ((inputs, images, "B"), (images, inputs, "A")):
-        alone += [BadFile(printable(one[stem]), f"no partner in {side}") for stem in one if stem not in other]
-    return [(inputs[stem], images[stem]) for stem in inputs if stem in images], alone
-
-
-def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
-    """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
-    own = [first_folder(files) for files in images]
-    if not all(own):
-        return None, None
-    numbers = {name: number for number, name in enumerate(sorted(set(own)))}
-    return np.array([numbers[name] for name in own], np.int32), [printable(name) for name in numbers]
-
-
-def first_folder(files: tuple[str, ...]) -> str:
-    """Of an image's path, or of two partners' path within A; empty if it lies in none."""
-    path = files[0].partition("/")[2] if len(files) == 2 else files[0]
-    return path.rpartition("/")[0].partition("/")[0]
-
-
 def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:
     """The size in bytes of each file, or what is wrong with it, in the order of the files."""
 
@@ -324,7 +203,7 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
             raise RunError(f"--data {folder}: {error}") from error
 
     def check_all(some: Sequence[str]) -> list[int | BadFile]:
-        return list(mapped(check, some, _SCAN_THREADS, together=_SCAN_CHUNK))
+        return list(parallel_map(check, some, _SCAN_THREADS, together=_SCAN_CHUNK))
 
     results = share_out(files, check_all, peers, f"--data {folder}")
     return [result if isinstance(result, int) else BadFile(*result) for result in results]

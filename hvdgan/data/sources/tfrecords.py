@@ -11,12 +11,14 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data.formats.examples import features_of, single_bytes
-from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size, to_pixels
-from hvdgan.data.formats.indexing import Features, Opened, digest_of, index_files
-from hvdgan.data.formats.records import FRAME, HEADER, length_of, payload_of
-from hvdgan.data.halves import refuse_single_images, sample_of
-from hvdgan.data.kept import NOTHING, Kept
+from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
+from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.formats.tf_example import features_of, single_bytes
+from hvdgan.data.formats.tfrecord import FRAME, HEADER, RecordFile, length_of, payload_of
+from hvdgan.data.formats.tfrecord_index import digest_of, index_files
+from hvdgan.data.formats.tfrecord_scan import Features
+from hvdgan.data.pairing import refuse_single_images, sample_of
+from hvdgan.data.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.sharing import ALONE, Peers, share_out
 from hvdgan.data.source import BadImage, Source, fingerprint, printable
 
@@ -49,7 +51,7 @@ class RecordSource(Source):
         paired: whether each image comes with an input.
         class_names: what the labels mean, where that is known.
         peers: the ranks that open it together.
-        kept: where the index is found again.
+        scans: where the index is found again.
 
     Raises:
         UserError: a file is no TFRecord file, compressed as a whole, has other features, holds no pairs where there
@@ -68,11 +70,11 @@ class RecordSource(Source):
         paired: bool = False,
         class_names: Sequence[str] | None = None,
         peers: Peers = ALONE,
-        kept: Kept = NOTHING,
+        scans: ScanCache = NO_SCANS,
     ) -> None:
         self._files = list(files)
         self._features = features
-        indices = index_files(name, self._files, features, peers, kept)
+        indices = index_files(name, self._files, features, peers, scans)
         records = [len(index.offsets) for index in indices]
         if not sum(records):
             raise UserError(f"--data {name}: {len(self._files)} TFRecord file(s) without a record; expected images")
@@ -80,7 +82,7 @@ class RecordSource(Source):
         """the index of each file's first record, and of the one after the last"""
         self._offsets = np.concatenate([index.offsets for index in indices])
         labels = np.concatenate([index.labels for index in indices])
-        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(Opened)
+        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(RecordFile)
         # The name of the labels' feature changes none of them, and every machine may have its own folder.
         parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
         parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]

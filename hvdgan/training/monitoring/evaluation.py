@@ -8,7 +8,7 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile, Source
-from hvdgan.data.single_pass import SinglePass
+from hvdgan.data.reader import ImageReader
 from hvdgan.distributed.ranks import Ranks, cores_of_rank
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
@@ -38,7 +38,7 @@ class Evaluator:
         self._config = config
         self._first, self._last = ranks.slice_of(config.global_batch_size)
         threads = config.pipeline.threads or cores_of_rank(ranks)
-        self._reader = SinglePass(source, self._last - self._first, threads)
+        self._reader = ImageReader(source, self._last - self._first, threads)
         self._function = tf.function(self._measure, autograph=False)
 
     def __call__(self) -> dict[str, float]:

@@ -5,7 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from hvdgan.data.formats.records import example, framed
+from hvdgan.data.formats.tf_example import example
+from hvdgan.data.formats.tfrecord import framed
 from hvdgan.train import main
 
 RNG = np.random.default_rng(0)

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.pipeline import group, read_together
 from hvdgan.data.source import BadFile, BadImage, Source
-from hvdgan.data.threads import mapped
 
 _PORTION_BYTES = 8 * 2**20
 """of the images that one call reads, where one image is not more"""
 
 
-class SinglePass:
+class ImageReader:
     """Reads batches of a source's images on several threads.
 
     Args:
@@ -49,7 +49,7 @@ class SinglePass:
         Raises:
             RunError: the data is not what it was when it was opened.
         """
-        groups = mapped(self._read, list(indices.reshape(-1, self._together)), self._threads)
+        groups = parallel_map(self._read, list(indices.reshape(-1, self._together)), self._threads)
         for _ in indices:
             images, readable = zip(*(next(groups) for _ in range(self._batch_size // self._together)), strict=True)
             yield np.concatenate(images), np.concatenate(readable)

@@ -14,7 +14,7 @@ _SHARES = 4
 """portions at least for each thread, where there are as many items: one thread may be slower than the others"""
 
 
-def mapped(
+def parallel_map(
     function: Callable[[Item], Result], items: Sequence[Item], threads: int, *, together: int = 1
 ) -> Iterator[Result]:
     """The results in the order of the items.

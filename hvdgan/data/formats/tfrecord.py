@@ -3,8 +3,8 @@
 Reference: https://www.tensorflow.org/tutorials/load_data/tfrecord; tensorflow/core/example/example.proto.
 """
 
+import os
 import struct
-from collections.abc import Mapping
 
 import google_crc32c
 
@@ -49,36 +49,25 @@ def length_of(header: bytes) -> int:
     return _LENGTH.unpack_from(header)[0]
 
 
-def example(features: Mapping[str, bytes | int]) -> bytes:
-    """A serialized tf.train.Example of one value per feature; the same features give the same bytes."""
-    entries = b"".join(
-        _field(1, _field(1, name.encode()) + _field(2, _feature(features[name]))) for name in sorted(features)
-    )
-    return _field(1, entries)
-
-
-def _feature(value: bytes | int) -> bytes:
-    """A BytesList or an Int64List of one value."""
-    if isinstance(value, bytes):
-        return _field(1, _field(1, value))
-    return _field(3, _field(1, _varint(value % 2**64)))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """A length-delimited field of a protocol buffer."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    groups = bytearray()
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
-
-
 def _masked_crc(data: bytes) -> bytes:
     """CRC-32C, rotated and shifted: a checksum of data that holds checksums would else be weak."""
     crc = google_crc32c.value(data)
     return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
+
+
+class RecordFile:
+    """An open file; it is closed with its last reader, never under a thread that reads from it."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, offset: int, count: int) -> bytes:
+        content = os.pread(self._descriptor, count, offset)
+        if len(content) < count:
+            raise ValueError(f"the file ends {count - len(content):,} bytes before the record does")
+        return content
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)

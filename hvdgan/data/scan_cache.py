@@ -9,7 +9,7 @@ from typing import Any
 _FORMAT = "hvdgan kept 1"
 
 
-class Kept:
+class ScanCache:
     """Reads what an earlier start has left, and writes when it is told to, since a dry run writes nothing.
 
     Whatever is not whole or is of other data counts as missing.
@@ -62,7 +62,7 @@ class Kept:
         self._new.clear()
 
 
-NOTHING = Kept(None)
+NO_SCANS = ScanCache(None)
 """nothing is kept"""
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.formats.images import to_pixels
-from hvdgan.data.formats.recordfiles import RecordFiles
+from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.sharing import ALONE, Peers, on_all
 from hvdgan.data.source import Source, fingerprint
 
@@ -37,14 +37,14 @@ class ShardSource(Source):
         self, name: str, *, image_size: int, channels: int | None, paired: bool = False, peers: Peers = ALONE
     ) -> None:
         try:
-            self._files = files = RecordFiles(Path(name), peers)
+            self._files = files = ShardReader(Path(name), peers)
             labels = on_all(files.labels, peers, f"--data {name}: its labels")
         except UserError as error:
             raise UserError(f"--data {error}") from error
         manifest = files.manifest
         _check_pairs(name, bool(manifest["pairs"]), paired)
         self._stored = (manifest["image_size"], manifest["channels"])
-        from hvdgan.data.formats.decoding import Decoder  # TensorFlow; hvdgan.prepare does without
+        from hvdgan.data.formats.shard_decoder import Decoder  # TensorFlow; hvdgan.prepare does without
 
         self._decoder = Decoder(manifest["encoding"], *self._stored, paired)
         channels = channels or manifest["channels"]

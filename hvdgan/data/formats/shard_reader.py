@@ -12,15 +12,15 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.formats.manifest import LABELS, read_manifest, read_verified, refuse_if_other
-from hvdgan.data.formats.records import payload_of
-from hvdgan.data.kept import identity
+from hvdgan.data.formats.tfrecord import RecordFile, payload_of
+from hvdgan.data.scan_cache import identity
 from hvdgan.data.sharing import ALONE, Peers, on_all, pack, share_out, unpack
 from hvdgan.data.source import printable
 
 _OPEN_FILES = 256
 
 
-class RecordFiles:
+class ShardReader:
     """Reads records; safe to call from several threads.
 
     manifest: of the folder.
@@ -70,10 +70,7 @@ class RecordFiles:
     def _record(self, index: int, shard: int, offset: int, length: int) -> bytes:
         try:
             file = self._opened(shard)  # held: of two threads that open it at once one has a file that is in no cache
-            record = os.pread(file.descriptor, length, offset)
-            if len(record) < length:
-                raise ValueError(f"the file ends {length - len(record):,} bytes before the record does")
-            return payload_of(record)
+            return payload_of(file.read(offset, length))
         except OSError as error:
             raise self.failure(index, str(error.strerror)) from error
         except ValueError as error:
@@ -152,8 +149,8 @@ class RecordFiles:
         shard = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return shard, index - int(self._firsts[shard])
 
-    def _open(self, shard: int) -> "_Descriptor":
-        return _Descriptor(self._folder / f"{self._names[shard]}.tfrecord")
+    def _open(self, shard: int) -> RecordFile:
+        return RecordFile(os.fspath(self._folder / f"{self._names[shard]}.tfrecord"))
 
     def _read_facts(self, shard: int) -> dict[str, Any]:
         return json.loads(read_verified(self._folder, self.manifest, f"{self._names[shard]}.json"))
@@ -163,15 +160,3 @@ def _checked_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     refuse_if_other(folder, manifest)
     return manifest
-
-
-class _Descriptor:
-    """A file open for reading, closed when nothing refers to it any more."""
-
-    def __init__(self, path: Path) -> None:
-        self.descriptor = -1
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)

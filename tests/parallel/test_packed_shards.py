@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.formats.recordfiles import RecordFiles
-from hvdgan.data.sources.shards import ShardSource
+from hvdgan.data.formats.shard_reader import ShardReader
+from hvdgan.data.sources.packed_shards import ShardSource
 from launching import run
 from packed import write_images
 
@@ -32,8 +32,8 @@ def opened(folder, **peers):
 
 
 def test_each_reads_the_indexes_of_some(ranks, folder, monkeypatch):
-    read, index = [], RecordFiles._index
-    monkeypatch.setattr(RecordFiles, "_index", lambda self, shard: read.append(shard["name"]) or index(self, shard))
+    read, index = [], ShardReader._index
+    monkeypatch.setattr(ShardReader, "_index", lambda self, shard: read.append(shard["name"]) or index(self, shard))
     source = opened(folder, peers=ranks)
     assert len(read) == 2
     alone = opened(folder)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hvdgan.data import single_pass, threads
-from hvdgan.data.single_pass import SinglePass
+from hvdgan.data import parallel_map, reader
+from hvdgan.data.reader import ImageReader
 
 MIB = 2**20
 
@@ -43,17 +43,17 @@ def test_portions_of_large_images_are_small(monkeypatch, kind, side, batch, toge
         portions.extend(len(item) for item in items)
         return iter([(np.zeros((len(item), 1)), np.ones(len(item), bool)) for item in items])
 
-    monkeypatch.setattr(single_pass, "mapped", noted)
+    monkeypatch.setattr(reader, "parallel_map", noted)
     source = kind(side)
-    for images, _ in SinglePass(source, batch, 16)(np.arange(2 * batch).reshape(2, batch)):
+    for images, _ in ImageReader(source, batch, 16)(np.arange(2 * batch).reshape(2, batch)):
         assert len(images) == batch
     assert set(portions) == {together}
-    ahead = threads._AHEAD * 16 * together * np.prod(source.shape)
+    ahead = parallel_map._AHEAD * 16 * together * np.prod(source.shape)
     assert together == 1 or ahead <= 16 * 2 * 8 * MIB
 
 
 def test_batches_of_large_images_are_those_of_the_source():
     source, indices = Held(1024), np.arange(12).reshape(2, 6)
-    for wanted, (images, readable) in zip(indices, SinglePass(source, 6, 2)(indices), strict=True):
+    for wanted, (images, readable) in zip(indices, ImageReader(source, 6, 2)(indices), strict=True):
         np.testing.assert_array_equal(images, source.fetch_batch(wanted))
         assert readable.all()

@@ -10,7 +10,8 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.data.formats.records import example, framed
+from hvdgan.data.formats.tf_example import example
+from hvdgan.data.formats.tfrecord import framed
 from hvdgan.data.sharing import ALONE
 
 RNG = np.random.default_rng(0)
@@ -35,9 +36,9 @@ def opened(path, peers):
 
 @pytest.fixture
 def small_ranges(monkeypatch):
-    from hvdgan.data.formats import indexing
+    from hvdgan.data.formats import tfrecord_index
 
-    monkeypatch.setattr(indexing, "_SMALLEST", 4096)
+    monkeypatch.setattr(tfrecord_index, "_SMALLEST", 4096)
 
 
 def test_each_looks_at_a_part(ranks, monkeypatch, small_ranges):

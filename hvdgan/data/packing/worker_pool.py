@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.2
 _DONE = 7  # the tag of messages about progress
 
 
-class Elsewhere(RunError):
+class FailedElsewhere(RunError):
     """Rank 0 has failed, and says so itself."""
 
 
@@ -27,7 +27,7 @@ class Stopped(Exception):
     """A process of the pool was asked to end."""
 
 
-class Crew:
+class WorkerPool:
     """The ranks that prepare together; a single one where no launcher started several.
 
     failed: whether this rank alone has failed, so that the others must be ended, too.
@@ -77,7 +77,7 @@ class Crew:
         if failure is not None:
             raise failure
         if code:
-            elsewhere = Elsewhere("rank 0 has failed")
+            elsewhere = FailedElsewhere("rank 0 has failed")
             elsewhere.exit_code = code
             raise elsewhere
         return result

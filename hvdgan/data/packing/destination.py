@@ -26,10 +26,11 @@ from hvdgan.data.formats.manifest import (
     sha256_of,
     shard_name,
 )
-from hvdgan.data.packing.originals import Originals, Part, find_originals
-from hvdgan.data.packing.shard import Packing, read_half, to_json, write_whole, written_or_said
+from hvdgan.data.packing.listing import Originals, find_originals
+from hvdgan.data.packing.parts import Part
+from hvdgan.data.packing.shard_writer import Packing, read_half, to_json, write_whole, written_or_said
 from hvdgan.data.source import BadFile, refuse_if_too_many
-from hvdgan.data.sources.folder import refuse_unlisted
+from hvdgan.data.sources.folder_listing import refuse_unlisted
 
 _STAMP = "originals.txt"
 

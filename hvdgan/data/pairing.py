@@ -1,13 +1,16 @@
 """Data that are no pairs: what a recipe of pairs refuses before it trains, from the sizes of a few images."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.source import BadFile, in_words
+from hvdgan.data.source import BadFile, in_words, printable
 
 UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
+_SIDES = ("A", "B")
+"""the subfolders of inputs and of images"""
 _SAMPLE = 64
 _MOST = 0.5
 """part of the sample that may hold no pairs: single files are left out later, when they are decoded"""
@@ -71,3 +74,26 @@ def refuse_without_partners(
         f"{where}: {len(alone)} of {2 * len(found) + len(alone)} files have no partner: {in_words(alone)}; a pair is "
         f"two files of the same path in A (inputs) and B (images){allow}; {UNPAIRED}"
     )
+
+
+def in_two_folders(folder: str, files: Iterable[str]) -> bool:
+    """Whether there are subfolders A and B, and no images elsewhere."""
+    both = all(os.path.isdir(os.path.join(folder, side)) for side in _SIDES)
+    return both and all(file.startswith(("A/", "B/")) for file in files)
+
+
+def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
+    """Inputs with the images of the same path, and the files that are left over."""
+    sides: dict[str, dict[str, str]] = {side: {} for side in _SIDES}
+    alone = []
+    for file in files:
+        side, _, path = file.partition("/")
+        stem = os.path.splitext(path)[0]
+        if stem in sides[side]:
+            alone.append(BadFile(printable(file), f"{printable(sides[side][stem])} has the same name"))
+        else:
+            sides[side][stem] = file
+    inputs, images = sides.values()
+    for one, other, side in ((inputs, images, "B"), (images, inputs, "A")):
+        alone += [BadFile(printable(one[stem]), f"no partner in {side}") for stem in one if stem not in other]
+    return [(inputs[stem], images[stem]) for stem in inputs if stem in images], alone

@@ -22,9 +22,10 @@ from PIL import Image
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data.formats.manifest import WORK, sha256_of
-from hvdgan.data.formats.records import example, framed, payload_of
+from hvdgan.data.formats.tf_example import example
+from hvdgan.data.formats.tfrecord import framed, payload_of
 from hvdgan.data.packing.archives import GONE
-from hvdgan.data.packing.originals import Part
+from hvdgan.data.packing.parts import Part
 from hvdgan.data.source import BadImage, Unreadable, printable
 
 Encoding = Literal["png", "jpeg", "raw"]

@@ -193,7 +193,7 @@ def test_the_fingerprint_tells_other_images_apart(folder, shards, tmp_path):
 
 @pytest.mark.parametrize("files", [2, 0])  # with 0 each is read as where two threads open it at once
 def test_more_shards_than_files_stay_open(folder, tmp_path, monkeypatch, files):
-    monkeypatch.setattr("hvdgan.data.formats.recordfiles._OPEN_FILES", files)
+    monkeypatch.setattr("hvdgan.data.formats.shard_reader._OPEN_FILES", files)
     source = opened(prepare(folder, tmp_path / "shards", "--shards", "10"))
     before = len(os.listdir("/proc/self/fd"))
     np.testing.assert_array_equal(all_images(source), all_images(opened(folder)))
@@ -265,7 +265,7 @@ def test_damage_after_opening_names_file_and_record(copy, change, complaint):
 
 def test_a_record_that_is_no_image_is_named(copy, monkeypatch):
     """Which its checksum does not tell."""
-    monkeypatch.setattr("hvdgan.data.formats.recordfiles.payload_of", lambda record: b"no example")
+    monkeypatch.setattr("hvdgan.data.formats.shard_reader.payload_of", lambda record: b"no example")
     with pytest.raises(RunError, match=r"record 1 \(.*\): cannot be decoded"):
         opened(copy).fetch_batch(np.array([1, 2]))
 

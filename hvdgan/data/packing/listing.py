@@ -1,16 +1,13 @@
 """What is to be packed: images of a folder, an archive or an array, listed once and read in parts by many processes."""
 
-import abc
 import dataclasses
-import functools
 import hashlib
-import io
 import itertools
 import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -19,125 +16,25 @@ from hvdgan.data.formats.images import (
     OF_ONE_FILE,
     SUFFIXES,
     check_file,
-    read_halves,
-    read_image,
-    read_partners,
-    read_size,
 )
-from hvdgan.data.halves import refuse_single_images, refuse_without_partners, sample_of
-from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, read_member, reason_against
+from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
+from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_array
+from hvdgan.data.pairing import (
+    in_two_folders,
+    match_partners,
+    refuse_single_images,
+    refuse_without_partners,
+    sample_of,
+)
+from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.source import BadFile, BadImage, Unreadable, printable
-from hvdgan.data.sources.arrays import ArraySource
-from hvdgan.data.sources.folder import classes_of, find_images, first_folder, in_two_folders, match_partners
-from hvdgan.data.sources.pairs import ArrayPairs
-from hvdgan.data.threads import mapped
+from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
 
 _THREADS = 16
 """that look at files, which takes waiting for the disk and not a core"""
 _CHUNK = 1024
 Group = tuple[str, ...]
 """the file of an image, or the files of an input and its image"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Part(abc.ABC):
-    """Some of the images, in a form that goes to another process.
-
-    names: of the images within the data.
-    labels: their classes, where there are any.
-    where: the folder, the archive or the array's file.
-    places: for each image its file or files, its members of the archive, or its index in the array.
-    image_size, channels: of what is read, in pixels.
-    pairs: whether each image comes with an input.
-    """
-
-    names: list[str]
-    labels: list[int] | None
-    where: str
-    places: Sequence[Any]
-    image_size: int
-    channels: int
-    pairs: bool
-
-    def read(self, number: int) -> np.ndarray:
-        """Image `number` of this part, uint8 (image_size, image_size, channels), or twice the channels for a pair.
-
-        Raises:
-            BadImage: it cannot be read.
-        """
-        files, names = self._files(number), self._file_names(number)
-        if len(files) == 2:
-            return read_partners(files, names, self.image_size, self.channels)
-        read = read_halves if self.pairs else read_image
-        return read(files[0], names[0], self.image_size, self.channels)
-
-    def smallest_side(self, number: int) -> int:
-        """Of the image as it was, before cropping and resizing, in pixels.
-
-        Raises:
-            BadImage: it cannot be read.
-        """
-        sizes = self.sizes(number)
-        halved = 2 if self.pairs and len(sizes) == 1 else 1
-        return min(min(width // halved, height) for width, height in sizes)
-
-    def sizes(self, number: int) -> list[tuple[int, int]]:
-        """Width and height in pixels of the image's file, or of its files, as they are seen.
-
-        Raises:
-            BadImage: it cannot be read.
-        """
-        return [read_size(*file) for file in zip(self._files(number), self._file_names(number), strict=True)]
-
-    def key(self, number: int) -> bytes | None:
-        """What decides whether the image is held out, where that is not its name."""
-        return None
-
-    @abc.abstractmethod
-    def _files(self, number: int) -> list[str | BinaryIO]: ...
-
-    def _file_names(self, number: int) -> list[str]:
-        return [printable(self.names[number])] * len(self.places[number])
-
-
-class FolderPart(Part):
-    """Of a folder: places are tuples of paths below it."""
-
-    def _files(self, number: int) -> list[str | BinaryIO]:
-        return [os.path.join(self.where, file) for file in self.places[number]]
-
-    def _file_names(self, number: int) -> list[str]:
-        return [printable(file) for file in self.places[number]]
-
-
-class ArchivePart(Part):
-    """Of a zip or tar archive: places are tuples of members, which are read into memory and nowhere else."""
-
-    def _files(self, number: int) -> list[str | BinaryIO]:
-        return [io.BytesIO(read_member(self.where, member)) for member in self.places[number]]
-
-    def _file_names(self, number: int) -> list[str]:
-        return [printable(member.name) for member in self.places[number]]
-
-
-class ArrayPart(Part):
-    """Of an array: places are indices."""
-
-    def read(self, number: int) -> np.ndarray:
-        return self._array().fetch(self.places[number])
-
-    def smallest_side(self, number: int) -> int:
-        height, width = self._array().array_shape[1:3]
-        return min(height, width)
-
-    def key(self, number: int) -> bytes | None:
-        return hashlib.sha256(self._array().key(self.places[number])).digest()
-
-    def _array(self) -> "ArraySource | ArrayPairs":
-        return _opened(self.where, self.image_size, self.channels, self.pairs)
-
-    def _files(self, number: int) -> list[str | BinaryIO]:
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +113,7 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
 
 def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     files, unlisted = find_images(str(source))
-    found = list(mapped(lambda file: _size_and_time(source, file), files, _THREADS, together=_CHUNK))
+    found = list(parallel_map(lambda file: _size_and_time(source, file), files, _THREADS, together=_CHUNK))
     sizes = dict(zip(files, (size for size, _ in found), strict=True))
     times = dict(zip(files, (time for _, time in found), strict=True))
     two_folders = pairs and in_two_folders(str(source), files)
@@ -269,7 +166,7 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], cha
 
 def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
     try:
-        array = _opened(str(source), 1, channels, pairs)
+        array = opened_array(str(source), 1, channels, pairs)
     except UserError as error:
         raise UserError(str(error).removeprefix("--data ")) from error
     names = [f"{source.name}[{index}]" for index in range(len(array))]
@@ -286,11 +183,6 @@ def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
         array.fingerprint,
         _digest([array.fingerprint.encode(), _time_of(source)]),
     )
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(name: str, image_size: int, channels: int | None, pairs: bool) -> ArraySource | ArrayPairs:
-    return (ArrayPairs if pairs else ArraySource)(name, image_size=image_size, channels=channels)
 
 
 def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
@@ -350,7 +242,7 @@ def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], lis
 
     # Members of an archive are read whole, one at a time.
     threads = _THREADS if isinstance(part, FolderPart) else 1
-    broken = mapped(failures, list(in_folders.values()), threads)
+    broken = parallel_map(failures, list(in_folders.values()), threads)
     failed = {number: bad for some in broken for number, bad in some.items()}
     return [group for number, group in enumerate(groups) if number not in failed], list(failed.values())
 

@@ -10,8 +10,8 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
+from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.sources import folder
-from hvdgan.data.threads import mapped
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def test_headers_are_checked_in_portions(tmp_path, monkeypatch, submitted):
 
 @pytest.mark.parametrize(("count", "together"), [(0, 7), (1, 7), (10_000, 7), (10_000, 1), (100, 1000)])
 def test_results_are_in_order_and_few_wait(submitted, count, together):
-    assert list(mapped(str, range(count), 4, together=together)) == [str(number) for number in range(count)]
+    assert list(parallel_map(str, range(count), 4, together=together)) == [str(number) for number in range(count)]
     assert submitted["most"] <= 3 * 4
 
 
 def test_all_threads_work_on_few_items():
     """Each waits for the others: with less than four at work it would not end."""
     barrier = threading.Barrier(4)
-    assert list(mapped(lambda item: barrier.wait(60) * 0 + item, range(4), 4, together=256)) == [0, 1, 2, 3]
+    assert list(parallel_map(lambda item: barrier.wait(60) * 0 + item, range(4), 4, together=256)) == [0, 1, 2, 3]
 
 
 def test_after_an_error_nothing_new_is_begun(submitted):
@@ -63,7 +63,7 @@ def test_after_an_error_nothing_new_is_begun(submitted):
         return item
 
     with pytest.raises(ValueError, match="five"):
-        list(mapped(fail, range(100_000), 2))
+        list(parallel_map(fail, range(100_000), 2))
     assert len(begun) < 100
 
 
@@ -71,7 +71,7 @@ def test_what_waits_takes_no_memory_for_each_item():
     gc.collect()
     tracemalloc.start()
     try:
-        for _ in mapped(abs, range(50_000), 16, together=256):
+        for _ in parallel_map(abs, range(50_000), 16, together=256):
             pass
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -5,7 +5,7 @@ A label stands beside an image a thousand times its size: reading a data set's l
 Reference: https://protobuf.dev/programming-guides/encoding; tensorflow/core/example/example.proto.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 Read = Callable[[int, int], bytes]
 """(offset, count) to the bytes there"""
@@ -94,3 +94,32 @@ def _varint(read: Read, place: int, past: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, place + count + 1
     raise ValueError(f"no number at byte {place}")
+
+
+def example(features: Mapping[str, bytes | int]) -> bytes:
+    """A serialized tf.train.Example of one value per feature; the same features give the same bytes."""
+    entries = b"".join(
+        _field(1, _field(1, name.encode()) + _field(2, _feature(features[name]))) for name in sorted(features)
+    )
+    return _field(1, entries)
+
+
+def _feature(value: bytes | int) -> bytes:
+    """A BytesList or an Int64List of one value."""
+    if isinstance(value, bytes):
+        return _field(1, _field(1, value))
+    return _field(3, _field(1, _encoded_varint(value % 2**64)))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited field of a protocol buffer."""
+    return _encoded_varint(number << 3 | 2) + _encoded_varint(len(content)) + content
+
+
+def _encoded_varint(number: int) -> bytes:
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)

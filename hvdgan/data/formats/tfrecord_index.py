@@ -1,0 +1,155 @@
+"""Where the records of TFRecord files begin, and their labels: all ranks look for them, each in ranges of the files.
+
+A range begins anywhere: its first record is looked for by the checksum that each length has. What looks like a record
+may lie within another's image, so a range counts only if the one before it ends exactly where its first record begins;
+the first range begins with the file. Otherwise one rank looks at the whole file.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.data.formats.tfrecord import CHECKSUM, HEADER, RecordFile, length_of
+from hvdgan.data.formats.tfrecord_scan import Features, Index, scan_range, unreadable
+from hvdgan.data.pairing import sample_of
+from hvdgan.data.scan_cache import ScanCache, identity
+from hvdgan.data.sharing import Peers, from_first, on_all, pack, share_out, unpack
+from hvdgan.data.source import printable
+
+_SMALLEST = 2**24
+"""bytes of a file that are worth a range of their own"""
+_RANGES = 4
+"""ranges for each rank: some files are read more slowly than others"""
+_WORTH = 1000
+"""records whose index is kept"""
+
+
+def index_files(name: str, files: Sequence[str], features: Features, peers: Peers, scans: ScanCache) -> list[Index]:
+    """The index of each file, from what was kept or by looking.
+
+    Args:
+        name: what `--data` says.
+        files: their paths.
+        features: which of a record are needed.
+        peers: the ranks; every one calls this.
+        scans: where the index is, and is to be, kept.
+
+    Raises:
+        UserError: a file is no TFRecord file, compressed as a whole, has other features, or may not be read.
+        RunError: the ranks do not see the same files, or the disk or the network has failed.
+    """
+    identities = on_all(lambda: _identities(name, files), peers, f"--data {name}: its files")
+    sizes = [size for _, size, _ in identities]
+    seen = [f"{file}\0{size}" for file, size in zip(files, sizes, strict=True)]
+    share_out(seen, lambda some: [None] * len(some), peers, f"--data {name}")
+    key = json.dumps([identities, features.image, features.label, features.input])
+    found = from_first(lambda: _from_cache(scans, key, files), peers, f"--data {name}: the cached index")
+    if found is not None:
+        return [_unpacked(*each) for each in found]
+    indices = _indexed(name, list(files), sizes, features, peers)
+    if peers.rank == 0 and sum(len(index.offsets) for index in indices) >= _WORTH:
+        scans.put("tfrecords.index", key, json.dumps([_packed(index) for index in indices]).encode())
+    return indices
+
+
+def _identities(name: str, files: Sequence[str]) -> list[list[Any]]:
+    found = []
+    for file in files:
+        try:
+            found.append(identity(file))
+        except OSError as error:
+            raise unreadable(f"--data {name}: {printable(file)}", error) from error
+    return found
+
+
+def _from_cache(scans: ScanCache, key: str, files: Sequence[str]) -> list[list[Any]] | None:
+    """What was kept, if some records of each file are still what they were."""
+    content = scans.get("tfrecords.index", key)
+    if content is None:
+        return None
+    found = json.loads(content)
+    try:
+        for file, each in zip(files, found, strict=True):
+            index, opened = _unpacked(*each), RecordFile(file)
+            for place in sample_of(len(index.offsets)):
+                offset = int(index.offsets[place])
+                past = offset + HEADER + length_of(opened.read(offset, HEADER))
+                if np.frombuffer(opened.read(past, CHECKSUM), np.uint32)[0] != index.checksums[place]:
+                    return None
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _packed(index: Index) -> list[Any]:
+    return [pack(index.offsets), pack(index.labels), pack(index.checksums), index.end]
+
+
+def _unpacked(offsets: str, labels: str, checksums: str, end: int) -> Index:
+    return Index(unpack(offsets, np.int64), unpack(labels, np.int32), unpack(checksums, np.uint32), end)
+
+
+def _indexed(name: str, files: list[str], sizes: list[int], features: Features, peers: Peers) -> list[Index]:
+    ranges = _ranges(sizes, peers.size)
+    items = [json.dumps([number, begin, past]) for number, begin, past in ranges]
+
+    def look(some: Sequence[str]) -> list[Any]:
+        found = []
+        for number, begin, past in map(json.loads, some):
+            index = scan_range(name, files[number], features, begin, past)
+            found.append(index and _packed(index))
+        return found
+
+    found = [each and _unpacked(*each) for each in share_out(items, look, peers, f"--data {name}")]
+    joined: list[Index | None] = []
+    for number, size in enumerate(sizes):
+        own = [(begin, past, index) for (of, begin, past), index in zip(ranges, found, strict=True) if of == number]
+        joined.append(_joined(own, size))
+    again = [number for number, index in enumerate(joined) if index is None]
+    items = [json.dumps([number, 0, sizes[number]]) for number in again]
+    whole = share_out(items, look, peers, f"--data {name}") if again else []
+    for number, each in zip(again, whole, strict=True):
+        joined[number] = _unpacked(*each)
+    return [index for index in joined if index is not None]
+
+
+def _ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int, int]]:
+    """(number of the file, first byte, past the last) of the ranges that the ranks share."""
+    most = max(_SMALLEST, -(-sum(sizes) // (_RANGES * ranks))) if ranks > 1 else max([1, *sizes])
+    found = []
+    for number, size in enumerate(sizes):
+        bounds = np.linspace(0, size, max(1, -(-size // most)) + 1).astype(np.int64).tolist()
+        found += [(number, begin, past) for begin, past in itertools.pairwise(bounds)]
+    return found
+
+
+def _joined(parts: Sequence[tuple[int, int, Index | None]], size: int) -> Index | None:
+    """The index of a file from those of its ranges; None where one does not end where the next begins."""
+    end = 0
+    for _, past, index in parts:
+        if index is None:
+            return None
+        if len(index.offsets):
+            if index.offsets[0] != end:
+                return None
+            end = index.end
+        elif end < past:
+            return None
+    if end != size:
+        return None
+    found = [index for *_, index in parts if index is not None]
+    return Index(
+        np.concatenate([index.offsets for index in found]),
+        np.concatenate([index.labels for index in found]),
+        np.concatenate([index.checksums for index in found]),
+        end,
+    )
+
+
+def digest_of(index: Index) -> str:
+    """SHA-256 of all checksums, in hex."""
+    return hashlib.sha256(index.checksums.tobytes()).hexdigest()

@@ -1,0 +1,169 @@
+"""The records of one TFRecord file, or of a range of it: where they begin, their labels and their checksums.
+
+A range may begin anywhere in a file. Its first record is found by the checksum of a record's length. Bytes that look
+like a record may also lie inside an image, so the caller accepts a range only if the previous one ends exactly where
+the first record of this one begins.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.formats.images import OF_ONE_FILE
+from hvdgan.data.formats.tf_example import features_of, single_bytes, single_integer
+from hvdgan.data.formats.tfrecord import CHECKSUM, FRAME, HEADER, RecordFile, length_of
+from hvdgan.data.source import printable
+
+_AHEAD = 4096
+"""bytes read at a time while looking for a label"""
+_BLOCK = 2**20
+"""bytes read at a time while looking for a record"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """Which features of a record are what.
+
+    image: an encoded image, or raw bytes.
+    label: one integer; None: there are no labels.
+    input: the other image of a pair; None: a pair lies side by side in the image, which is twice as wide as high.
+    shape: of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
+    """
+
+    image: str = "image"
+    label: str | None = None
+    input: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """Of one file, or of a range of it.
+
+    offsets: int64 (N,), where each record begins.
+    labels: int32 (N,), or (0,) where there are none.
+    checksums: uint32 (N,), of the records' contents, as they stand in the file.
+    end: where the last record ends.
+    """
+
+    offsets: np.ndarray
+    labels: np.ndarray
+    checksums: np.ndarray
+    end: int
+
+
+def scan_range(name: str, file: str, features: Features, begin: int, past: int) -> Index | None:
+    """The records that begin in a range of a file; None where something is wrong and the range is not the first."""
+    where = f"--data {name}: {printable(file)}"
+    try:
+        opened = RecordFile(file)
+        start = _first_record(opened, begin, past) if begin else 0
+        if start is None:
+            return _index_of([], [], b"", begin)
+        return _walked(where, opened, features, start, past)
+    except OSError as error:
+        raise unreadable(where, error) from error
+    except (UserError, ValueError):
+        if begin:
+            return None  # one that begins with the file names the record
+        raise
+
+
+def _index_of(offsets: list[int], labels: list[int], checksums: bytes, end: int) -> Index:
+    return Index(np.array(offsets, np.int64), np.array(labels, np.int32), np.frombuffer(checksums, np.uint32), end)
+
+
+def _first_record(opened: RecordFile, begin: int, past: int) -> int | None:
+    """Where something begins that looks like a record, and is followed by another or by the end of the file."""
+    while begin < past:
+        block = opened.read(begin, min(_BLOCK + HEADER, opened.size - begin))
+        place = -1
+        # The upper half of a length is zero: no record has 4 GB.
+        while (place := block.find(b"\0\0\0\0", place + 1)) >= 0:
+            start = begin + place - 4
+            if place >= 4 and start < past and _looks_like_one(opened, start):
+                return start
+        begin += _BLOCK
+    return None
+
+
+def _looks_like_one(opened: RecordFile, start: int) -> bool:
+    try:
+        after = start + length_of(opened.read(start, HEADER)) + FRAME
+        if after < opened.size:
+            length_of(opened.read(after, HEADER))
+    except ValueError:
+        return False
+    return after <= opened.size
+
+
+def _walked(where: str, opened: RecordFile, features: Features, position: int, past: int) -> Index:
+    """The records from one on that begin before the end of a range."""
+    offsets: list[int] = []
+    labels: list[int] = []
+    checksums = bytearray()
+    try:
+        header = opened.read(position, min(HEADER, opened.size - position))
+        while position < past:
+            if position == 0 and header[:2] == b"\x1f\x8b":
+                raise UserError(
+                    f"{where}: compressed as a whole, so that no record can be read alone; unpack it (gunzip)"
+                )
+            length = length_of(header)
+            if position + length + FRAME > opened.size:
+                raise ValueError("the file ends before the record does")
+            begin = position + HEADER
+            if features.label is not None or position == 0:
+                read = _Ahead(opened, begin, begin + length)
+                spans = {feature: (first, last) for feature, first, last in features_of(read, length)}
+                labels += _looked_up(where, len(offsets), spans, read, features)
+            offsets.append(position)
+            position += length + FRAME
+            # A record's checksum and the header of the next lie together: one read.
+            border = opened.read(position - CHECKSUM, min(CHECKSUM + HEADER, opened.size - position + CHECKSUM))
+            checksums += border[:CHECKSUM]
+            header = border[CHECKSUM:]
+    except ValueError as error:
+        raise UserError(f"{where}, record {len(offsets)}: {error}; expected a whole file of TFRecords") from error
+    return _index_of(offsets, labels, bytes(checksums), position)
+
+
+class _Ahead:
+    """Reads a few kilobytes at a time of a part of a file."""
+
+    def __init__(self, opened: RecordFile, begin: int, end: int) -> None:
+        self._opened, self._begin, self._end = opened, begin, end
+        self._first, self._content = 0, b""
+
+    def __call__(self, offset: int, count: int) -> bytes:
+        within = offset - self._first
+        if within < 0 or within + count > len(self._content):
+            room = self._end - self._begin - offset
+            self._content = self._opened.read(self._begin + offset, min(max(count, _AHEAD), room))
+            self._first, within = offset, 0
+        return self._content[within : within + count]
+
+
+def _looked_up(
+    where: str, place: int, spans: dict[str, tuple[int, int]], read: _Ahead, features: Features
+) -> list[int]:
+    """The label, as a list of one or none; the features that an image needs must be there."""
+    for flag, wanted in (("image", features.image), ("label", features.label), ("input", features.input)):
+        if wanted is not None and wanted not in spans:
+            found = ", ".join(sorted(printable(name) for name in spans)) or "none"
+            raise UserError(f"--tfrecord-{flag} {wanted}: {where}, record {place} has the features {found}")
+    for wanted in (features.image, features.input):
+        if wanted is not None and place == 0 and single_bytes(read, *spans[wanted]) is None:
+            raise UserError(f"{where}, record {place}: feature {wanted} is not one value of bytes; expected an image")
+    if features.label is None:
+        return []
+    label = single_integer(read, *spans[features.label])
+    limits = np.iinfo(np.int32)
+    if label is None or not limits.min <= label <= limits.max:
+        raise UserError(f"--tfrecord-label {features.label}: {where}, record {place}: not one integer of 32 bits")
+    return [label]
+
+
+def unreadable(where: str, error: OSError) -> RunError:
+    return (UserError if error.errno in OF_ONE_FILE else RunError)(f"{where}: {error.strerror}")

@@ -1,0 +1,98 @@
+"""The two data sets that need no files: the scanned digits of scikit-learn, and synthetic patterns."""
+
+import importlib.metadata
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.source import Source, fingerprint
+
+
+class DigitsSource(Source):
+    """The 1,797 scanned digits that come with scikit-learn, 8 x 8 grey pixels, with their labels 0 to 9.
+
+    They grow bicubically to the image size, once, on opening: 1,797 * image_size**2 bytes.
+
+    Args:
+        image_size: in pixels, >= 8.
+        channels: 1, or 3 for the grey repeated.
+
+    Raises:
+        UserError: image_size is below 8.
+    """
+
+    batched = in_memory = prepared = True
+
+    def __init__(self, *, image_size: int, channels: int) -> None:
+        if image_size < 8:
+            raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
+        # What its load_digits() reads, without the second and a half that its imports take in every rank.
+        file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+        table = np.loadtxt(str(file), delimiter=",")
+        self._scans = scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+        self._images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
+        super().__init__(
+            name="digits",
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"digits", scans.tobytes()]),
+            labels=table[:, -1].astype(np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, index: int) -> np.ndarray:
+        return self.fetch_batch(np.array([index]))[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        return np.repeat(self._images[indices], self.channels, axis=-1)
+
+    def key(self, index: int) -> bytes:
+        return self._scans[index].tobytes()
+
+
+class SyntheticSource(Source):
+    """Smooth periodic patterns, 1,024 of them, made without any file: for benchmarks and tests.
+
+    64 patterns are computed on opening; the others are these, shifted sideways by sixteenths of the width.
+
+    Args:
+        image_size: in pixels.
+        channels: 1 or 3.
+    """
+
+    batched = in_memory = prepared = True
+    _PATTERNS = 64
+    _SHIFTS = 16
+
+    def __init__(self, *, image_size: int, channels: int) -> None:
+        self._patterns = np.stack([_pattern(number, image_size, channels) for number in range(self._PATTERNS)])
+        super().__init__(
+            name="synthetic",
+            image_size=image_size,
+            channels=channels,
+            fingerprint=fingerprint(image_size, channels, [b"synthetic 1"]),
+        )
+
+    def __len__(self) -> int:
+        return self._PATTERNS * self._SHIFTS
+
+    def fetch(self, index: int) -> np.ndarray:
+        shift, number = divmod(index, self._PATTERNS)
+        return np.roll(self._patterns[number], shift * self.image_size // self._SHIFTS, axis=1)
+
+    def key(self, index: int) -> bytes:
+        return str(index).encode()
+
+
+def _pattern(number: int, image_size: int, channels: int) -> np.ndarray:
+    """Blobs: in each channel the product of a wave down and a wave across, uint8 (image_size, image_size, channels)."""
+    bits = np.random.Philox(key=np.array([number, 0], dtype=np.uint64)).random_raw(2 + 2 * channels)
+    waves = 1 + bits[:2] % 2 * 2  # whole, so that a shifted image has no seam, and odd, so that no two shifts are equal
+    phases = bits[2:].reshape(2, channels) / 2**64
+    places = np.arange(image_size)[:, None] / image_size
+    down, across = np.cos(2 * np.pi * (waves[:, None, None] * places + phases[:, None, :]))
+    return np.rint(127.5 * (1 + down[:, None, :] * across[None, :, :])).astype(np.uint8)

@@ -1,0 +1,115 @@
+"""The image files of a folder and of all folders below it, and the classes that its subfolders name."""
+
+import errno
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.formats.images import SUFFIXES
+from hvdgan.data.source import BadFile, Unreadable, printable
+
+_OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""errors of a folder that can never be listed; any other may be temporary"""
+
+
+def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
+    """The image files' paths relative to the folder, sorted, and the folders that may not be listed.
+
+    Raises:
+        Unreadable: the disk has failed, or a folder went away meanwhile.
+    """
+    files: list[str] = []
+    unlisted: list[BadFile] = []
+    seen: set[tuple[int, int]] = set()
+    waiting = [""]  # a list, since recursion would end a thousand folders deep
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            if not prefix:
+                seen.add(_identity(os.stat(folder)))
+            with os.scandir(os.path.join(folder, prefix)) as listing:
+                # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
+                entries = sorted(
+                    (entry for entry in listing if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
+                )
+        except OSError as error:
+            unlisted.append(_unlisted(prefix, error))
+            continue
+        inner = []
+        for entry in entries:
+            path = prefix + entry.name
+            try:
+                identity = _identity(entry.stat()) if _is_folder(entry) else None
+            except OSError as error:
+                unlisted.append(_unlisted(f"{path}/", error))
+                continue
+            if identity is None:
+                if entry.name.lower().endswith(SUFFIXES):
+                    files.append(path)
+            elif identity not in seen:
+                seen.add(identity)
+                inner.append(f"{path}/")
+        waiting += reversed(inner)
+    return sorted(files), unlisted
+
+
+def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
+    """Refuse folders that may not be listed, unless all may fail: each could be a class, and counts as one image.
+
+    Raises:
+        UserError: it names the first.
+    """
+    if unlisted and max_bad_fraction < 1:
+        folder, reason = unlisted[0]
+        raise UserError(
+            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable or move it away, or do "
+            f"without it by --max-bad-fraction 1 (now {max_bad_fraction:g})"
+        )
+
+
+def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
+    """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
+    own = [first_folder(files) for files in images]
+    if not all(own):
+        return None, None
+    numbers = {name: number for number, name in enumerate(sorted(set(own)))}
+    return np.array([numbers[name] for name in own], np.int32), [printable(name) for name in numbers]
+
+
+def first_folder(files: tuple[str, ...]) -> str:
+    """Of an image's path, or of two partners' path within A; empty if it lies in none."""
+    path = files[0].partition("/")[2] if len(files) == 2 else files[0]
+    return path.rpartition("/")[0].partition("/")[0]
+
+
+def _unlisted(prefix: str, error: OSError) -> BadFile:
+    folder = printable(prefix) or "."
+    if error.errno not in _OF_THE_FOLDER:
+        raise Unreadable(
+            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
+            "when it is back, give the same command again"
+        ) from error
+    return BadFile(folder, f"folder: {error.strerror}")
+
+
+def _is_skipped(prefix: str, name: str) -> bool:
+    """Hidden names, and what the file system keeps at the top of a disk, which only root may list."""
+    return name[0] == "." or (prefix, name) == ("", "lost+found")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one; raises an OSError where it could be one."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        # A link that leads nowhere; and what is called an image is looked at, which will say why.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(SUFFIXES):
+            return False
+        raise
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """What tells a folder from all others of this machine, by whatever path it is reached."""
+    return status.st_dev, status.st_ino
