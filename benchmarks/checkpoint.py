@@ -26,7 +26,7 @@ from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.training.resume import snapshot
+from hvdgan.training.resuming.claim import snapshot
 from hvdgan.training.run import build
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hvdgan.checkpoints.checkpoint import Snapshot, put_back
-from hvdgan.training.resume import Found
+from hvdgan.training.resuming.claim import Found
 from hvdgan.training.run import Run
 
 

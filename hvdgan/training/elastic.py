@@ -17,7 +17,7 @@ from hvdgan.training import loop, run
 from hvdgan.training.command import Command
 from hvdgan.training.commits import Commits, HostsChanged
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resume import Found
+from hvdgan.training.resuming.claim import Found
 
 _IN_VAIN = 3  # times that the same commit may be gone back to before a loss counts as an error
 

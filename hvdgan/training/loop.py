@@ -28,7 +28,7 @@ from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.record import Record, Window, merge_states
 from hvdgan.training.monitoring.samples import save_grid
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resume import Found, claim, snapshot
+from hvdgan.training.resuming.claim import Found, claim, snapshot
 from hvdgan.training.run import Run
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.summary import announce

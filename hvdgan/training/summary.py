@@ -12,8 +12,8 @@ from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
 from hvdgan.distributed import ranks as distributed
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.changes import way_on
-from hvdgan.training.resume import Found
+from hvdgan.training.resuming.changes import way_on
+from hvdgan.training.resuming.claim import Found
 from hvdgan.training.run import Run, describe
 
 

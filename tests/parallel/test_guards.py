@@ -12,7 +12,7 @@ from hvdgan.training.loop import _Loop
 from hvdgan.training.monitoring.guards import check_ranks
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resume import Found
+from hvdgan.training.resuming.claim import Found
 from tiny import Tiny
 
 

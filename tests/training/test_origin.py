@@ -121,7 +121,7 @@ def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(t
     from building import tiny_run
     from hvdgan.cli.config import Resume
     from hvdgan.cli.errors import UserError
-    from hvdgan.training.resume import claim
+    from hvdgan.training.resuming.claim import claim
 
     run = tiny_run(run_dir=tmp_path)
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")

@@ -10,7 +10,7 @@ from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.config import Resume
 from hvdgan.train import main
-from hvdgan.training.resume import claim, snapshot
+from hvdgan.training.resuming.claim import claim, snapshot
 from tiny import TinyOptions
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()

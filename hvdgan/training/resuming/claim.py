@@ -16,8 +16,8 @@ from hvdgan.checkpoints.retention import run_id_of
 from hvdgan.cli.config import Resume, read_json
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.lock import Lock, wait_for_lock
-from hvdgan.training import origin
-from hvdgan.training.changes import check_settings
+from hvdgan.training.resuming import origin
+from hvdgan.training.resuming.changes import check_settings
 from hvdgan.training.run import Run
 
 # The tensors that are there or not as a setting says, in words, and where they begin in a run that had none.
