@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from hvdgan.cli import outputs
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.diagnostics.speed.starter import Launcher
-from hvdgan.diagnostics.speed.worker import TIMELINE, Spec
 
 Kind = Literal["ranks", "copies"]
 

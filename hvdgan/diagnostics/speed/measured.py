@@ -26,7 +26,8 @@ from hvdgan.cli.errors import RunError
 from hvdgan.data.pipeline import Batches
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Block, Clock, parts, plan
-from hvdgan.diagnostics.speed.worker import TIMELINE, Meeting, Spec
+from hvdgan.diagnostics.speed.meeting import Meeting
+from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import ranks as distributed
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
