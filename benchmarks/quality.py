@@ -21,9 +21,9 @@ import tensorflow as tf
 from keras import layers
 from PIL import Image
 
-from hvdgan.cli.config import Config, DataSpec
+from hvdgan.cli.config import Config
 from hvdgan.data import Source, hold_out, open_source
-from hvdgan.recipe import measures
+from hvdgan.recipe import DataSpec, measures
 from hvdgan.recipe.draws import Random
 from hvdgan.recipes.completion import Completion, CompletionOptions
 

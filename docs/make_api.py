@@ -10,23 +10,25 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "api.md"
 
-# What a recipe's author uses, in the order of the page; the other public names of these modules are the trainer's own.
+# What a recipe's author uses, in the order of the page, by the module that defines it; hvdgan.recipe exports all of it.
+# The other public names of these modules are the trainer's own.
 DOCUMENTED = {
-    "hvdgan.recipe.recipe": ["Recipe", "NoOptions", "Batch"],
+    "hvdgan.recipe.recipe": ["Recipe", "NoOptions", "DataSpec", "Batch"],
     "hvdgan.recipe.nets": ["Nets"],
     "hvdgan.recipe.draws": ["Random"],
     "hvdgan.recipe.stages": ["Stage", "Update", "Loss", "LearningRate", "Plateau"],
+    "hvdgan.cli.types": ["Count", "CountOrNever", "Seed", "Fraction", "Decay", "Positive", "NonNegative", "Words"],
+    "hvdgan.cli.errors": ["UserError"],
     "hvdgan.recipe.losses": None,
     "hvdgan.recipe.measures": None,
-    "hvdgan.cli.config": [
-        *("DataSpec", "Count", "CountOrNever", "Seed", "Fraction", "Decay", "Positive", "NonNegative", "Words"),
-    ],
 }
 INTERNAL = {
-    "hvdgan.recipe.recipe": ["split_pairs", "load_recipe", "known_recipes"],
+    "hvdgan.recipe.recipe": ["split_pairs"],
     "hvdgan.recipe.nets": ["Forwards"],
     "hvdgan.recipe.draws": ["SampleRandom"],
-    "hvdgan.recipe.stages": ["Position", "Schedule"],
+    "hvdgan.recipe.stages": ["check_stages", "check_stage"],
+    "hvdgan.cli.types": ["read_kinds"],
+    "hvdgan.cli.errors": ["RunError", "LostPeer"],
 }
 # They are made by the trainer and handed to the recipe, so their constructors are left out.
 HANDED = {"Batch", "Nets", "Random"}
@@ -34,7 +36,15 @@ HANDED = {"Batch", "Nets", "Random"}
 _INTRODUCTION = """# What a recipe can use
 
 Made from the docstrings by `python docs/make_api.py`. [recipes.md](recipes.md) shows how the parts go together.
-B is the number of images that a call sees; H, W and C are the height, width and channels of an image."""
+B is the number of images that a call sees; H, W and C are the height, width and channels of an image.
+
+## `hvdgan.recipe`
+
+One import gives everything on this page, `losses` and `measures` as modules:
+
+```python
+from hvdgan.recipe import Count, Recipe, Stage, Update, losses
+```"""
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Reference|Command|Expect):(.*)")
 
 
@@ -46,7 +56,8 @@ def page() -> str:
         tree = ast.parse(source)
         nodes = dict(_public(tree))
         chosen = list(nodes) if names is None else names
-        parts.append(f"## `{module}`\n\n{_markdown(ast.get_docstring(tree))}")
+        if names is None:
+            parts.append(f"## `{module}`\n\n{_markdown(ast.get_docstring(tree))}")
         parts += [_entry(name, nodes[name], source) for name in chosen]
     return "\n\n".join(parts) + "\n"
 

@@ -6,10 +6,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.cli.config import Count, Positive
-from hvdgan.cli.errors import UserError
-from hvdgan.recipe import Recipe, losses
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import Count, Positive, Recipe, Stage, Update, UserError, losses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.cli.config import Count, Positive
-from hvdgan.recipe import Recipe
-from hvdgan.recipe.stages import LearningRate, Stage, Update
+from hvdgan.recipe import Count, LearningRate, Positive, Recipe, Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

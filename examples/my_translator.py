@@ -6,9 +6,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.cli.config import Count, NonNegative, Positive
-from hvdgan.recipe import Recipe, losses, measures
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import Count, NonNegative, Positive, Recipe, Stage, Update, losses, measures
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ from cyclopts import Parameter, Token
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import outputs
 from hvdgan.cli.app import run_alone
-from hvdgan.cli.config import Count, CountOrNever, Positive, Words
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.types import Count, CountOrNever, Positive, Words
 from hvdgan.diagnostics import checks
 from hvdgan.diagnostics.speed import figures, report
 from hvdgan.diagnostics.speed.launches import Bench, Variant

@@ -18,8 +18,8 @@ from PIL import Image
 
 from hvdgan.cli import outputs
 from hvdgan.cli.app import run_alone
-from hvdgan.cli.config import Count
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.types import Count
 from hvdgan.data import BadImage
 from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.data.formats.images import SUFFIXES, read_whole
@@ -83,7 +83,7 @@ def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*"
     (outputs.check_folder if folder else outputs.check_file)(request.out, overwrite=request.overwrite)
     files = _match(request) if folder else [(request.image, request.mask, request.out)]
     trained = load_trained(run_dir)
-    if not hasattr(trained.recipe, "complete"):
+    if not trained.recipe.completes():
         raise UserError(
             f"{run_dir}: its recipe, {trained.config.recipe}, completes no images; expected a run of completion"
         )
@@ -158,7 +158,7 @@ def _fill(trained: Trained, weights: Weights, photos: Sequence[_Photo]) -> list[
         pixels = pixels[..., :1] if spec.channels == 1 else np.broadcast_to(pixels, (*pixels.shape[:2], 3))
         seen.append(shrink(pixels, photo.window.of(photo.hole), spec.image_size))
     images, masks = (tf.constant(np.stack(parts)) for parts in zip(*seen, strict=True))
-    complete = trained.recipe.complete  # type: ignore[attr-defined]
+    complete = trained.recipe.complete
     wanted = f"it must return images {images.shape} in [-1, 1] for the images and masks it gets"
     with mistakes.of(trained.recipe):
         filled = mistakes.call(complete, trained.nets(weights), images, masks, what="complete()", wanted=wanted)

@@ -18,10 +18,10 @@ from cyclopts import Parameter, Token
 from hvdgan import __version__
 from hvdgan.cli import outputs
 from hvdgan.cli.app import run_app
-from hvdgan.cli.config import Positive, Words
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.exits import exit_code
 from hvdgan.cli.launcher import launched
+from hvdgan.cli.types import Positive, Words
 from hvdgan.diagnostics import checks, probe
 from hvdgan.diagnostics.table import Row, table_of, worst
 

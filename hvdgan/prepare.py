@@ -15,9 +15,9 @@ from cyclopts import Parameter
 from tqdm import tqdm
 
 from hvdgan.cli.app import run_app
-from hvdgan.cli.config import Count, CountOrNever, Fraction
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.exits import exit_code, refuse_more_processes
+from hvdgan.cli.types import Count, CountOrNever, Fraction
 from hvdgan.data.formats.manifest import MANIFEST, is_prepared, read_manifest
 from hvdgan.data.packing.destination import Plan, begun, completed, duplicates, parts
 from hvdgan.data.packing.listing import Originals

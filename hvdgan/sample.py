@@ -18,8 +18,8 @@ from cyclopts import Parameter
 
 from hvdgan.cli import outputs
 from hvdgan.cli.app import run_alone
-from hvdgan.cli.config import Count, CountOrNever, Fraction, Seed
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import mistakes

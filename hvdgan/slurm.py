@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter, Token
 
 from hvdgan.cli.app import run_app
-from hvdgan.cli.config import Count, CountOrNever
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.exits import exit_code
+from hvdgan.cli.types import Count, CountOrNever
 
 _HELP = """Write the Slurm batch script of a training; what follows -- are the arguments of hvdgan.train.
 

@@ -3,58 +3,24 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter, Token
-from cyclopts.validators import Number
+from cyclopts import Group, Parameter
 
 from hvdgan.cli.errors import UserError
-
-
-def _whole(_: type, tokens: Sequence[Token]) -> int:
-    """Read a whole number; cyclopts would round 1.5 to 2."""
-    text = tokens[0].value
-    if not text.removeprefix("-").isdecimal():
-        raise ValueError(f'"{text}" is not a whole number.')
-    return int(text)
-
-
-def _kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Read names with commas between them; `none` is none of them."""
-    named = [name.strip() for token in tokens for name in token.value.split(",")]
-    possible = get_args(Kind)
-    if named in (["none"], [""]):  # an empty list in a saved config.json is read as an empty word
-        return ()
-    if unknown := [name for name in named if name not in possible]:
-        raise ValueError(f'"{unknown[0]}" is none of {", ".join(possible)}.')
-    return tuple(kind for kind in possible if kind in named)
-
-
-def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Read names with commas between them."""
-    return tuple(name.strip() for token in tokens for name in token.value.split(",") if name.strip())
-
-
-Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
-"""names with commas between them, a tuple of str"""
-Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
-"""an int from 1 up"""
-CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]
-"""an int from 0 up"""
-Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**31))]
-"""an int from 0 to 2**31 - 1"""
-Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
-"""a float from 0 to 1"""
-Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
-"""a float from 0 to below 1"""
-Kind = Literal["color", "translation", "cutout"]
-Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
-Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
-"""a finite float above 0"""
-NonNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
-"""a finite float from 0 up"""
+from hvdgan.cli.types import (
+    Count,
+    CountOrNever,
+    Decay,
+    Fraction,
+    Kind,
+    NonNegative,
+    Precision,
+    Seed,
+    Words,
+    read_kinds,
+)
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
 _DATA = Parameter(group=Group("Data", sort_key=2))
@@ -129,7 +95,7 @@ class Config:
     """part of the images kept out of training and evaluated; default: 0.05 where the recipe evaluates, else 0"""
     flip: Annotated[bool, _DATA] = False
     """mirror half of the images left to right, other ones at each step"""
-    diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=_kinds, n_tokens=1)] = ()
+    diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
     """differentiable augmentation of all that the discriminator sees: any of color,translation,cutout"""
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
     """decay per step of the moving average of the weights that draws the samples; 0: off"""
@@ -190,23 +156,6 @@ class Elastic:
 
     commit_every: Count = 50
     """steps between two copies of everything in memory, to which an elastic run goes back when a rank is lost"""
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSpec:
-    """What a recipe needs to know of the data; `self.data` in a recipe.
-
-    Args:
-        image_size: height and width of an image in pixels.
-        channels: 1 (grey) or 3 (RGB).
-        num_images: images to train on, without those held out.
-        num_classes: labels are 0 to num_classes - 1; 0 if the data has no labels.
-    """
-
-    image_size: int
-    channels: int
-    num_images: int
-    num_classes: int = 0
 
 
 def to_json(config: Config, options: Any) -> dict[str, Any]:

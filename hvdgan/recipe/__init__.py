@@ -1,5 +1,34 @@
-"""The language a GAN is written in: Recipe, Batch, stages, random draws, losses, measures. It knows no ranks."""
+"""The language a GAN is written in. A recipe's file needs this import alone: from hvdgan.recipe import Recipe, Stage"""
 
-from hvdgan.recipe.recipe import Batch, NoOptions, Recipe
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
+from hvdgan.recipe import losses, measures
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.recipe import Batch, DataSpec, NoOptions, Recipe
+from hvdgan.recipe.stages import LearningRate, Loss, Plateau, Stage, Update
 
-__all__ = ["Batch", "NoOptions", "Recipe"]
+__all__ = [
+    "Batch",
+    "Count",
+    "CountOrNever",
+    "DataSpec",
+    "Decay",
+    "Fraction",
+    "LearningRate",
+    "Loss",
+    "Nets",
+    "NoOptions",
+    "NonNegative",
+    "Plateau",
+    "Positive",
+    "Random",
+    "Recipe",
+    "Seed",
+    "Stage",
+    "Update",
+    "UserError",
+    "Words",
+    "losses",
+    "measures",
+]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from hvdgan.cli.config import Kind
+from hvdgan.cli.types import Kind
 from hvdgan.recipe.draws import Random
 
 _SHIFT = 0.125  # of the image's side, at most

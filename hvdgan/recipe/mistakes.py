@@ -24,6 +24,7 @@ Place = tuple[str, int]
 
 _OWN = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LIBRARIES = (_OWN, *(os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")))
+_HVDGAN = __package__.partition(".")[0]
 _LONGEST = 300
 _TRACED = (
     "a step is traced once, before its tensors have values; use tf operations (tf.where or tf.cond for an if), and "
@@ -36,6 +37,18 @@ _ADVICE = (
     ("'Nets' object is not subscriptable", "call networks by attribute, as in nets.generator(x)"),
     ("'Batch' object is not subscriptable", "what a batch has are attributes, as in batch.images"),
 )
+# Modules that recipes of before import, and what gives the same names now.
+_MOVED = {
+    "augment": "from hvdgan.recipe.augment import diff_augment",
+    "config": "from hvdgan.recipe import Count, DataSpec, Positive",
+    "draws": "from hvdgan.recipe import Random",
+    "errors": "from hvdgan.recipe import UserError",
+    "losses": "from hvdgan.recipe import losses",
+    "measures": "from hvdgan.recipe import measures",
+    "nets": "from hvdgan.recipe import Nets",
+    "spectral": "from hvdgan.networks.spectral import SpectralConv2D, SpectralDense",
+    "stages": "from hvdgan.recipe import LearningRate, Plateau, Stage, Update",
+}
 
 
 class Mistake(UserError):
@@ -97,7 +110,7 @@ def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
     try:
         yield
     except Mistake as mistake:
-        cause, home, own = mistake.__cause__, _home(module), module.partition(".")[0] == __package__
+        cause, home, own = mistake.__cause__, _home(module), module.partition(".")[0] == _HVDGAN
         line = None if own or cause is None else _line_of_error(cause, home)
         if cause is not None and line is None and (own or _is_machinery(mistake.at)):
             raise cause from cause.__cause__
@@ -118,7 +131,7 @@ def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) 
         updates: the names of each stage and update; operations are named after them.
     """
     kind, text = type(recipe), str(error)
-    own = kind.__module__.partition(".")[0] == __package__
+    own = kind.__module__.partition(".")[0] == _HVDGAN
     place = None if own else _in_text(text, _home(kind.__module__))
     said = re.findall(r"([^\n]+)\n\s*\[\[\{\{node ", text)
     if place is None or not said:
@@ -145,6 +158,14 @@ def described(value: Any) -> str:
         return f"{value!r}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def listed(values: Any) -> str:
+    """What a value that should be a list is, or the first wrong thing in the list."""
+    if not isinstance(values, tuple | list) or not values:
+        return described(values)
+    kinds = {type(value): value for value in reversed(values)}
+    return f"{described(values)}, with {' and '.join(map(described, kinds.values()))} in it"
 
 
 def attribute(kind: type, name: str) -> Place | None:
@@ -181,6 +202,9 @@ def _said(error: BaseException, wanted: str) -> str:
     elif "in user code:" in text:  # as a tf.function of the user's own says it
         text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
     advice = next((advice for part, advice in _ADVICE if part in text or part in text.lower()), wanted)
+    old = re.match(r"No module named 'hvdgan\.(\w+)|cannot import name '(\w+)' from 'hvdgan'", text)
+    if isinstance(error, ImportError) and old and (line := _MOVED.get(old[1] or old[2])):
+        advice = f"hvdgan.{old[1] or old[2]} is now in {line.split()[1]}: {line}"
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
     return f"{said}; {advice}" if advice else said
 
@@ -202,7 +226,7 @@ def _line_of_error(error: BaseException, home: str | None) -> Place | None:
 def _is_machinery(function: Any) -> bool:
     """Whether what was called is hvdgan's, and no part of a recipe that the user's may have inherited."""
     module = getattr(function, "__module__", None) or ""
-    return module.partition(".")[0] == __package__ and not module.startswith(f"{__package__}.recipe")
+    return module.partition(".")[0] == _HVDGAN and not module.startswith(f"{_HVDGAN}.recipe")
 
 
 def _in_text(text: str, home: str | None) -> Place | None:

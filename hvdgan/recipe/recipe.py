@@ -1,27 +1,36 @@
 """What a recipe is: networks, losses and stages of one GAN, and nothing of ranks."""
 
 import dataclasses
-import importlib
-import os
-import re
-import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import DataSpec
-from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.mistakes import call, of_module, similar
 from hvdgan.recipe.stages import Stage
 
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
     """A recipe without options of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """What a recipe needs to know of the data; `self.data` in a recipe.
+
+    Args:
+        image_size: height and width of an image in pixels.
+        channels: 1 (grey) or 3 (RGB).
+        num_images: images to train on, without those held out.
+        num_classes: labels are 0 to num_classes - 1; 0 if the data has no labels.
+    """
+
+    image_size: int
+    channels: int
+    num_images: int
+    num_classes: int = 0
 
 
 class Batch:
@@ -92,9 +101,7 @@ def split_pairs(pixels: tf.Tensor, *, paired: bool) -> tuple[tf.Tensor | None, t
 class Recipe:
     """One GAN. Subclass it, and name the subclass on the command line: --recipe my_module:MyGAN.
 
-    networks(), optimizers(), stages() and sample() must be written; the other methods are optional. A recipe with a
-    method complete(nets, images, mask) can be used by hvdgan.complete: it gets images (B, H, W, C) in [-1, 1] and a
-    mask (B, H, W, 1), 1 inside the hole and 0 outside, and returns the images with their holes filled.
+    networks(), optimizers(), stages() and sample() must be written; the other methods are optional.
 
     Args:
         options: values of the recipe's own flags, an instance of Options; afterwards `self.options`.
@@ -189,54 +196,20 @@ class Recipe:
         """Whether the recipe has a method evaluate()."""
         return cls.evaluate is not Recipe.evaluate
 
+    def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Fill holes of images; hvdgan.complete can be used with a recipe that has this method.
 
-def load_recipe(name: str) -> type[Recipe]:
-    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute, also in the working folder.
+        Args:
+            nets: the networks in inference mode, as in sample().
+            images: (B, H, W, C) float32 in [-1, 1].
+            mask: (B, H, W, 1) float32, 1 inside the hole and 0 outside.
 
-    Raises:
-        UserError: there is no such recipe, or it is no Recipe.
-    """
-    if not re.fullmatch(r"\w+|\w+(\.\w+)*:\w+", name):
-        raise UserError(
-            f'--recipe "{name}": expected one of {", ".join(known_recipes())}, or your own as package.module:Attribute'
-        )
-    module_name, _, attribute = name.partition(":")
-    if module_name.endswith(".py"):
-        raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
-    if not attribute:
-        module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
-    elif os.getcwd() not in sys.path:
-        # `python -m` does this itself; a console script or a test may not.
-        sys.path.insert(0, os.getcwd())
-    with of_module(f"--recipe {name}", module_name):
-        module = call(_import, module_name, name, what="its import")
-    found = getattr(module, attribute, None)
-    if not _is_recipe(found):
-        there = similar(attribute, [key for key, value in vars(module).items() if _is_recipe(value)])
-        raise UserError(
-            f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe; the module is "
-            f"{module.__file__}{there}"
-        )
-    return found
+        Returns:
+            The images with their holes filled, (B, H, W, C) float32 in [-1, 1].
+        """
+        raise NotImplementedError
 
-
-def _is_recipe(value: Any) -> TypeGuard[type[Recipe]]:
-    return isinstance(value, type) and issubclass(value, Recipe)
-
-
-def _import(module_name: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
-            raise  # the module is there, and imports something that is not
-        raise UserError(
-            f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
-            "your own is named package.module:Attribute"
-        ) from error
-
-
-def known_recipes() -> list[str]:
-    """The names of hvdgan's own recipes."""
-    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "recipes")
-    return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("_"))
+    @classmethod
+    def completes(cls) -> bool:
+        """Whether the recipe has a method complete()."""
+        return cls.complete is not Recipe.complete

@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import DataSpec
-from hvdgan.recipe import Batch, Recipe
+from hvdgan.recipe import Batch, DataSpec, Recipe
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.nets import Nets

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from hvdgan.cli.errors import UserError
-from hvdgan.recipe.mistakes import Mistake, Place, described, maker
+from hvdgan.recipe.mistakes import Mistake, Place, described, listed, maker
 
 STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
 
@@ -128,106 +127,29 @@ class Stage:
         return tuple(update for update in self.updates if update.due(stage_step))
 
 
-@dataclasses.dataclass(frozen=True)
-class Position:
-    """Where a global step is: the index of its stage, the stage, and the step within it (from 0)."""
-
-    index: int
-    stage: Stage
-    stage_step: int
-
-
-class Schedule:
-    """The stages one after another: a pure function from the global step to the position.
-
-    Args:
-        stages: the recipe's, at least one.
-        networks: the names of all networks of the recipe.
-        choice: what --stages says, such as "completion=2000,joint=5000": any of the stages, in any order, also more
-            than once; None: all of them as the recipe has them.
-
-    Raises:
-        UserError: a stage or update that cannot be run; the message says what to change.
-    """
-
-    def __init__(self, stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> None:
-        _check(stages, set(networks))
-        self.stages = tuple(stages) if choice is None else _choose(stages, choice)
-        self.ended: dict[int, int] = {}
-        """steps after which a stage, by its index, has ended early"""
-
-    def progress(self) -> dict[str, Any]:
-        """What a resumed run must know of the stages, as JSON can express it."""
-        return {"ended": dict(self.ended)}
-
-    def restore(self, progress: dict[str, Any]) -> None:
-        """Take over what progress() returned, back from JSON."""
-        self.ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
-
-    @property
-    def total_steps(self) -> int:
-        """Steps of all stages."""
-        return sum(self.steps_of(index) for index in range(len(self.stages)))
-
-    def steps_of(self, index: int) -> int:
-        """Steps of a stage: fewer than it was given where it has ended early."""
-        return self.ended.get(index, self.stages[index].steps)
-
-    def at(self, step: int) -> Position:
-        """The position of a global step, 0 <= step < total_steps.
-
-        Raises:
-            ValueError: the step is outside the schedule.
-        """
-        begin = 0
-        for index, stage in enumerate(self.stages):
-            if begin <= step < begin + self.steps_of(index):
-                return Position(index, stage, step - begin)
-            begin += self.steps_of(index)
-        raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
-
-
-def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:
-    by_name = {stage.name: stage for stage in stages}
-    chosen = []
-    for part in choice.split(","):
-        name, _, steps = part.strip().partition("=")
-        if name not in by_name or not steps.isdecimal():
-            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
-            raise UserError(
-                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
-            )
-        chosen.append(dataclasses.replace(by_name[name], steps=int(steps)))
-        try:
-            _check_stage(chosen[-1], {owned for update in by_name[name].updates for owned in update.owns})
-        except Mistake as mistake:  # the command line's, and not the recipe's
-            raise UserError(f"--stages {choice}: {mistake}") from None
-    return tuple(chosen)
-
-
-def _check(stages: Sequence[Stage], networks: set[str]) -> None:
+def check_stages(stages: Sequence[Stage], networks: set[str]) -> None:
     if not _is_list_of(stages, Stage):
-        raise Mistake(f"stages() returns {_listed(stages)}; it must return {STAGES}")
+        raise Mistake(f"stages() returns {listed(stages)}; it must return {STAGES}")
     if not stages:
         raise Mistake("the recipe has no stages; stages() must return at least one Stage")
     for stage in stages:
         _check_name(stage.name, f"stage {stage.name}", stage)
     _check_unique([stage.name for stage in stages], "stages() of the recipe", "stage", stages[-1])
     for stage in stages:
-        _check_stage(stage, networks)
+        check_stage(stage, networks)
     unowned = networks - {name for stage in stages for name in stage.owns}
     if unowned:
         raise Mistake(f"no update owns {_names(unowned)}; name it in some update's owns, or leave it out of networks()")
 
 
-def _check_stage(stage: Stage, networks: set[str]) -> None:
+def check_stage(stage: Stage, networks: set[str]) -> None:
     where = f"stage {stage.name}"
     if not _is_whole(stage.steps):
         raise Mistake(f"{where}: steps is {described(stage.steps)}; it must be a whole number of at least 1", stage)
     if stage.steps < 1:
         raise Mistake(f"{where}: {stage.steps} steps; a stage needs at least 1, or leave it out", stage)
     if not _is_list_of(stage.updates, Update):
-        raise Mistake(f"{where}: updates is {_listed(stage.updates)}; it must be a list of Update", stage)
+        raise Mistake(f"{where}: updates is {listed(stage.updates)}; it must be a list of Update", stage)
     if not stage.updates:
         raise Mistake(f"{where}: no updates; give it at least one Update, or leave it out", stage)
     for update in stage.updates:
@@ -247,7 +169,7 @@ def _check_stage(stage: Stage, networks: set[str]) -> None:
 def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:
     where = f"stage {stage.name}, update {update.name}"
     if isinstance(update.owns, str) or not update.owns or not _is_list_of(update.owns, str):
-        owns = repr(update.owns) if isinstance(update.owns, str) or not update.owns else _listed(update.owns)
+        owns = repr(update.owns) if isinstance(update.owns, str) or not update.owns else listed(update.owns)
         raise Mistake(f"{where}: owns is {owns}; it must be a list of at least one network's name", update)
     _check_unique(update.owns, where, "owned network", update)
     unknown = set(update.owns) - networks
@@ -299,14 +221,6 @@ def _is_pair(value: Any) -> bool:
 
 def _is_list_of(values: Any, kind: type) -> bool:
     return isinstance(values, tuple | list) and all(isinstance(value, kind) for value in values)
-
-
-def _listed(values: Any) -> str:
-    """What a value that should be a list is, or the first wrong thing in the list."""
-    if not isinstance(values, tuple | list) or not values:
-        return described(values)
-    kinds = {type(value): value for value in reversed(values)}
-    return f"{described(values)}, with {' and '.join(map(described, kinds.values()))} in it"
 
 
 def _names(names: set[str]) -> str:

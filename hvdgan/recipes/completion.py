@@ -6,12 +6,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import Count, Decay, Fraction, Positive
-from hvdgan.cli.errors import UserError
 from hvdgan.networks.completion import completion_network, context_discriminator
-from hvdgan.recipe import Batch, Recipe, losses, measures
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import (
+    Batch,
+    Count,
+    Decay,
+    Fraction,
+    Positive,
+    Random,
+    Recipe,
+    Stage,
+    Update,
+    UserError,
+    losses,
+    measures,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

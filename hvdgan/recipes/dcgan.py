@@ -6,11 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import Count, Decay, Positive
 from hvdgan.networks.dcgan import Norm, dcgan_discriminator, dcgan_generator
-from hvdgan.recipe import Batch, Recipe, losses
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import Batch, Count, Decay, Positive, Random, Recipe, Stage, Update, losses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

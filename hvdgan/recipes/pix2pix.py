@@ -8,12 +8,21 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import Count, CountOrNever, Decay, Positive
-from hvdgan.cli.errors import UserError
 from hvdgan.networks.pix2pix import HEADS, mask_shapes, patch_discriminator, unet_generator
-from hvdgan.recipe import Batch, Recipe, losses, measures
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import (
+    Batch,
+    Count,
+    CountOrNever,
+    Decay,
+    Positive,
+    Random,
+    Recipe,
+    Stage,
+    Update,
+    UserError,
+    losses,
+    measures,
+)
 
 _LOSSES = {
     "l1": losses.absolute_error,

@@ -6,11 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import Count, Decay, Fraction, NonNegative, Positive
 from hvdgan.networks.stylegan2 import noise_numbers, style_count, stylegan2_discriminator, stylegan2_generator
-from hvdgan.recipe import Batch, Recipe, losses
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import Batch, Count, Decay, Fraction, NonNegative, Positive, Random, Recipe, Stage, Update, losses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,12 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.app import run_app
-from hvdgan.cli.config import Config, Count, Elastic, Positive, Resume, read_json
+from hvdgan.cli.config import Config, Elastic, Resume, read_json
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.types import Count, Positive
+from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
-from hvdgan.recipe.recipe import Recipe, load_recipe
+from hvdgan.recipe.recipe import Recipe
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.

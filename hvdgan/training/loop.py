@@ -18,7 +18,7 @@ from hvdgan.distributed.collective_errors import collective_failure
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import cores_of_rank
 from hvdgan.recipe import mistakes
-from hvdgan.recipe.stages import Position
+from hvdgan.recipe.schedule import Position
 from hvdgan.training.commits import Commits
 from hvdgan.training.monitoring.bad_files import BadFiles
 from hvdgan.training.monitoring.bottleneck import InputCheck, verdict

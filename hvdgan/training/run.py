@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from hvdgan.checkpoints.versions import versions
-from hvdgan.cli.config import Config, DataSpec, to_json
+from hvdgan.cli.config import Config, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
 from hvdgan.data.scan_cache import ScanCache
@@ -19,10 +19,11 @@ from hvdgan.distributed.batch_norm import synchronise_batch_norm
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast_layers import use_fast_layers
 from hvdgan.networks.fused import use_fused_kernels
-from hvdgan.recipe import Recipe, mistakes
+from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.returned import make_recipe, stages_of
-from hvdgan.recipe.stages import Schedule, Update
+from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stages import Update
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.state import TrainState, build_state, prepare_keras

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
-from hvdgan.cli.config import Config, DataSpec
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.recipe import Recipe, mistakes
+from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.returned import make_recipe
 from hvdgan.training.command import parse_saved

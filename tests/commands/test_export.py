@@ -12,9 +12,10 @@ from safetensors.numpy import load_file
 
 from building import write_checkpoint
 from hvdgan import export
-from hvdgan.cli.config import Config, DataSpec, to_json
+from hvdgan.cli.config import Config, to_json
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
-from hvdgan.recipe.recipe import load_recipe
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.loading import load_recipe
 from hvdgan.training.state import build_state
 from hvdgan.training.trained import load_trained
 from launching import run as run_process

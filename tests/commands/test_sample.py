@@ -11,9 +11,9 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
-from hvdgan.cli.config import DataSpec
 from hvdgan.data.order import sample_indices
 from hvdgan.data.sources.builtin import DigitsSource
+from hvdgan.recipe import DataSpec
 from hvdgan.recipe.draws import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.sample import slerp

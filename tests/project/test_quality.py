@@ -42,7 +42,7 @@ def test_its_commands_run_and_a_goal_that_is_missed_is_said(tmp_path, monkeypatc
 
 
 def test_its_commands_are_those_of_the_recipes():
-    from hvdgan.recipe.recipe import load_recipe
+    from hvdgan.recipe.loading import load_recipe
 
     for recipe, command in quality.COMMANDS.items():
         assert command in " ".join(load_recipe(recipe).__doc__.split()), recipe

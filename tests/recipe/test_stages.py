@@ -4,7 +4,8 @@ import re
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.stages import LearningRate, Plateau, Schedule, Stage, Update
+from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 
 
 def loss(nets, batch):

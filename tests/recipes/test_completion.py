@@ -5,12 +5,8 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import DataSpec
-from hvdgan.cli.errors import UserError
 from hvdgan.networks.completion import completion_network, context_discriminator
-from hvdgan.recipe import Batch, losses
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.nets import Nets
+from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError, losses
 from hvdgan.recipes.completion import Completion, CompletionOptions
 from hvdgan.train import main
 

@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import UserError
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
+from hvdgan.recipe import UserError
 
 
 def widths(network, layer):

@@ -6,12 +6,9 @@ import tensorflow as tf
 from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import DataSpec
-from hvdgan.cli.errors import UserError
 from hvdgan.networks.pix2pix import mask_shapes, patch_discriminator, unet_generator
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.recipe import Batch, split_pairs
+from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.recipe.recipe import split_pairs
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions, shrink
 from hvdgan.train import main
 from hvdgan.training.monitoring.samples import Sampler

@@ -6,14 +6,10 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import DataSpec
-from hvdgan.cli.errors import UserError
 from hvdgan.distributed.batch_norm import synchronise_batch_norm
 from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
 from hvdgan.networks.spectral import Spectral, SpectralConv2D
-from hvdgan.recipe import Batch
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.nets import Nets
+from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
 from hvdgan.train import main
 

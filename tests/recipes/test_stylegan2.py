@@ -8,13 +8,9 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import DataSpec
-from hvdgan.cli.errors import UserError
 from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
-from hvdgan.recipe import Batch
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.nets import Nets
+from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 from hvdgan.train import main
 

@@ -4,10 +4,8 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import DataSpec
-from hvdgan.cli.errors import UserError
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
-from hvdgan.recipe import losses
+from hvdgan.recipe import DataSpec, UserError, losses
 from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions
 from hvdgan.train import main
 

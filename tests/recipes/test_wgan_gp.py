@@ -6,9 +6,7 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.recipe import Batch, losses
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.nets import Nets
+from hvdgan.recipe import Batch, Nets, Random, losses
 from hvdgan.recipes.wgan_gp import WGANGP, WGANGPOptions
 from hvdgan.train import main
 

@@ -1,6 +1,7 @@
 """Each of hvdgan's recipes with options that train in a moment; what is on by choice is on."""
 
-from hvdgan.recipe.recipe import Recipe, known_recipes, load_recipe
+from hvdgan.recipe.loading import known_recipes, load_recipe
+from hvdgan.recipe.recipe import Recipe
 
 _OPTIONS = {
     "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},

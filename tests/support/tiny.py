@@ -10,8 +10,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Recipe, losses
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe import Recipe, Stage, Update, losses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Recipe
-from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe import LearningRate, Plateau, Recipe, Stage, Update
 from tiny import Tiny, TinyOptions
 
 

@@ -10,7 +10,8 @@ import keras
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.stages import LearningRate, Schedule, Stage
+from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.run import Run
 
 # What may differ between a run and its resumption without changing what is computed, but for the last bits.

@@ -1,0 +1,64 @@
+"""Finds the class of a recipe by the name that --recipe has."""
+
+import importlib
+import os
+import re
+import sys
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.mistakes import call, of_module, similar
+from hvdgan.recipe.recipe import Recipe
+
+
+def load_recipe(name: str) -> type[Recipe]:
+    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute, also in the working folder.
+
+    Raises:
+        UserError: there is no such recipe, or it is no Recipe.
+    """
+    if not re.fullmatch(r"\w+|\w+(\.\w+)*:\w+", name):
+        raise UserError(
+            f'--recipe "{name}": expected one of {", ".join(known_recipes())}, or your own as package.module:Attribute'
+        )
+    module_name, _, attribute = name.partition(":")
+    if module_name.endswith(".py"):
+        raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
+    if not attribute:
+        module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
+    elif os.getcwd() not in sys.path:
+        # `python -m` does this itself; a console script or a test may not.
+        sys.path.insert(0, os.getcwd())
+    with of_module(f"--recipe {name}", module_name):
+        module = call(_import, module_name, name, what="its import")
+    found = getattr(module, attribute, None)
+    if not _is_recipe(found):
+        there = similar(attribute, [key for key, value in vars(module).items() if _is_recipe(value)])
+        raise UserError(
+            f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe; the module is "
+            f"{module.__file__}{there}"
+        )
+    return found
+
+
+def _is_recipe(value: Any) -> TypeGuard[type[Recipe]]:
+    return isinstance(value, type) and issubclass(value, Recipe)
+
+
+def _import(module_name: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
+            raise  # the module is there, and imports something that is not
+        raise UserError(
+            f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
+            "your own is named package.module:Attribute"
+        ) from error
+
+
+def known_recipes() -> list[str]:
+    """The names of hvdgan's own recipes."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "recipes")
+    return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("_"))

@@ -1,0 +1,86 @@
+"""The schedule: which stage and which of its steps a global step is, and what --stages makes of them."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.stages import Stage, check_stage, check_stages
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a global step is: the index of its stage, the stage, and the step within it (from 0)."""
+
+    index: int
+    stage: Stage
+    stage_step: int
+
+
+class Schedule:
+    """The stages one after another: a pure function from the global step to the position.
+
+    Args:
+        stages: the recipe's, at least one.
+        networks: the names of all networks of the recipe.
+        choice: what --stages says, such as "completion=2000,joint=5000": any of the stages, in any order, also more
+            than once; None: all of them as the recipe has them.
+
+    Raises:
+        UserError: a stage or update that cannot be run; the message says what to change.
+    """
+
+    def __init__(self, stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> None:
+        check_stages(stages, set(networks))
+        self.stages = tuple(stages) if choice is None else _choose(stages, choice)
+        self.ended: dict[int, int] = {}
+        """steps after which a stage, by its index, has ended early"""
+
+    def progress(self) -> dict[str, Any]:
+        """What a resumed run must know of the stages, as JSON can express it."""
+        return {"ended": dict(self.ended)}
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Take over what progress() returned, back from JSON."""
+        self.ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all stages."""
+        return sum(self.steps_of(index) for index in range(len(self.stages)))
+
+    def steps_of(self, index: int) -> int:
+        """Steps of a stage: fewer than it was given where it has ended early."""
+        return self.ended.get(index, self.stages[index].steps)
+
+    def at(self, step: int) -> Position:
+        """The position of a global step, 0 <= step < total_steps.
+
+        Raises:
+            ValueError: the step is outside the schedule.
+        """
+        begin = 0
+        for index, stage in enumerate(self.stages):
+            if begin <= step < begin + self.steps_of(index):
+                return Position(index, stage, step - begin)
+            begin += self.steps_of(index)
+        raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
+
+
+def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:
+    by_name = {stage.name: stage for stage in stages}
+    chosen = []
+    for part in choice.split(","):
+        name, _, steps = part.strip().partition("=")
+        if name not in by_name or not steps.isdecimal():
+            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+            raise UserError(
+                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
+            )
+        chosen.append(dataclasses.replace(by_name[name], steps=int(steps)))
+        try:
+            check_stage(chosen[-1], {owned for update in by_name[name].updates for owned in update.owns})
+        except Mistake as mistake:  # the command line's, and not the recipe's
+            raise UserError(f"--stages {choice}: {mistake}") from None
+    return tuple(chosen)
