@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -22,14 +23,12 @@ def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
     """As the trainer reads, one rank."""
     from hvdgan.cli.config import Config
     from hvdgan.data import cached, open_source
-    from hvdgan.data.pipeline import Batches
 
     source = cached(open_source(Config(data=str(data), image_size=SIZE)), cache, data.parent / "cache")
     if cache == "memory":
         for begin in range(0, len(source), BATCH):
             source.fetch_batch(_range(begin, min(begin + BATCH, len(source))))
-    options = {"seed": 0, "global_batch_size": BATCH, "rank": 0, "size": 1, "start_step": 0}
-    return Batches(source, **options, threads=cores, prefetch=2, max_bad_fraction=0.0)
+    return _batches(source, cores)
 
 
 def plain(data: Path, cores: int) -> Iterator[object]:
@@ -136,15 +135,21 @@ def memory(data: Path, cores: int) -> dict[str, float]:
     """Megabytes resident after 500 batches."""
     from hvdgan.cli.config import Config
     from hvdgan.data import open_source
-    from hvdgan.data.pipeline import Batches
 
     source = open_source(Config(data=str(data), image_size=16))
-    options = {"seed": 0, "global_batch_size": BATCH, "rank": 0, "size": 1, "start_step": 0}
-    with Batches(source, **options, threads=cores, prefetch=2, max_bad_fraction=0.0) as batches:
+    with _batches(source, cores) as batches:
         for _ in range(500):
             next(batches)
         lines = Path("/proc/self/status").read_text().splitlines()
     return {line[2:5]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+
+
+def _batches(source: object, cores: int) -> Any:
+    """Batches of one rank, from the beginning on."""
+    from hvdgan.data.pipeline import Batches
+
+    options = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0, "max_bad_fraction": 0.0}
+    return Batches(source, **options, threads=cores, prefetch=2, device=None)
 
 
 def _range(begin: int, end: int) -> object:

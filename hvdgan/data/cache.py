@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import PIL
@@ -13,7 +13,7 @@ import PIL
 from hvdgan import __version__
 from hvdgan.cli.errors import UserError
 from hvdgan.data.sharing import ALONE, Peers
-from hvdgan.data.source import Source
+from hvdgan.data.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16
 _PART_OF_MEMORY = 0.8
@@ -59,30 +59,12 @@ class _Store(Protocol):
     def put(self, index: int, image: np.ndarray) -> None: ...
 
 
-class _Cached(Source):
+class _Cached(SourceWrapper):
     """Another source's images, each fetched from it once."""
 
     def __init__(self, source: Source, store: _Store) -> None:
-        super().__init__(
-            name=source.name,
-            image_size=source.image_size,
-            channels=source.channels,
-            fingerprint=source.fingerprint,
-            labels=source.labels,
-            class_names=source.class_names,
-            paired=source.paired,
-            bad_files=source.bad_files,
-        )
-        self.batched = source.batched
-        self.prepared = source.prepared
-        self._source = source
+        super().__init__(source)
         self._store = store
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         if (together := self._store.get_all(indices)) is not None:
@@ -94,15 +76,6 @@ class _Cached(Source):
                 self._store.put(int(indices[place]), image)
                 images[place] = image
         return np.stack(images)  # type: ignore[arg-type]  # none is missing any more
-
-    def key(self, index: int) -> bytes:
-        return self._source.key(index)
-
-    def digest(self, index: int) -> bytes:
-        return self._source.digest(index)
-
-    def stamp(self) -> list[Any] | None:
-        return self._source.stamp()
 
 
 class _InMemory(_Store):

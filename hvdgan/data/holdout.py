@@ -9,7 +9,7 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.data.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.sharing import ALONE, Peers, from_first, pack, share_out, unpack
-from hvdgan.data.source import Source
+from hvdgan.data.source import Source, SourceWrapper
 
 _FILE = "holdout.places"
 _WORTH = 1000
@@ -90,37 +90,18 @@ def _packed(places: np.ndarray, fraction: float) -> list[str]:
     return [pack(indices), pack(places[indices])]
 
 
-class Subset(Source):
+class Subset(SourceWrapper):
     """Some images of another source, in its order.
 
     Args:
-        source: the other.
-        indices: int64 (N,), which of its images.
+        source: the other source.
+        indices: numbers of the chosen images, int64 (N,).
     """
 
     def __init__(self, source: Source, indices: np.ndarray) -> None:
-        super().__init__(
-            name=source.name,
-            image_size=source.image_size,
-            channels=source.channels,
-            fingerprint=source.fingerprint,
-            labels=None if source.labels is None else source.labels[indices],
-            class_names=source.class_names,
-            paired=source.paired,
-            bad_files=source.bad_files,
-        )
-        self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
+        super().__init__(source, labels=None if source.labels is None else source.labels[indices])
         self.decode = source.decode
-        self._source = source
         self._indices = indices
-
-    @property
-    def num_classes(self) -> int:
-        return self._source.num_classes
-
-    @property
-    def total(self) -> int:
-        return self._source.total
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -139,6 +120,9 @@ class Subset(Source):
 
     def digest(self, index: int) -> bytes:
         return self._source.digest(int(self._indices[index]))
+
+    def stamp(self) -> None:
+        return None  # the other source's stamp does not tell which images were chosen
 
 
 class HeldOut(Subset):

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.data.parallel_map import parallel_map
-from hvdgan.data.pipeline import group, read_together
+from hvdgan.data.pipeline import images_per_call, largest_divisor
 from hvdgan.data.source import BadFile, BadImage, Source
 
 _PORTION_BYTES = 8 * 2**20
@@ -30,7 +30,7 @@ class ImageReader:
         self._threads = threads
         self._batch_size = batch_size
         fitting = max(1, _PORTION_BYTES // math.prod(source.shape))
-        self._together = group(batch_size, min(read_together(source, batch_size), fitting))
+        self._together = largest_divisor(batch_size, min(images_per_call(source, batch_size), fitting))
         self._decoder = None
         if source.decode is not None:
             records = [tf.TensorSpec((self._together,), tf.string)]

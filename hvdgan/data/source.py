@@ -2,6 +2,7 @@
 
 import abc
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -103,20 +104,35 @@ class Source(abc.ABC):
     def __len__(self) -> int:
         """The number of images that have an index."""
 
-    @abc.abstractmethod
     def fetch(self, index: int) -> np.ndarray:
         """Read one image; safe to call from several threads.
 
         Args:
-            index: 0 <= index < len(self).
+            index: number of the image, 0 <= index < len(self).
 
         Returns:
             uint8, of `shape`; of a pair, the channels of the input come first.
 
         Raises:
             BadImage: this image is broken, and is left out.
-            RunError: the data is not what it was when it was opened.
+            RunError: the data have changed since they were opened.
         """
+        return self.fetch_batch(np.array([index]))[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        """Read several images; safe to call from several threads.
+
+        Args:
+            indices: numbers of the images, int64 (B,).
+
+        Returns:
+            uint8 (B, *shape).
+
+        Raises:
+            BadImage: one of them is broken.
+            RunError: the data have changed since they were opened.
+        """
+        return np.stack([self.fetch(int(index)) for index in indices])
 
     @abc.abstractmethod
     def key(self, index: int) -> bytes:
@@ -137,21 +153,6 @@ class Source(abc.ABC):
         """
         return None
 
-    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        """Read several images.
-
-        Args:
-            indices: int64 (B,).
-
-        Returns:
-            uint8 (B, *shape).
-
-        Raises:
-            BadImage: one of them is broken.
-            RunError: the data is not what it was when it was opened.
-        """
-        return np.stack([self.fetch(int(index)) for index in indices])
-
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
         """Read several images for `decode`, which makes pixels of them without holding the interpreter's lock.
 
@@ -162,6 +163,41 @@ class Source(abc.ABC):
             RunError: the data is not what it was when it was opened.
         """
         raise NotImplementedError(f"{type(self).__name__} has no records")
+
+
+class SourceWrapper(Source):
+    """Another source's images, changed or chosen from; a subclass overrides what differs.
+
+    Args:
+        source: the other source.
+        changes: arguments of Source that are not the other source's.
+    """
+
+    def __init__(self, source: Source, **changes: Any) -> None:
+        own = {name: getattr(source, name) for name in inspect.signature(Source).parameters}
+        super().__init__(**{**own, **changes})
+        self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
+        self._source = source
+
+    @property
+    def num_classes(self) -> int:
+        return self._source.num_classes
+
+    @property
+    def total(self) -> int:
+        return self._source.total
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def key(self, index: int) -> bytes:
+        return self._source.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._source.digest(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._source.stamp()
 
 
 def printable(name: str) -> str:

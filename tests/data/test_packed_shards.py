@@ -12,9 +12,9 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import cached, hold_out, open_source
-from hvdgan.data.pipeline import Batches
 from hvdgan.train import main as train
 from packed import prepare, write_images
+from reading import batches_of
 
 
 def opened(data, *, paired=False, **changes):
@@ -27,8 +27,7 @@ def all_images(source):
 
 def batches(source, rank=0, size=1, start_step=0):
     """With a batch of 4 over all ranks."""
-    where = {"rank": rank, "size": size, "start_step": start_step}
-    return Batches(source, seed=3, global_batch_size=4, threads=2, prefetch=1, max_bad_fraction=0, **where)
+    return batches_of(source, seed=3, global_batch_size=4, rank=rank, size=size, start_step=start_step)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from building import stage_step, tiny_run
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.pipeline import Batches
 from hvdgan.data.sources.pairs import outline
 from hvdgan.training.monitoring.samples import Sampler
+from reading import batches_of
 from tiny import Tiny
 
 
@@ -261,8 +261,7 @@ def test_batches_of_pairs_have_twice_the_channels(tmp_path):
         write(tmp_path / f"{number}.png", number, 100 + number)
     write(tmp_path / "2.png", 2, size=(15, 8))
     source = opened(tmp_path, channels=1)
-    options = {"rank": 0, "size": 1, "start_step": 0, "threads": 2, "prefetch": 1, "max_bad_fraction": 0.5}
-    with Batches(source, seed=0, global_batch_size=4, **options) as batches:
+    with batches_of(source, global_batch_size=4, max_bad_fraction=0.5) as batches:
         images = next(batches)["images"].numpy()
         assert [bad.name for bad in batches.bad_files] == ["2.png"]
     assert images.shape == (4, 8, 8, 2)

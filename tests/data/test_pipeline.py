@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+import reading
 from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RunError
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
-from hvdgan.data.pipeline import Batches
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
 
@@ -49,9 +49,8 @@ class Numbered(Source):
 
 
 def batches_of(source, **changes):
-    options = {"seed": 1, "global_batch_size": G, "rank": 0, "size": 1, "start_step": 0}
-    options |= {"threads": 3, "prefetch": 2, "max_bad_fraction": 1.0}
-    return Batches(source, **(options | changes))
+    options = {"seed": 1, "global_batch_size": G, "threads": 3, "prefetch": 2, "max_bad_fraction": 1.0}
+    return reading.batches_of(source, **(options | changes))
 
 
 def first(steps, source, **changes):
@@ -171,7 +170,7 @@ def test_resuming_reads_nothing_that_came_before(batched):
     assert source.read and not set(source.read) & (before | other_rank)
 
 
-@pytest.mark.parametrize(("threads", "prefetch"), [(0, 1), (1, 1), (1, 4), (8, 3)])
+@pytest.mark.parametrize(("threads", "prefetch"), [(1, 1), (1, 4), (8, 3)])
 def test_threads_and_prefetch_change_nothing(folder, threads, prefetch):
     source = open_folder(folder)
     assert_equal(first(4, source), first(4, source, threads=threads, prefetch=prefetch))
@@ -272,11 +271,6 @@ def test_any_other_exception_arrives_as_it_is(capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_ranks_must_divide_the_batch():
-    with pytest.raises(UserError, match=r"--global-batch-size 12: expected a multiple of the 5 ranks"):
-        batches_of(Numbered(5), size=5)
-
-
 def test_closing_ends_the_reading():
     source = Numbered(1000)
     batches = batches_of(source)
@@ -318,8 +312,8 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
                 return np.zeros((2, 2, 1), np.uint8)
 
         source = Busy(name="busy", image_size=2, channels=1, fingerprint="")
-        batches = Batches(source, seed=0, global_batch_size=4, rank=0, size=1, start_step=0, threads=4, prefetch=50,
-                          max_bad_fraction=0)
+        batches = Batches(source, seed=0, global_batch_size=4, places=(0, 4), position=0, threads=4, prefetch=50,
+                          max_bad_fraction=0, device=None)
         next(batches)
         print("has a batch")
     """

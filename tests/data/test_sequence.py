@@ -12,8 +12,8 @@ from PIL import Image
 from hvdgan.cli.config import Config
 from hvdgan.data import cached, hold_out, open_source
 from hvdgan.data.order import sample_indices
-from hvdgan.data.pipeline import Batches
 from launching import environment
+from reading import batches_of
 
 NUM = 20
 BATCH = 12  # divisible by 1, 2, 3 and 4 ranks; does not divide an epoch
@@ -195,8 +195,7 @@ SOURCES = [
 
 def taken(source, steps=STEPS, **changes):
     """Batches joined over the steps: a dict of arrays (steps, B, ...)."""
-    options = {"seed": SEED, "global_batch_size": BATCH, "rank": 0, "size": 1, "start_step": 0, "threads": 2}
-    with Batches(source, **options | {"prefetch": 1, "max_bad_fraction": 0.0} | changes) as batches:
+    with batches_of(source, **{"seed": SEED, "global_batch_size": BATCH} | changes) as batches:
         some = [next(batches) for _ in range(steps)]
     return {name: np.stack([batch[name].numpy() for batch in some]) for name in some[0]}
 
@@ -274,8 +273,8 @@ from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from hvdgan.data.pipeline import Batches
 source = open_source(Config(image_size=8))
-options = dict(seed=0, global_batch_size=4, rank=0, size=1, start_step=0, threads=2, prefetch=2, max_bad_fraction=0)
-with Batches(source, device="cpu:1", **options) as copied, Batches(source, **options) as plain:
+options = dict(seed=0, global_batch_size=4, places=(0, 4), position=0, threads=2, prefetch=2, max_bad_fraction=0)
+with Batches(source, device="cpu:1", **options) as copied, Batches(source, device=None, **options) as plain:
     for _ in range(5):
         one, other = next(copied), next(plain)
         for name in other:

@@ -13,11 +13,11 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import open_source
 from hvdgan.data.formats.images import read_image
-from hvdgan.data.pipeline import Batches
 from hvdgan.data.sharing import ALONE, in_turn
 from hvdgan.data.sources.folder import find_images
 from hvdgan.prepare import main as prepare
 from packed import manifest_of, names_in, write_images
+from reading import batches_of
 
 
 @pytest.fixture
@@ -266,8 +266,8 @@ def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     """The image is not left out: the other ranks would keep it."""
     source = opened(folder, max_bad_fraction=1.0)
     monkeypatch.setattr(where, out_of_memory)
-    options = {"rank": 0, "size": 1, "start_step": 0, "threads": 1, "prefetch": 1, "max_bad_fraction": 1.0}
-    with Batches(source, seed=0, global_batch_size=2, **options) as batches, pytest.raises(RunError) as caught:
+    options = {"global_batch_size": 2, "threads": 1, "max_bad_fraction": 1.0}
+    with batches_of(source, **options) as batches, pytest.raises(RunError) as caught:
         next(batches)
     message = str(caught.value)
     assert message.startswith("out of memory while decoding class ") and "--pipeline.threads" in message

@@ -334,11 +334,10 @@ def test_the_batches_begin_at_a_position_of_the_order():
     from hvdgan.cli.config import Config
     from hvdgan.data import open_source
     from hvdgan.data.order import sample_indices
-    from hvdgan.data.pipeline import Batches
+    from reading import batches_of
 
-    common = {"seed": 0, "rank": 0, "size": 1, "threads": 1, "prefetch": 1, "max_bad_fraction": 0.0}
     source = open_source(Config(image_size=8))
-    with Batches(source, global_batch_size=4, start_step=10, position=3, **common) as batches:
+    with batches_of(source, global_batch_size=4, position=3) as batches:
         indices = np.concatenate([next(batches)["index"] for _ in range(2)])
     np.testing.assert_array_equal(indices, sample_indices(0, 3, 8, len(source)))
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.data.formats.pairing import sample_of
 from hvdgan.data.formats.tfrecord import CHECKSUM, HEADER, RecordFile, length_of
 from hvdgan.data.formats.tfrecord_scan import Features, Index, scan_range, unreadable
-from hvdgan.data.pairing import sample_of
 from hvdgan.data.scan_cache import ScanCache, identity
 from hvdgan.data.sharing import Peers, from_first, on_all, pack, share_out, unpack
 from hvdgan.data.source import printable

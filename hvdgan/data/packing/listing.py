@@ -17,15 +17,15 @@ from hvdgan.data.formats.images import (
     SUFFIXES,
     check_file,
 )
-from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
-from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_array
-from hvdgan.data.pairing import (
+from hvdgan.data.formats.pairing import (
     in_two_folders,
     match_partners,
     refuse_single_images,
     refuse_without_partners,
     sample_of,
 )
+from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
+from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_array
 from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.source import BadFile, BadImage, Unreadable, printable
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder

@@ -84,9 +84,6 @@ class ArraySource(Source):
     def __len__(self) -> int:
         return len(self._array)
 
-    def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
-
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         images = self._in_8_bits(indices)
         if images.shape[1:] == (self.image_size, self.image_size, self.channels):

@@ -44,9 +44,6 @@ class DigitsSource(Source):
     def __len__(self) -> int:
         return len(self._images)
 
-    def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
-
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return np.repeat(self._images[indices], self.channels, axis=-1)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.formats.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
-from hvdgan.data.pairing import (
+from hvdgan.data.formats.pairing import (
     in_two_folders,
     match_partners,
     refuse_single_images,

@@ -52,9 +52,6 @@ class KerasSource(Source):
     def __len__(self) -> int:
         return len(self._images)
 
-    def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
-
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         images = self._images[indices]
         if images.shape[1:] == (self.image_size, self.image_size, self.channels):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.source import Source, fingerprint
+from hvdgan.data.source import Source, SourceWrapper, fingerprint
 from hvdgan.data.sources.arrays import ArraySource, array_names
 
 
@@ -55,9 +55,6 @@ class ArrayPairs(Source):
     def __len__(self) -> int:
         return len(self._images)
 
-    def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
-
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([self._inputs.fetch_batch(indices), self._images.fetch_batch(indices)], axis=-1)
 
@@ -68,7 +65,7 @@ class ArrayPairs(Source):
         return self._images.stamp()
 
 
-class OutlinePairs(Source):
+class OutlinePairs(SourceWrapper):
     """Another source's images, each with its outline as the input: pairs to try a recipe with.
 
     Args:
@@ -76,30 +73,12 @@ class OutlinePairs(Source):
     """
 
     def __init__(self, images: Source) -> None:
-        self._images = images
-        self.batched, self.in_memory, self.prepared = images.batched, images.in_memory, images.prepared
-        super().__init__(
-            name=images.name,
-            image_size=images.image_size,
-            channels=images.channels,
-            fingerprint=fingerprint(images.image_size, images.channels, [images.fingerprint.encode(), b"outlines 1"]),
-            labels=images.labels,
-            class_names=images.class_names,
-            paired=True,
-        )
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def fetch(self, index: int) -> np.ndarray:
-        return self.fetch_batch(np.array([index]))[0]
+        digest = fingerprint(images.image_size, images.channels, [images.fingerprint.encode(), b"outlines 1"])
+        super().__init__(images, fingerprint=digest, paired=True)
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        images = self._images.fetch_batch(indices)
+        images = self._source.fetch_batch(indices)
         return np.concatenate([outline(images), images], axis=-1)
-
-    def key(self, index: int) -> bytes:
-        return self._images.key(index)
 
 
 def outline(images: np.ndarray) -> np.ndarray:
