@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 
@@ -87,9 +86,3 @@ def test_markdown_shows_what_the_docstrings_say():
     for line in re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL).splitlines():
         assert line.count("`") % 2 == 0, line
         assert "<" not in re.sub(r"`[^`]*`", "", line), line
-
-
-def test_a_link_of_the_pages_leads_somewhere():
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert Path(page.parent, link).exists(), f"{page.name}: {link}"
