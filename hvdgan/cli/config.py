@@ -42,6 +42,20 @@ class PipelineConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TFRecordConfig:
+    """Features of the TFRecords that --data names."""
+
+    image: Annotated[str | None, Parameter(name="--tfrecord-image"), _DATA] = None
+    """feature of a TFRecord that holds the encoded image; default: image"""
+    label: Annotated[str | None, Parameter(name="--tfrecord-label"), _DATA] = None
+    """feature of a TFRecord that holds the class, an integer; default: no classes"""
+    input: Annotated[str | None, Parameter(name="--tfrecord-input"), _DATA] = None
+    """feature of a TFRecord that holds the input of a pair; default: the left half of the image"""
+    shape: Annotated[str | None, Parameter(name="--tfrecord-shape"), _DATA] = None
+    """height,width,channels (or channels first) of images that are raw bytes; default: they are encoded"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """Everything that a run is made of, apart from the recipe's own options."""
 
@@ -64,14 +78,7 @@ class Config:
     """1 (grey) or 3 (RGB); default: 1 for digits, what an array has, 3 for everything else"""
     max_bad_fraction: Annotated[Fraction, _DATA] = 0.01
     """stop when more than this fraction of the files cannot be read"""
-    tfrecord_image: Annotated[str | None, _DATA] = None
-    """feature of a TFRecord that holds the encoded image; default: image"""
-    tfrecord_label: Annotated[str | None, _DATA] = None
-    """feature of a TFRecord that holds the class, an integer; default: no classes"""
-    tfrecord_input: Annotated[str | None, _DATA] = None
-    """feature of a TFRecord that holds the input of a pair; default: the left half of the image"""
-    tfrecord_shape: Annotated[str | None, _DATA] = None
-    """height,width,channels (or channels first) of images that are raw bytes; default: they are encoded"""
+    tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), _DATA] = TFRecordConfig()
 
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step over all ranks together; the number of ranks must divide it"""
@@ -165,8 +172,10 @@ def to_json(config: Config, options: Any) -> dict[str, Any]:
         config: the run's configuration.
         options: the recipe's options, a dataclass instance.
     """
-    values = {**dataclasses.asdict(config), **dataclasses.asdict(options)}
-    return json.loads(json.dumps(values, default=str))
+    values: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(config).items():
+        values |= {f"tfrecord_{key}": each for key, each in value.items()} if name == "tfrecord" else {name: value}
+    return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -85,8 +85,9 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) ->
         return array(data, image_size=size, channels=channels)
     if not (files := files_named(data)):
         return None
-    shape = shape_of(config.tfrecord_shape, paired=paired)
-    features = Features(config.tfrecord_image or "image", config.tfrecord_label, config.tfrecord_input, shape)
+    named = config.tfrecord
+    shape = shape_of(named.shape, paired=paired)
+    features = Features(named.image or "image", named.label, named.input, shape)
     if shape and features.input:
         raise UserError(f"--tfrecord-input {features.input}: goes with encoded images, not with --tfrecord-shape")
     if features.input and not paired:

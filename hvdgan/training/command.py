@@ -11,12 +11,12 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.app import run_app
-from hvdgan.cli.config import Config, Elastic, Resume, read_json
+from hvdgan.cli.config import Config, Elastic, Resume, read_json, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, Positive
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
-from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.recipe import NoOptions, Recipe
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
@@ -121,8 +121,8 @@ def _check_options(recipe: type[Recipe]) -> None:
         raise Mistake(
             f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field", at
         )
-    taken = {field.name for kind in (Config, Resume, Elastic) for field in dataclasses.fields(kind)}
-    taken |= {"config", "dry_run", "expect_size", "time_budget"}
+    taken = {field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)}
+    taken |= {*to_json(Config(), NoOptions()), "config", "dry_run", "expect_size", "time_budget"}
     if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
         raise Mistake(f"the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it", Options)
 

@@ -6,7 +6,7 @@ from PIL import Image
 from test_tfrecords import png, write
 
 from hvdgan import prepare, sample
-from hvdgan.cli.config import Config
+from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
@@ -136,10 +136,10 @@ def test_raw_records_are_twice_as_wide_as_high(tmp_path, shape, fits):
     numbers = np.prod([int(number) for number in shape.split(",")])
     path = write(tmp_path / "a.tfrecord", [{"image": bytes(int(numbers))}] * 2)
     if fits:
-        assert opened(path, tfrecord_shape=shape).fetch(0).shape == (8, 8, 6)
+        assert opened(path, tfrecord=TFRecordConfig(shape=shape)).fetch(0).shape == (8, 8, 6)
         return
     with pytest.raises(UserError, match=f"--tfrecord-shape {shape}: .*twice as wide as high"):
-        opened(path, tfrecord_shape=shape)
+        opened(path, tfrecord=TFRecordConfig(shape=shape))
 
 
 def test_sampling_from_single_images_is_refused(tmp_path, monkeypatch, capsys):

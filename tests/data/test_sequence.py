@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from hvdgan.cli.config import Config
+from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.data import cached, hold_out, open_source
 from hvdgan.data.order import sample_indices
 from launching import environment
@@ -108,14 +108,14 @@ def tfrecords(path):
         example(picture=png(image), kind=int(label), input=png(its_input))
         for image, label, its_input in zip(IMAGES, LABELS, INPUTS, strict=True)
     ]
-    given = {"tfrecord_image": "picture", "tfrecord_label": "kind", "tfrecord_input": "input"}
+    given = {"tfrecord": TFRecordConfig(image="picture", label="kind", input="input")}
     return in_records(path, records) | given
 
 
 def raw_tfrecords(path):
     """Channels first, as some write them, and without labels."""
     records = [example(data=np.moveaxis(image, -1, 0).tobytes()) for image in IMAGES]
-    return in_records(path, records) | {"tfrecord_image": "data", "tfrecord_shape": f"3,{SIZE},{SIZE}"}
+    return in_records(path, records) | {"tfrecord": TFRecordConfig(image="data", shape=f"3,{SIZE},{SIZE}")}
 
 
 def shards(path):

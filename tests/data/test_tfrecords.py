@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
+from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.formats import tfrecord, tfrecord_scan
@@ -51,9 +51,9 @@ def test_labels_lie_anywhere_in_a_record_and_may_be_negative(tmp_path):
     """Beside features of other kinds, before and after an image longer than what is read ahead."""
     noise = RNG.integers(0, 256, (64, 64, 3), dtype=np.uint8)
     some = [{"a": 0.5, "z": number - 1, "image": png(noise), "b": [1, 2, 3]} for number in range(4)]
-    source = opened(write(tmp_path / "a.tfrecord", some), tfrecord_label="z")
+    source = opened(write(tmp_path / "a.tfrecord", some), tfrecord=TFRecordConfig(label="z"))
     assert source.labels.tolist() == [-1, 0, 1, 2] and source.num_classes == 0
-    source = opened(write(tmp_path / "b.tfrecord", some[1:]), tfrecord_label="z")
+    source = opened(write(tmp_path / "b.tfrecord", some[1:]), tfrecord=TFRecordConfig(label="z"))
     assert source.labels.tolist() == [0, 1, 2] and source.num_classes == 3
 
 
@@ -101,12 +101,16 @@ MISTAKES = [
     (lambda path: flip(path, 2), {}, r"a.tfrecord, record 0: no record begins here"),
     (compress, {}, r"a.tfrecord: compressed as a whole.*gunzip"),
     (lambda path: path.write_bytes(b""), {}, r"1 TFRecord file\(s\) without a record"),
-    (None, {"tfrecord_image": "picture"}, r"--tfrecord-image picture: .*record 0 has the features image, label"),
-    (None, {"tfrecord_label": "class"}, r"--tfrecord-label class: .* has the features image, label"),
-    (None, {"tfrecord_label": "image"}, r"--tfrecord-label image: .*not one integer"),
-    (None, {"tfrecord_image": "label"}, r"feature label is not one value of bytes"),
-    (None, {"tfrecord_shape": "8,8"}, r"--tfrecord-shape 8,8: expected height, width and"),
-    (None, {"tfrecord_shape": "8,8,5"}, r"--tfrecord-shape 8,8,5: expected height, width and"),
+    (
+        None,
+        {"tfrecord": TFRecordConfig(image="picture")},
+        r"--tfrecord-image picture: .*record 0 has the features image, label",
+    ),
+    (None, {"tfrecord": TFRecordConfig(label="class")}, r"--tfrecord-label class: .* has the features image, label"),
+    (None, {"tfrecord": TFRecordConfig(label="image")}, r"--tfrecord-label image: .*not one integer"),
+    (None, {"tfrecord": TFRecordConfig(image="label")}, r"feature label is not one value of bytes"),
+    (None, {"tfrecord": TFRecordConfig(shape="8,8")}, r"--tfrecord-shape 8,8: expected height, width and"),
+    (None, {"tfrecord": TFRecordConfig(shape="8,8,5")}, r"--tfrecord-shape 8,8,5: expected height, width and"),
 ]
 
 
@@ -158,10 +162,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, number, kind
 def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
     """Of files of one name whose records lie at the same places."""
 
-    def fingerprint(folder, records, **settings):
+    def fingerprint(folder, records, label=None):
         (tmp_path / folder).mkdir()
         path = write(tmp_path / folder / "a.tfrecord", records)
-        return opened(path, tfrecord_shape="8,8,3", **settings).fingerprint
+        return opened(path, tfrecord=TFRecordConfig(shape="8,8,3", label=label)).fingerprint
 
     first, last = IMAGES.copy(), IMAGES.copy()
     first[0, 0, 0, 0] ^= 1
@@ -172,9 +176,9 @@ def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
         fingerprint("first", raw_records(first, other=7)),
         fingerprint("last", raw_records(last, other=7)),
         fingerprint("turned round", numbered[::-1]),
-        fingerprint("label", numbered, tfrecord_label="label"),
-        fingerprint("other label", numbered, tfrecord_label="other"),
-        fingerprint("changed", raw_records(labels=[5, 1, 2, 3, 4, 0], other=7), tfrecord_label="label"),
+        fingerprint("label", numbered, label="label"),
+        fingerprint("other label", numbered, label="other"),
+        fingerprint("changed", raw_records(labels=[5, 1, 2, 3, 4, 0], other=7), label="label"),
     ]
     assert len(set(seen)) == len(seen)
     assert fingerprint("again", numbered) == seen[0]
@@ -183,7 +187,7 @@ def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
 def test_labels_alone_tell_records_apart(tmp_path, monkeypatch):
     """Where another feature of the same records is the label, and where a checksum does not tell."""
     path = write(tmp_path / "a.tfrecord", raw_records(other=7))
-    settings = {"tfrecord_shape": "8,8,3", "tfrecord_label": "label"}
+    settings = {"tfrecord": TFRecordConfig(shape="8,8,3", label="label")}
     before = opened(path, **settings).fingerprint
     single_integer = tfrecord_scan.single_integer
     monkeypatch.setattr(tfrecord_scan, "single_integer", lambda *where: single_integer(*where) + 1)

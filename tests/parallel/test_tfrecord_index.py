@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hvdgan.cli.config import Config
+from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.data.formats.tf_example import example
@@ -30,7 +30,7 @@ def write(path, ranks, contents):
 
 
 def opened(path, peers):
-    settings = {"tfrecord_label": "label", "tfrecord_shape": "8,8,3"}
+    settings = {"tfrecord": TFRecordConfig(label="label", shape="8,8,3")}
     return open_source(Config(data=str(path), image_size=8, **settings), peers=peers)
 
 
