@@ -23,7 +23,7 @@ from hvdgan.cli import outputs
 from hvdgan.cli.app import run_alone
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Positive, Words
-from hvdgan.diagnostics import checks
+from hvdgan.diagnostics.installation import gpu_names
 from hvdgan.diagnostics.speed import figures, report
 from hvdgan.diagnostics.speed.launches import Bench, Variant
 from hvdgan.diagnostics.speed.projection import RANKS, Link, Model, efficiency, fit
@@ -196,7 +196,7 @@ def _facts(
     return {
         "title": f"{' '.join(training) or 'dcgan'}; {request.local_batch_size} images a rank, {request.steps} steps",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "machine": {"host": platform.node(), "cpu": _cpu(), "cores": os.cpu_count(), "gpus": checks.gpus()},
+        "machine": {"host": platform.node(), "cpu": _cpu(), "cores": os.cpu_count(), "gpus": gpu_names()},
         "versions": versions(),
         "settings": {
             **dataclasses.asdict(request),

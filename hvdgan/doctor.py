@@ -2,16 +2,12 @@
 
 import dataclasses
 import json
-import os
 import platform
-import selectors
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
@@ -22,7 +18,8 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.exits import exit_code
 from hvdgan.cli.launcher import launched
 from hvdgan.cli.types import Positive, Words
-from hvdgan.diagnostics import checks, probe
+from hvdgan.diagnostics import folders, installation, placement
+from hvdgan.diagnostics.probe_process import Findings, run_probe
 from hvdgan.diagnostics.table import Row, table_of, worst
 
 _HELP = """Check this installation and this place: versions, MPI, GPUs, launcher, hosts, run folder.
@@ -64,33 +61,6 @@ class Request:
     """let --json write over a file"""
 
 
-@dataclasses.dataclass
-class Findings:
-    """What the parts have told so far."""
-
-    rows: list[Row] = dataclasses.field(default_factory=list)
-    build: dict[str, Any] | None = None
-    ranks: dict[str, Any] = dataclasses.field(default_factory=dict)
-    allreduce: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    part: str = ""
-    complete: bool = False
-
-    def take(self, message: dict[str, Any]) -> None:
-        """One line of the probe's."""
-        if "row" in message:
-            self.rows.append(Row(**message["row"]))
-        elif "allreduce" in message:
-            self.allreduce.append(message["allreduce"])
-        elif "error" in message:
-            self.rows.append(_failed(self.part, message["error"]))
-            self.complete = True
-        else:
-            self.part = message.get("begin", self.part)
-            self.build = message.get("build", self.build)
-            self.ranks = message.get("ranks", self.ranks)
-            self.complete = message.get("end", False)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check and tell.
 
@@ -113,12 +83,12 @@ def _command(*, request: Annotated[Request, Parameter(name="*")] = Request()) ->
     file = None if request.json in (None, "-") else Path(str(request.json))
     if file and not rank:
         outputs.check_new(file, overwrite=request.overwrite, flag="--json")
-    findings = _ask_probe(request)
+    findings = run_probe(request.run_dir, request.max_bytes, request.seconds, request.timeout)
     if rank:
-        _say_why_not_joined(findings, rank)
+        _report_why_not_joined(findings, rank)
         return 0
-    rows = [*_before(request, hosts), *findings.rows]
-    rows.insert(1 + _place_of(rows, "Horovod"), checks.mpi(findings.build))
+    rows = [*_own_checks(request, hosts), *findings.rows]
+    rows.insert(1 + _index_of(rows, "Horovod"), installation.mpi(findings.build))
     verdict = worst(rows)
     facts = _facts(rows, findings, verdict)
     if request.json == "-":
@@ -130,8 +100,8 @@ def _command(*, request: Annotated[Request, Parameter(name="*")] = Request()) ->
     return int(verdict == "fail")
 
 
-def _say_why_not_joined(findings: Findings, rank: int) -> None:
-    """Rank 0 speaks for all, but cannot know what kept another from joining."""
+def _report_why_not_joined(findings: Findings, rank: int) -> None:
+    """Report a failure to join: rank 0 prints the table for all ranks, but cannot know why another did not join."""
     if not findings.ranks:
         for row in findings.rows:
             if row.verdict == "fail":
@@ -146,91 +116,21 @@ def _hosts(request: Request) -> list[str]:
     return names
 
 
-def _before(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
-    """What needs no other process."""
-    yield checks.python()
-    yield checks.launcher()
-    if row := checks.slurm():
+def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
+    """Run the checks that need no other process."""
+    yield installation.python()
+    yield placement.launcher()
+    if row := placement.slurm():
         yield row
     if hosts:
-        yield checks.ssh(hosts, needed=True)
-    elif len(allocated := checks.allocated_hosts()) > 1:
-        yield checks.ssh(allocated, needed=False)
-    yield checks.run_folder(request.run_dir)
+        yield placement.ssh(hosts, needed=True)
+    elif len(allocated := placement.allocated_hosts()) > 1:
+        yield placement.ssh(allocated, needed=False)
+    yield folders.run_folder(request.run_dir)
 
 
-def _ask_probe(request: Request) -> Findings:
-    """Start the probe and read what it says, until it has ended or says nothing for too long."""
-    findings = Findings()
-    reader, writer = os.pipe()
-    arguments = [str(writer), str(request.run_dir), str(request.max_bytes), str(request.seconds)]
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
-    with os.fdopen(reader, "rb") as lines, tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hvdgan.diagnostics.probe", *arguments],
-            pass_fds=[writer],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            env=environment,
-        )
-        os.close(writer)
-        try:
-            ended = _read(lines, findings, request.timeout)
-            process.wait(timeout=10 if ended else 0)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            process.kill()
-            code = process.wait()
-        if not findings.complete:
-            reason = f"no answer in {request.timeout:g} s" if not ended else f"it ended with {_how(code)}{_last(said)}"
-            findings.rows.append(_failed(findings.part, reason))
-    return findings
-
-
-def _read(lines: IO[bytes], findings: Findings, timeout: float) -> bool:
-    """Take lines until they end; False if none came for so long."""
-    rest = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(lines, selectors.EVENT_READ)
-        while not findings.complete:
-            if not selector.select(timeout):
-                return False
-            some = os.read(lines.fileno(), 65536)
-            if not some:
-                return True
-            *whole, rest = (rest + some).split(b"\n")
-            for line in whole:
-                findings.take(json.loads(line))
-    return True
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _last(said: IO[bytes]) -> str:
-    said.seek(0)
-    lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-    return f": {lines[-1][:160]}" if lines else ""
-
-
-def _failed(part: str, reason: str) -> Row:
-    """The row of a part that has not worked, with what usually helps."""
-    names = {probe.IMPORT_TENSORFLOW: "TensorFlow", probe.IMPORT_HOROVOD: "Horovod", probe.JOIN: "ranks"}
-    hints = {
-        probe.IMPORT_TENSORFLOW: "launch/setup.sh installs it",
-        probe.IMPORT_HOROVOD: checks.SETUP,
-        probe.SHARED_FOLDER: "--run-dir names a folder that rank 0 can write",
-        probe.JOIN: "are all ranks up, with the same Horovod, and does the launcher use the MPI it was built with?",
-    }
-    hint = "" if "launch/setup.sh" in reason else hints.get(part, "see what the other ranks say")
-    return Row(names.get(part, part or "probe"), reason[:240], "fail", hint)
-
-
-def _place_of(rows: Sequence[Row], check: str) -> int:
-    return next((place for place, row in enumerate(rows) if row.check == check), len(rows) - 1)
+def _index_of(rows: Sequence[Row], check: str) -> int:
+    return next((index for index, row in enumerate(rows) if row.check == check), len(rows) - 1)
 
 
 def _facts(rows: Sequence[Row], findings: Findings, verdict: str) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def test_other_errors_of_a_lock_are_errors(tmp_path, monkeypatch, capsys):
 
 
 def test_the_doctor_warns_of_a_folder_without_flock(tmp_path, monkeypatch):
-    from hvdgan.diagnostics.checks import run_folder
+    from hvdgan.diagnostics.folders import run_folder
 
     assert run_folder(tmp_path).verdict == "ok"
 

@@ -1,7 +1,6 @@
 """hvdgan.bench: real launches, small; what they come to; mistakes."""
 
 import json
-import os
 import re
 import shlex
 import sys
@@ -11,12 +10,9 @@ from PIL import Image
 
 from hvdgan.bench import main
 from hvdgan.cli.errors import RunError
-from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
 from hvdgan.diagnostics.speed.figures import PARTS
 from hvdgan.diagnostics.speed.launches import Bench
-from hvdgan.diagnostics.speed.projection import Link, Model, efficiency, fit
-from hvdgan.diagnostics.speed.starter import Launcher, choose_launcher
-from hvdgan.diagnostics.speed.worker import bind
+from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
 
 TINY = ["--recipe", "dcgan", "--image-size", "32", "--nf", "2", "--data", "synthetic"]
@@ -127,37 +123,6 @@ def test_it_projects_to_many_ranks_and_says_so(measured):
     assert all(row["projected"] and 0 < row["efficiency"] < 1 for row in rows)
 
 
-def test_the_model_is_fitted_to_what_it_made_and_projects_a_ring():
-    model = fit([(size, 1e-4 + 2e-9 * size) for size in (4, 4096, 2**20, 2**24)], ranks=2)
-    assert (model.fixed_seconds, model.seconds_per_byte) == pytest.approx((1e-4, 2e-9), rel=1e-6)
-    assert model.relative_error < 1e-6
-    slow = Link(gbit_per_sec=1, latency_us=10)  # 8 ns for a byte, slower than the 2 ns that were measured
-    expected = 1e-4 + 14 * 10e-6 + 14 / 8 * 1e6 * 8e-9
-    assert model.seconds(1e6, 8, slow) == pytest.approx(expected)
-    assert efficiency(0.1, {1e6: 2.0}, model, 8, slow) == pytest.approx(0.1 / (0.1 + 2 * expected))
-
-
-def test_neither_term_of_the_model_is_negative():
-    falling = fit([(10, 2.0), (1000, 1.0)], ranks=2)
-    assert falling == Model(2, pytest.approx(1.2), 0.0, pytest.approx(0.4))
-    assert fit([(10, 1.0), (1000, 200.0)], ranks=2).fixed_seconds == 0.0
-
-
-def test_blocks_alternate_and_only_what_follows_the_lead_counts():
-    blocks = plan(4, 2, 1, several=True)
-    assert [(block.reduces, block.lead, block.measured) for block in blocks] == [
-        *((kind, 2, 0) for kind in (True, False)),
-        *((kind, 1, 2) for _ in range(2) for kind in (True, False)),
-    ]
-    clock = Clock(blocks)
-    for step in range(clock.steps):
-        clock.enter(step)
-        clock.add(float(step), 0.5, 1.0)
-    assert clock.times[True] == [[5.5, 0.5, 1.0], [11.5, 0.5, 1.0]]
-    found = parts([[4.0, 1.0, 2.5]], [[3.0, 0.5, 2.0]])
-    assert [found[name] for name in PARTS] == [2.0, 0.5, 1.0, 0.5]
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -191,23 +156,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monke
     assert (tmp_path / "there.json").read_text() == "mine"
 
 
-def test_named_hosts_share_the_processes_evenly(monkeypatch):
-    launcher = choose_launcher("auto", None, ["node1:4", "node2:2"])
-    assert [launcher.spread(count) for count in (1, 2, 3, 6)] == [[1, 0], [1, 1], [2, 1], [4, 2]]
-    assert launcher.words(2, 0)[-2:] == ["-H", "node1:1,node2:1"]
-    assert launcher.words(1, 0)[-4:] == ["-np", "1", "-H", "node1:1"]
-    assert launcher.elsewhere and not choose_launcher("horovodrun", None, []).elsewhere
-
-
-def test_srun_is_told_how_many_cores_each_process_has(monkeypatch):
-    """On the smaller node; salloc leaves this process on another one, whose own cores tell nothing."""
-    for name, value in {"JOB_ID": "1", "JOB_NUM_NODES": "3", "JOB_CPUS_PER_NODE": "72(x2),16"}.items():
-        monkeypatch.setenv(f"SLURM_{name}", value)
-    launcher = Launcher("srun", None, (), 3)
-    assert launcher.spread(4) == [2, 1, 1] and launcher.cores(4) == 8
-    assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=8"} <= set(launcher.words(2, 8))
-
-
 def test_every_stage_is_measured_whatever_would_end_it(tmp_path):
     command = [sys.executable, "-m", "hvdgan.bench", "--recipe", "test_plateau:Ending", "--image-size", "8"]
     flags = "--ranks 1 --local-batch-size 4 --steps 20 --repeats 1 --json a.json".split()
@@ -218,17 +166,6 @@ def test_every_stage_is_measured_whatever_would_end_it(tmp_path):
         "first": ["fool", "judge"],
         "second": ["fool", "judge"],
     }
-
-
-@pytest.mark.parametrize(("cores", "expected"), [(0, [0, 1]), (1, [0, 1]), (2, [0, 0])])
-def test_processes_of_a_host_have_their_share_of_its_cores(monkeypatch, cores, expected):
-    bound = []
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # which bind() sets, and nobody else would take back
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, mine: bound.append(min(mine) - 4))
-    for index in range(2):
-        bind(cores, 2, index)
-    assert bound == expected
 
 
 def test_the_commands_of_the_page_on_performance_would_launch(tmp_path, monkeypatch, capsys):

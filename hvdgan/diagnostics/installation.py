@@ -1,0 +1,175 @@
+"""Checks the installation: Python, TensorFlow, Keras, GPUs, Horovod, NCCL and MPI."""
+
+import importlib.metadata
+import json
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from hvdgan.cli.launcher import launched
+from hvdgan.diagnostics.programs import output_of
+from hvdgan.diagnostics.table import Row
+
+SETUP = "launch/setup.sh builds it"
+_MPI_NAMES = {
+    "Open MPI": ("Open MPI", "OpenRTE"),
+    "Spectrum MPI": ("IBM Spectrum MPI",),
+    "MPICH": ("MPICH",),
+    "Intel MPI": ("Intel(R) MPI",),
+}
+"""kinds of MPI that horovodrun distinguishes, and the words by which `mpirun --version` names them"""
+
+
+def python() -> Row:
+    """Check the version of Python."""
+    version = platform.python_version()
+    fits = (3, 10) <= sys.version_info[:2] < (3, 13)
+    hint = "" if fits else "Horovod 0.28.1 with TensorFlow 2.18 takes Python 3.10, 3.11 or 3.12"
+    return Row("Python", f"{version} ({sys.executable})", "ok" if fits else "fail", hint)
+
+
+def tensorflow() -> Row:
+    """Check the version of TensorFlow, which this imports."""
+    import tensorflow as tf
+
+    fits = tf.__version__.startswith("2.18.")
+    hint = "" if fits else "Horovod 0.28.1 compiles against 2.18 at most, and this project is tested with it"
+    return Row("TensorFlow", tf.__version__, "ok" if fits else "warn", hint)
+
+
+def keras() -> Row:
+    """Check the version of Keras, which this imports."""
+    import keras
+
+    fits = keras.__version__.startswith("3.")
+    hint = "" if fits else "Keras 3.12 or later: launch/setup.sh; TF_USE_LEGACY_KERAS must not be set"
+    return Row("Keras", keras.__version__, "ok" if fits else "fail", hint)
+
+
+def gpus(seen: int) -> Row:
+    """Compare the GPUs of TensorFlow with those of nvidia-smi.
+
+    Args:
+        seen: number of GPUs that TensorFlow sees.
+    """
+    there = gpu_names()
+    found = f"{seen} seen by TensorFlow" + (f", {len(there)} by nvidia-smi ({there[0]})" if there else "")
+    if there and not seen:
+        hint = "this TensorFlow has no CUDA, or not its libraries: HVDGAN_GPU=1 launch/setup.sh"
+        return Row("GPUs", found, "warn", hint)
+    return Row("GPUs", found)
+
+
+def gpu_names() -> list[str]:
+    """List the GPUs that nvidia-smi finds on this host."""
+    found = output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
+    return [line.strip() for line in found.splitlines() if line.strip()]
+
+
+def horovod(build: Mapping[str, Any]) -> Row:
+    """Check that Horovod has a controller.
+
+    Args:
+        build: features that Horovod was built with.
+    """
+    names = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL", "cuda": "CUDA", "rocm": "ROCm"}
+    kinds = [name for key, name in names.items() if build[key]]
+    found = f"{build['version']} with {', '.join(kinds)}; built for TensorFlow {horovod_built_for() or 'unknown'}"
+    if not (build["mpi"] or build["gloo"]):
+        return Row("Horovod", found, "fail", f"it has neither MPI nor Gloo: {SETUP}")
+    return Row("Horovod", found)
+
+
+def horovod_built_for() -> str | None:
+    """Return the version of TensorFlow that the installed Horovod was compiled against; None if unknown.
+
+    This reads Horovod's files: importing it would load a library that may not fit this TensorFlow.
+    """
+    spec = util.find_spec("horovod")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return json.loads((Path(spec.origin).parent / "metadata.json").read_text(encoding="utf-8")).get("tensorflow")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def nccl(build: Mapping[str, Any], seen: int) -> Row:
+    """Check that gradients of GPUs are reduced by NCCL.
+
+    Args:
+        build: features that Horovod was built with.
+        seen: number of GPUs that TensorFlow sees.
+    """
+    code = build["nccl"]
+    # NCCL 2.9 and later encode their version as major * 10000 + minor * 100 + patch.
+    found = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else "yes" if code else "none"
+    if seen and not code:
+        return Row("NCCL", found, "warn", "gradients go through main memory: CUDA_HOME=/… launch/setup.sh builds it in")
+    return Row("NCCL", found if code else "none, and no GPU to need it" if not seen else found)
+
+
+def mpi(build: Mapping[str, Any] | None) -> Row:
+    """Check that horovodrun can drive the mpirun on the PATH, by the rule of launch/choose.sh.
+
+    Args:
+        build: features that Horovod was built with; None if it cannot be imported.
+    """
+    text = output_of(["mpirun", "--version"])
+    kind, version = mpi_kind(text)
+    has_mpi, has_gloo = bool(build and build["mpi"]), bool(build and build["gloo"])
+    over_gloo = "horovodrun --gloo" if has_gloo else "build Horovod again (launch/setup.sh)"
+    # If Horovod was built with MPI, horovodrun prefers it. Under another launcher horovodrun is not needed.
+    matters = has_mpi and launched()[0] == "none"
+    if not text:
+        hint = f"Horovod was built with MPI: load it, or {over_gloo}"
+        return Row("MPI", "no mpirun on the PATH", *(("warn", hint) if matters else ()))
+    if not kind:
+        found = f"unknown: {text.splitlines()[0][:60]}"
+        return Row("MPI", found, *(("fail", f"horovodrun does not know it: {over_gloo}") if matters else ()))
+    if kind == "Open MPI" and version.partition(".")[0] != "4":
+        hint = f"horovodrun cannot drive it: start with mpirun, or {over_gloo}"
+        found = f"{kind} {version}; horovodrun cannot drive it"
+        return Row("MPI", found, *(("fail", hint) if matters else ()))
+    used = "" if has_mpi or build is None else "; Horovod was built without"
+    return Row("MPI", f"{kind} {version}; horovodrun can drive it{used}")
+
+
+def mpi_kind(text: str) -> tuple[str, str]:
+    """Return the kind and the version of an MPI.
+
+    Args:
+        text: output of `mpirun --version`.
+    """
+    kind = next((kind for kind, words in _MPI_NAMES.items() if any(word in text for word in words)), "")
+    version = re.search(r"\d+(\.\d+)+", text)
+    return kind, version[0] if version else ""
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package, or of its -cpu variant; None if neither is installed."""
+    for each in (name, f"{name}-cpu"):
+        try:
+            return importlib.metadata.version(each)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def same_versions(everyones: Sequence[Mapping[str, Any]]) -> Row:
+    """Check that all ranks have the same versions.
+
+    Args:
+        everyones: facts of each rank, with its "host" and its "versions".
+    """
+    first = everyones[0]["versions"]
+    for rank, each in enumerate(everyones):
+        for name, version in each["versions"].items():
+            if version != first[name]:
+                found = f"rank 0 has {name} {first[name]}, rank {rank} on {each['host']} has {version}"
+                return Row("versions", found, "fail", "install the same on every host; training refuses to start")
+    return Row("versions", "the same on every rank")
