@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from tqdm import tqdm
 
+from hvdgan.cli import hosts
 from hvdgan.cli.app import run_app
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.exits import exit_code, refuse_more_processes
@@ -91,7 +92,7 @@ def _main(arguments: Sequence[str], pools: list[WorkerPool]) -> int | None:
         if request.verify is not None:
             if source is not None:
                 raise UserError(f"--verify {request.verify}: takes no SRC and DST; verify when they are converted")
-            _verify(request.verify, request.workers or _cores())
+            _verify(request.verify, request.workers or len(hosts.cores()))
             return 0
         plan = _plan(source, destination, request)
         pools.append(WorkerPool())
@@ -123,7 +124,7 @@ def _plan(source: Path | None, destination: Path | None, request: Request) -> Pl
 
 
 def _prepare(plan: Plan, request: Request, pool: WorkerPool) -> None:
-    workers = request.workers or (_cores() if pool.size == 1 else 1)
+    workers = request.workers or (len(hosts.cores()) if pool.size == 1 else 1)
     found: list[Originals] = []  # on rank 0 alone
     with ExitStack() as stack:
 
@@ -190,10 +191,6 @@ def _verify(folder: Path, threads: int) -> None:
     if found:
         raise RunError(f"{folder} is damaged in {len(found)} places; restore the files, or prepare the data again")
     print(_in_words(folder, manifest) + "; verified")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 if __name__ == "__main__":

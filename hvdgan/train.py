@@ -11,9 +11,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf
 
 from hvdgan.cli.exits import exit_code
-from hvdgan.distributed import ranks as distributed
+from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import loop, run
 from hvdgan.training.command import Command, parse
 from hvdgan.training.monitoring.stopping import STOPPED, Stopping
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _claim_and_run(arguments: Sequence[str]) -> int:
     # Before the command line is read, which imports the recipe: the flags depend on it.
-    distributed.claim()
+    joining.claim()
     return _run(parse(arguments))
 
 
@@ -45,15 +46,15 @@ def _run(command: Command | None) -> int:
         return 0  # it was asked for the help, which is printed
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    if distributed.is_elastic() and not command.dry_run:
+    if joining.is_elastic() and not command.dry_run:
         from hvdgan.training import elastic  # which needs Horovod
 
         return 0 if elastic.train(command) else STOPPED
     with failures_in_words(lambda: None):
-        return _train(command, distributed.start(command.expect_size))
+        return _train(command, joining.start(command.expect_size))
 
 
-def _train(command: Command, ranks: distributed.Ranks) -> int:
+def _train(command: Command, ranks: Ranks) -> int:
     log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
     reached = True
     with (
@@ -78,7 +79,7 @@ def _train(command: Command, ranks: distributed.Ranks) -> int:
     return 0 if reached else STOPPED
 
 
-def _stopping(command: Command, ranks: distributed.Ranks) -> contextlib.AbstractContextManager[Stopping | None]:
+def _stopping(command: Command, ranks: Ranks) -> contextlib.AbstractContextManager[Stopping | None]:
     """Notices signals from before the build on; a dry run has nothing to save, and ends at the first one."""
     if command.dry_run:
         return contextlib.nullcontext()

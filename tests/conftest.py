@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from hvdgan.cli import start as lean
@@ -14,3 +16,12 @@ lean.imported()
 def float32():
     """A run in another precision leaves its policy behind."""
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    """An environment that no launcher has touched."""
+    for name in list(os.environ):
+        if name.startswith(("HOROVOD_", "OMPI_COMM", "PMI", "SLURM_")):
+            monkeypatch.delenv(name)
+    return monkeypatch

@@ -1,4 +1,4 @@
-"""What a process can tell of its host and of itself, so that others find it and do not mistake it."""
+"""The identity of this process and its host: cores, addresses, process and network ids."""
 
 import fcntl
 import os
@@ -13,23 +13,35 @@ _SIOCGIFADDR = 0x8915
 _RESERVE_OF_FILES = 512
 
 
+def cores() -> list[int]:
+    """The numbers of the cores that this process may run on, in ascending order: its CPU affinity."""
+    return sorted(os.sched_getaffinity(0))
+
+
 def network_id() -> str:
-    """The same for two processes that reach each other as 127.0.0.1: they share a boot and a network namespace."""
+    """An id that two processes share if they reach each other as 127.0.0.1: same boot, same network namespace."""
     return f"{_boot()} {_namespace('net')}"
 
 
 def process_id(pid: int) -> tuple[int, str, int]:
-    """(pid, the space of pids it counts in, its start in clock ticks): no other process ever has all three."""
+    """An id that no other process ever has: pid, its boot and pid namespace, its start time in clock ticks."""
     return pid, f"{_boot()} {_namespace('pid')}", _started(pid)
 
 
 def running_seconds() -> float:
-    """How long ago this process was started."""
+    """Seconds since this process was started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - _started(os.getpid()) / os.sysconf("SC_CLK_TCK")
 
 
 def kill(process: tuple[int, str, int]) -> bool:
-    """SIGKILL to a process named by process_id(), if it is still that one and in reach of this one."""
+    """Send SIGKILL to a process, unless its pid now belongs to another process or to another host.
+
+    Args:
+        process: the id that process_id() returned.
+
+    Returns:
+        Whether the signal was sent.
+    """
     pid = process[0]
     try:
         if process_id(pid) != process:
@@ -41,11 +53,14 @@ def kill(process: tuple[int, str, int]) -> bool:
 
 
 def addresses() -> list[str]:
-    """Where others may reach this host, the likeliest first: Gloo's interface, the host's name, all interfaces."""
+    """The addresses at which other hosts may reach this one, the likeliest first.
+
+    The order is: Gloo's interface, the addresses of the host's name, the other interfaces.
+    """
     names = [name for _, name in socket.if_nameindex()]
     chosen = os.environ.get("HOROVOD_GLOO_IFACE", "").split(",")
     names.sort(key=lambda name: name not in chosen)
-    of_interfaces = [address for name in names if (address := _address_of(name))]
+    of_interfaces = [address for name in names if (address := address_of(name))]
     try:
         resolved = socket.getaddrinfo(socket.gethostname(), None, proto=socket.IPPROTO_TCP)
     except OSError:
@@ -56,8 +71,22 @@ def addresses() -> list[str]:
     return [address for address in found if not address.startswith(("127.", "::1", "fe80:"))]
 
 
+def address_of(interface: str) -> str | None:
+    """The IPv4 address of a network interface; None if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            request = struct.pack("256s", interface.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return None
+
+
 def listen(address: str | None) -> socket.socket:
-    """A listening socket on a free port of one address of this host, or of all."""
+    """A listening socket on a free port.
+
+    Args:
+        address: an address of this host; None: all of them, IPv4 and IPv6.
+    """
     if address:
         return socket.create_server((address, 0), backlog=1024)
     if socket.has_dualstack_ipv6():
@@ -66,7 +95,7 @@ def listen(address: str | None) -> socket.socket:
 
 
 def allow_open_files(more: int) -> None:
-    """Raise the limit of open files to those open now, `more` and a reserve, at most to the hard limit."""
+    """Raise the soft limit of open files so that `more` files fit in, with a reserve, at most to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + more + _RESERVE_OF_FILES
     if hard != resource.RLIM_INFINITY:
@@ -84,14 +113,5 @@ def _namespace(kind: str) -> str:
 
 
 def _started(pid: int) -> int:
-    # The second field, the name in brackets, may hold anything.
+    # Split after the last bracket: the second field, the process's name in brackets, may contain anything.
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-
-
-def _address_of(interface: str) -> str | None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            request = struct.pack("256s", interface.encode()[:15])
-            return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, request)[20:24])
-        except OSError:
-            return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hvdgan import __version__
 from hvdgan.cli import start
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.hosts import cores
 from hvdgan.cli.launcher import launched
 from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.table import Row
@@ -77,13 +78,13 @@ def _installation(report: Report) -> int:
     seen = len(tf.config.list_physical_devices("GPU"))
     report.row(installation.gpus(seen))
     report.write(begin=IMPORT_HOROVOD)
-    from hvdgan.distributed import ranks as distributed
+    from hvdgan.distributed import backend
 
     installed = installation.horovod_built_for() or installation.package_version("horovod")
     if installed is None and launched()[1] == 1:
         report.row(Row("Horovod", "not installed", "warn", f"one process works without; {installation.SETUP}"))
     else:
-        build = distributed.horovod_build()
+        build = backend.build()
         report.write(build=build)
         report.row(installation.horovod(build))
         report.row(installation.nccl(build, seen))
@@ -92,12 +93,12 @@ def _installation(report: Report) -> int:
 
 def _ranks(report: Report, seen: int, run_dir: Path, max_bytes: int, seconds: float) -> None:
     """Join the other ranks and check what lies between them."""
-    from hvdgan.distributed import ranks as distributed
+    from hvdgan.distributed import backend, joining
 
     report.write(begin=JOIN)
-    ranks = distributed.start()
+    ranks = joining.start()
     everyones = ranks.gather(_facts(seen), "doctor: facts")
-    controller = distributed.controller() if ranks.size > 1 else ""
+    controller = backend.controller() if ranks.size > 1 else ""
     report.write(ranks={"size": ranks.size, "controller": controller, "facts": everyones})
     if ranks.size > 1:
         hosts = len({each["host"] for each in everyones})
@@ -128,7 +129,7 @@ def _facts(seen: int) -> dict[str, Any]:
     """Describe this rank for the others."""
     return {
         "host": os.uname().nodename,
-        "cores": sorted(os.sched_getaffinity(0)),
+        "cores": cores(),
         "gpus": seen,
         "versions": {
             "Python": platform.python_version(),

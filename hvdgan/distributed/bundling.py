@@ -1,6 +1,6 @@
-"""Small gradients travel together: each tensor that is reduced by itself costs the ranks an agreement.
+"""Packs small gradients into bundles, because the ranks must agree on each tensor that they reduce.
 
-A bundle is all small gradients of a dtype, one after another; a large gradient is a bundle of its own.
+A bundle holds all small gradients of one dtype, one after another. A large gradient is a bundle of its own.
 """
 
 from collections.abc import Sequence
@@ -9,31 +9,15 @@ from typing import Any
 import tensorflow as tf
 
 SMALL = 256 * 1024
-"""bytes below which a gradient is small; larger ones are not worth a copy into a bundle and back"""
-
-
-def tape_of_bundles(tape: tf.GradientTape, variables: Sequence[tf.Variable]) -> tf.GradientTape:
-    """A tape whose gradients are the bundles of another's; Horovod's tape, which wraps it, reduces them.
-
-    Args:
-        tape: that recorded the loss.
-        variables: to differentiate with respect to, of static shapes, whatever sources the new one is asked for.
-    """
-
-    # A class of its own: Horovod makes its tape from the class, and forgets the object.
-    class Bundled(tf.GradientTape):
-        def gradient(self, target: tf.Tensor, *_: Any, **__: Any) -> list[tf.Tensor]:
-            return bundle([tf.convert_to_tensor(each) for each in tape.gradient(target, variables)], variables)
-
-    return Bundled()
+"""bytes below which a gradient is small; to copy a larger one into a bundle and back costs more than it saves"""
 
 
 def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
     """The bundles of tensors.
 
     Args:
-        tensors: gradients, whose shapes tracing may not know where somebody has written a gradient himself.
-        like: tensors or variables of the same shapes and dtypes, known.
+        tensors: gradients; their static shapes may be unknown, as after a custom gradient.
+        like: tensors or variables of the same shapes and dtypes, with static shapes.
     """
     return [
         tensors[places[0]] if len(places) == 1 else tf.concat([tf.reshape(tensors[place], [-1]) for place in places], 0)
@@ -42,11 +26,11 @@ def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]
 
 
 def unbundle(reduced: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
-    """The tensors that bundle() was given, from what became of the bundles.
+    """The tensors of reduced bundles, in the order in which bundle() received them.
 
     Args:
-        reduced: as bundle() returns them.
-        like: as bundle() was given.
+        reduced: bundles in the order in which bundle() returns them.
+        like: tensors or variables that bundle() received.
     """
     tensors = {}
     for places, values in zip(bundles(like), reduced, strict=True):
@@ -59,7 +43,7 @@ def unbundle(reduced: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tenso
 
 
 def bundles(like: Sequence[Any]) -> list[list[int]]:
-    """The places of those that travel together, by shapes and dtypes alone: the same on every rank."""
+    """The indices of the tensors in each bundle; they depend on shapes and dtypes only, so all ranks agree."""
     together: dict[Any, list[int]] = {}
     for place, each in enumerate(like):
         small = each.shape.num_elements() * each.dtype.size < SMALL

@@ -1,30 +1,31 @@
-"""The GPU that each rank takes, and whether what they take goes together."""
+"""The GPU or the cores that each rank computes on, and the check that the ranks' devices fit together."""
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
+from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.ranks import Ranks
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What a rank computes on.
+    """The device of a rank.
 
     Attributes:
-        host: its name.
-        gpu: index of its GPU among those it sees; None: it has none.
-        seen: how many it sees.
-        among: what tells which they are: CUDA_VISIBLE_DEVICES, and the devices that Slurm lets this process open, since
-            two tasks that are each shut in with another GPU both call it 0.
-        name: of the GPU, as its maker has it.
-        cores: that TensorFlow's operations may use.
-        local_rank: of the rank.
+        host: name of the host.
+        gpu: index of the rank's GPU among the visible ones; None: the rank has no GPU.
+        seen: number of visible GPUs.
+        among: identity of the visible GPUs: CUDA_VISIBLE_DEVICES, and the device files that this process may open,
+            because two Slurm tasks that may each open another GPU both call it 0.
+        name: product name of the GPU.
+        cores: cores that TensorFlow's operations may use.
+        local_rank: the rank's number on its host.
     """
 
     host: str
@@ -42,10 +43,10 @@ class Device:
 
 
 def claim(local_rank: int) -> None:
-    """Give this process its GPU, and no other, with memory taken as it is needed; nothing where there is none.
+    """Make this rank's GPU the only visible one, and let its memory grow on demand; nothing without a GPU.
 
-    It comes before the first operation, which fixes TensorFlow's devices. That a rank has no GPU left is for check() to
-    say, where the others hear it.
+    It must run before the first operation, which fixes TensorFlow's devices. check() reports a rank without a GPU
+    later, on every rank.
     """
     gpus = tf.config.list_physical_devices("GPU")
     index = visible_gpu(len(gpus), local_rank)
@@ -55,60 +56,8 @@ def claim(local_rank: int) -> None:
     tf.config.experimental.set_memory_growth(gpus[index], True)
 
 
-def bind(local_rank: int, local_size: int, cores: int) -> None:
-    """Keep this process, those of its threads that run already included, on cores that no other rank of this host uses.
-
-    Unbound, the ranks' threads move about and meet on one core while another is idle, and all ranks wait for that one.
-    Where there are not as many cores nothing is changed.
-
-    Args:
-        local_rank: of this rank.
-        local_size: ranks on this host.
-        cores: for each of them.
-    """
-    mine = sorted(os.sched_getaffinity(0))
-    if cores < len(mine) and cores * local_size <= len(mine):
-        own = mine[local_rank * cores : (local_rank + 1) * cores]
-        for thread in os.listdir("/proc/self/task"):
-            with contextlib.suppress(ProcessLookupError):  # it has ended since
-                os.sched_setaffinity(int(thread), own)
-
-
-@contextlib.contextmanager
-def started_threads_do_not_interrupt() -> Iterator[None]:
-    """Threads that are started within wait, when they wake up, until the one that computes on their core pauses.
-
-    That is Linux's SCHED_BATCH, and the least share of the core that there is (nice 19), so that they run while the
-    other threads of the rank wait. Horovod's thread wakes up many times in a step to ask whether there is something to
-    reduce, and the thread that computes the gradients would be interrupted each time. A process that has a policy of
-    its own, or may not choose one, is left as it is.
-    """
-    before = os.listdir("/proc/self/task")
-    batch = os.sched_getscheduler(0) == os.SCHED_OTHER and _choose(os.SCHED_BATCH)
-    try:
-        yield
-    finally:
-        if batch:
-            _choose(os.SCHED_OTHER)
-    if batch:
-        for thread in map(int, set(os.listdir("/proc/self/task")).difference(before)):
-            with contextlib.suppress(ProcessLookupError):  # it has ended since
-                # Only those that were started by this one, and not what others start at the same time.
-                if os.sched_getscheduler(thread) == os.SCHED_BATCH:
-                    os.setpriority(os.PRIO_PROCESS, thread, 19)
-
-
-def _choose(policy: int) -> bool:
-    """Whether the system lets this thread have a policy."""
-    try:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
-    except PermissionError:  # some containers
-        return False
-    return True
-
-
 def claimed(local_rank: int, cores: int) -> Device:
-    """What claim() has given this process."""
+    """The device that claim() has given this process."""
     gpus = tf.config.list_physical_devices("GPU")
     index = visible_gpu(len(gpus), local_rank)
     among = f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')} {_openable()}"
@@ -117,23 +66,39 @@ def claimed(local_rank: int, cores: int) -> Device:
 
 
 def visible_gpu(visible: int, local_rank: int) -> int | None:
-    """The index of a rank's GPU: the only one where the launcher hides the others, else the local rank's.
+    """The index of a rank's GPU: 0 if the launcher shows each rank one GPU, else the local rank.
 
-    None where there is none, or none for this rank.
+    Returns:
+        The index among the visible GPUs; None if there are too few.
     """
     if visible == 1:
         return 0
     return local_rank if local_rank < visible else None
 
 
-def check(devices: Sequence[Device]) -> None:
-    """Refuse what would compute wrongly placed; every rank has the same list and raises alike.
+def everyones_devices(ranks: Ranks) -> list[Device]:
+    """The devices of all ranks, in rank order; every rank calls it."""
+    mine = claimed(ranks.local_rank, cores_of_rank(ranks))
+    return [Device(**each) for each in ranks.gather(facts(mine), "devices")]
 
-    Args:
-        devices: each rank's, in the order of the ranks.
+
+def check_devices(ranks: Ranks) -> None:
+    """Refuse ranks whose devices do not fit together; every rank calls it.
 
     Raises:
-        UserError: more ranks on a host than GPUs, two ranks on one GPU, or some with and some without.
+        UserError: on every rank, as check() raises it.
+    """
+    check(everyones_devices(ranks))
+
+
+def check(devices: Sequence[Device]) -> None:
+    """Refuse devices that would make the run wrong or slow.
+
+    Args:
+        devices: the ranks' devices, in rank order.
+
+    Raises:
+        UserError: a host has more ranks than GPUs, two ranks share a GPU, or only some ranks have one.
     """
     for rank, device in enumerate(devices):
         if device.gpu is None and device.seen:
@@ -157,7 +122,7 @@ def check(devices: Sequence[Device]) -> None:
 
 
 def by_host(devices: Sequence[Device]) -> list[str]:
-    """A line for each host: its ranks and what they compute on."""
+    """A line for each host: its ranks and their devices."""
     lines = []
     for host in dict.fromkeys(device.host for device in devices):
         ranks = [f"rank {rank}: {device.words}" for rank, device in enumerate(devices) if device.host == host]
@@ -167,12 +132,12 @@ def by_host(devices: Sequence[Device]) -> list[str]:
 
 
 def facts(device: Device) -> dict[str, Any]:
-    """A device in words of JSON; Device(**facts) is it again."""
+    """The fields of a device, serialisable to JSON; Device(**facts(device)) == device."""
     return dataclasses.asdict(device)
 
 
 def _openable() -> str:
-    """The numbers of the GPUs that this process has the right to open."""
+    """The numbers of the GPUs that this process may open."""
     numbers = []
     for path in sorted(Path("/dev").glob("nvidia[0-9]*")):
         try:

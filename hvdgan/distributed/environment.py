@@ -9,7 +9,7 @@ _ALWAYS = {
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
 }
 # Without GPUs Horovod's thread wakes up on the cores that compute, and over MPI polls there. It does not interrupt the
-# step (devices.started_threads_do_not_interrupt), so it may wake up often (docs/performance.md).
+# step (affinity.background_threads), so it may wake up often (docs/performance.md).
 _CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
 # Two ranks reduce tensor by tensor; only small ones are worth a copy into a common buffer and back.
 _CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}

@@ -1,27 +1,27 @@
-"""This process among ranks that come and go, as horovodrun's elastic driver tells it; imports Horovod's notices."""
+"""The membership of this process in an elastic run, whose ranks come and go as horovodrun's driver decides."""
 
 from typing import Any
 
 import numpy as np
-from horovod.common.elastic import notification_manager
 
-from hvdgan.distributed.ranks import Ranks, join_elastic
+from hvdgan.distributed import backend
+from hvdgan.distributed.joining import join_elastic
+from hvdgan.distributed.ranks import Ranks
 
 
 class Membership:
-    """Joins the ranks, and again after each change; to be left by `with`.
+    """Joins the ranks, and again after each change; use it in a `with` statement.
 
-    It does what horovod.common.elastic.run_fn does around a function, but for three things: what counts as a lost
-    peer is for the caller to say, the state is always brought from a rank that has it, and a notice that arrives while
-    the ranks find each other is not forgotten.
+    It replaces horovod.common.elastic.run_fn, which differs in three ways: it decides which errors mean a lost peer, it
+    restores the state from rank 0 even if that rank is new, and it forgets a notice that arrives during a rendezvous.
 
     Args:
-        uneven_by: samples by which the ranks' slices may differ: any number of ranks must do for any global batch.
+        slice_unit: Ranks.slice_unit; slices differ, because the global batch must fit any number of ranks.
     """
 
-    def __init__(self, uneven_by: int) -> None:
+    def __init__(self, slice_unit: int) -> None:
         self.ranks = Ranks()
-        self._uneven_by = uneven_by
+        self._slice_unit = slice_unit
         self._joined = False
         self._noticed = False
 
@@ -30,26 +30,27 @@ class Membership:
 
     def __exit__(self, *exception: object) -> None:
         if self._joined:
-            notification_manager.remove_listener(self)
+            backend.host_notices().remove_listener(self)
 
     def join(self) -> Ranks:
-        """Become one of the ranks, or one of those that remain and those that are new.
+        """Join the ranks for the first time, or join the remaining and the new ones after a change.
 
         Raises:
-            RunError: this process is no longer one of them.
+            RunError: this process is no longer one of the ranks.
         """
         self._noticed = False
-        self.ranks = join_elastic(again=self._joined, uneven_by=self._uneven_by)
+        self.ranks = join_elastic(again=self._joined, slice_unit=self._slice_unit)
         if not self._joined:
-            notification_manager.init()
-            notification_manager.register_listener(self)
+            notices = backend.host_notices()
+            notices.init()
+            notices.register_listener(self)
             self._joined = True
         return self.ranks
 
     def on_hosts_updated(self, timestamp: int, result: Any) -> None:
-        """Called by a thread of Horovod's, on the rank that the driver knows as the first."""
+        """Record a notice; a thread of Horovod's calls it, only on the rank that the driver knows as the first."""
         self._noticed = True
 
     def hosts_changed(self) -> bool:
-        """Whether any rank has had a notice of hosts that come or go; every rank calls it."""
+        """Whether any rank has received a notice that hosts come or go; every rank calls it."""
         return bool(self.ranks.stack(np.array([self._noticed], np.float32)).any())

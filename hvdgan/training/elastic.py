@@ -10,9 +10,9 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.errors import LostPeer, RunError, UserError
 from hvdgan.cli.lock import lock, wait_for_lock
 from hvdgan.distributed.collective_errors import collective_failure
+from hvdgan.distributed.devices import check_devices
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.membership import Membership
-from hvdgan.distributed.ranks import check_devices
 from hvdgan.training import loop, run
 from hvdgan.training.command import Command
 from hvdgan.training.commits import Commits, HostsChanged

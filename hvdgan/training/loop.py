@@ -14,9 +14,9 @@ from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli.config import Resume
 from hvdgan.cli.errors import RunError
 from hvdgan.data.pipeline import Batches
+from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.collective_errors import collective_failure
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
-from hvdgan.distributed.ranks import cores_of_rank
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.commits import Commits

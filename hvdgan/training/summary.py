@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from hvdgan import __version__
 from hvdgan.cli.launcher import allocated
-from hvdgan.distributed import devices
-from hvdgan.distributed import ranks as distributed
+from hvdgan.distributed import backend, devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.resuming.changes import way_on
 from hvdgan.training.resuming.claim import Found
@@ -45,7 +44,7 @@ def announce(run: Run, found: Found, say: Callable[[str], None]) -> None:
 
 def lines(ranks: Ranks) -> list[str]:
     """The lines for people; every rank calls it, since each tells where it is."""
-    places = distributed.everyones_devices(ranks)
+    places = devices.everyones_devices(ranks)
     hosts = len({place.host for place in places})
     said = [
         f"hvdgan {__version__}: {ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}, "
@@ -64,8 +63,8 @@ def _talk(ranks: Ranks, *, on_gpu: bool) -> str:
     if ranks.size == 1:
         return "no collectives"
     names = {"mpi": "MPI", "gloo": "Gloo", "ccl": "oneCCL"}
-    over = distributed.controller()
-    if on_gpu and distributed.horovod_build()["nccl"]:
+    over = backend.controller()
+    if on_gpu and backend.build()["nccl"]:
         collectives = "NCCL"
     else:
         asked = os.environ.get("HOROVOD_CPU_OPERATIONS", over).lower()
@@ -74,5 +73,5 @@ def _talk(ranks: Ranks, *, on_gpu: bool) -> str:
 
 
 def _versions(ranks: Ranks) -> str:
-    horovod = "" if ranks.size == 1 else f", Horovod {distributed.horovod_build()['version']}"
+    horovod = "" if ranks.size == 1 else f", Horovod {backend.build()['version']}"
     return f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}{horovod}"

@@ -26,15 +26,6 @@ def test_bundling_and_unbundling_gives_back_the_same_in_the_same_places():
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_tape_of_bundles_gives_each_variable_its_gradient():
-    variables = [keras.Variable(value).value for value in _like_a_network()[:4]]
-    with tf.GradientTape() as tape:
-        loss = tf.add_n([(place + 1.0) * tf.reduce_sum(each) for place, each in enumerate(variables)])
-    bundled = bundling.tape_of_bundles(tape, variables).gradient(loss, variables[:1])
-    for place, gradient in enumerate(bundling.unbundle(bundled, variables)):
-        np.testing.assert_array_equal(gradient, np.full(variables[place].shape, place + 1.0))
-
-
 def test_a_gradient_whose_shape_tracing_does_not_know_travels_too():
     variables = [keras.Variable(np.ones(shape, np.float32)).value for shape in [(5, 3), (4,)]]
 

@@ -1,7 +1,5 @@
 """Which GPU a rank takes, with faked lists of them, and which ranks may go together."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -84,59 +82,3 @@ def test_where_the_ranks_are_in_a_line_for_each_host():
     places = [of("a", 0), of("a", 1), of("b", None, 0)]
     assert devices.by_host(places) == ["a: rank 0: GPU 0; rank 1: GPU 1 (A100)", "b: rank 2: CPU, 4 cores"]
     assert Device(**devices.facts(places[0])) == places[0]
-
-
-@pytest.mark.parametrize(
-    ("mine", "ranks", "cores", "expected"),
-    [
-        ({0, 1, 2, 3}, 2, 2, [{0, 1}, {2, 3}]),
-        ({1, 4, 5}, 3, 1, [{1}, {4}, {5}]),
-        ({0, 1}, 4, 1, [{0, 1}] * 4),  # more ranks than cores: the system shares them out
-        ({3}, 2, 1, [{3}, {3}]),  # bound by hand
-    ],
-)
-def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: mine)
-    for rank in range(ranks):
-        bound = [mine]
-        monkeypatch.setattr(os, "sched_setaffinity", lambda _, to, bound=bound: bound.append(set(to)))
-        devices.bind(rank, ranks, cores)
-        assert bound[-1] == expected[rank]
-
-
-def _in_a_new_thread(call):
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result()
-
-
-def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do():
-    def priority() -> tuple[int, int]:
-        return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
-
-    with ThreadPoolExecutor(1) as earlier, ThreadPoolExecutor(1) as background:
-        earlier.submit(priority).result()
-        with devices.started_threads_do_not_interrupt():
-            assert background.submit(priority).result()[0] == os.SCHED_BATCH
-        assert background.submit(priority).result() == (os.SCHED_BATCH, 19)
-        ordinary = (os.SCHED_OTHER, 0)
-        assert earlier.submit(priority).result() == priority() == _in_a_new_thread(priority) == ordinary
-
-
-def test_a_policy_that_the_user_has_chosen_stays():
-    def policies() -> list[int]:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        with ThreadPoolExecutor(1) as background, devices.started_threads_do_not_interrupt():
-            within = os.sched_getscheduler(0)
-            background.submit(int).result()
-        return [within, os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)]
-
-    assert _in_a_new_thread(policies) == [os.SCHED_IDLE, os.SCHED_IDLE, 0]
-
-
-def test_a_system_that_lets_nobody_choose_a_policy_is_no_error(monkeypatch):
-    def refuse(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    with devices.started_threads_do_not_interrupt():
-        assert _in_a_new_thread(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == 0

@@ -443,7 +443,7 @@ def test_a_process_is_killed_only_if_it_is_still_the_one():
 
 def test_addresses_are_those_that_others_can_reach(monkeypatch):
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0"), (3, "ib0")])
-    monkeypatch.setattr(hosts, "_address_of", {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"}.get)
+    monkeypatch.setattr(hosts, "address_of", {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"}.get)
     resolved = [(socket.AF_INET, None, 0, "", (address, 0)) for address in ("127.0.1.1", "10.2.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
     monkeypatch.delenv("HOROVOD_GLOO_IFACE", raising=False)

@@ -6,13 +6,13 @@ tests/distributed/test_two_ranks.py starts them; a plain pytest passes them by, 
 import pytest
 
 from hvdgan.cli.launcher import launched
-from hvdgan.distributed import ranks as distributed
+from hvdgan.distributed import joining
 
 collect_ignore_glob = ["test_*.py"] if launched()[1] == 1 else []
 
 
 @pytest.fixture(scope="session")
 def ranks():
-    ranks = distributed.start()
+    ranks = joining.start()
     assert ranks.size == 2
     return ranks

@@ -79,7 +79,7 @@ def test_two_ranks_compute_what_one_computes(ranks):
 @pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2), (3, 1, 1)])
 def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first):
     """As an elastic run has them; a plain mean over the ranks would weigh the smaller slice's samples too much."""
-    options, uneven = TinyOptions(steps=20), dataclasses.replace(ranks, uneven_by=accumulate)
+    options, uneven = TinyOptions(steps=20), dataclasses.replace(ranks, slice_unit=accumulate)
     assert uneven.slice_of(batch_size) == ((0, first) if ranks.rank == 0 else (first, batch_size))
     run = tiny_run(options=options, ranks=uneven, global_batch_size=batch_size, accumulate=accumulate)
     together = _weights(_train(run))
@@ -213,7 +213,7 @@ def test_whether_an_update_is_applied_is_decided_alike_from_the_mean_of_the_rank
             loss, _ = super().judge(nets, batch)
             return loss, {"rank": float(ranks.rank)}
 
-    uneven = dataclasses.replace(ranks, uneven_by=1)  # the mean over the samples of 3 is 2/3
+    uneven = dataclasses.replace(ranks, slice_unit=1)  # the mean over the samples of 3 is 2/3
     for bound, applied, peers, batch_size in (
         (0.4, 1.0, ranks, 16), (0.6, 0.0, ranks, 16), (0.6, 1.0, uneven, 3), (0.7, 0.0, uneven, 3)
     ):  # fmt: skip
@@ -238,7 +238,7 @@ def test_two_ranks_evaluate_what_one_does(ranks):
             made = nets.generator(batch.latents)
             return {"error": tf.reduce_mean(tf.abs(made - batch.images), axis=(1, 2, 3)), "label": batch.labels}
 
-    for batch_size, peers in ((16, ranks), (15, dataclasses.replace(ranks, uneven_by=1))):
+    for batch_size, peers in ((16, ranks), (15, dataclasses.replace(ranks, slice_unit=1))):
         values = []
         for each in (peers, Ranks()):
             run = tiny_run(Measured, ranks=each, global_batch_size=batch_size)

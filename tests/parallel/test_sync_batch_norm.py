@@ -43,8 +43,8 @@ def test_output_statistics_and_gradients_are_those_of_the_whole_batch(ranks, off
         np.testing.assert_allclose(own.numpy(), reference.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("batch_size", "uneven_by"), [(16, 0), (13, 1)])
-def test_two_ranks_with_batch_norm_compute_what_one_computes(ranks, batch_size, uneven_by):
+@pytest.mark.parametrize(("batch_size", "slice_unit"), [(16, 0), (13, 1)])
+def test_two_ranks_with_batch_norm_compute_what_one_computes(ranks, batch_size, slice_unit):
     def train(ranks):
         options = TinyOptions(norm="batch", steps=20)
         run = tiny_run(options=options, ranks=ranks, global_batch_size=batch_size, sync_batch_norm=True)
@@ -53,7 +53,7 @@ def test_two_ranks_with_batch_norm_compute_what_one_computes(ranks, batch_size, 
             step(number, number, data_of(run, number))
         return values_of(run)
 
-    together, single = train(dataclasses.replace(ranks, uneven_by=uneven_by)), train(Ranks())
+    together, single = train(dataclasses.replace(ranks, slice_unit=slice_unit)), train(Ranks())
     for name in single:
         if name.startswith(("networks/", "ema/")):
             # A bias before BatchNorm has a gradient of zero, and Adam makes steps of its rounding: hence the 1e-3.

@@ -17,7 +17,7 @@ def test_any_number_of_ranks_draws_the_same_numbers(size, kind):
     whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12), kind)("latents", (5, 2)).numpy()
     slices = [
         getattr(Random(7, tf.constant(3, tf.int64), first, last - first), kind)("latents", (5, 2)).numpy()
-        for first, last in (Ranks(rank, size, uneven_by=1).slice_of(12) for rank in range(size))
+        for first, last in (Ranks(rank, size, slice_unit=1).slice_of(12) for rank in range(size))
     ]
     np.testing.assert_array_equal(np.concatenate(slices), whole)
     assert len(np.unique(whole)) == whole.size

@@ -16,7 +16,7 @@ import tensorflow as tf
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.launcher import launched
 from hvdgan.data import pipeline
-from hvdgan.distributed.ranks import is_elastic
+from hvdgan.distributed.joining import is_elastic
 from hvdgan.training.monitoring import evaluation
 from tiny import Tiny
 

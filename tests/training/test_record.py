@@ -75,7 +75,7 @@ def test_a_window_averages_each_metric_over_the_steps_that_had_it():
 @pytest.mark.parametrize("size", range(2, 11))
 def test_the_merged_window_of_uneven_slices_has_the_mean_over_all_samples_and_the_count_of_each(size):
     for batch_size in range(size, size + 25):
-        ranks = [Ranks(rank=rank, size=size, uneven_by=1) for rank in range(size)]
+        ranks = [Ranks(rank=rank, size=size, slice_unit=1) for rank in range(size)]
         weights = ranks[0].weights(batch_size)
         local = [last - first for first, last in (each.slice_of(batch_size) for each in ranks)]
         mean = float(Fraction(sum(samples * (rank + 1) for rank, samples in enumerate(local)), batch_size))
@@ -112,7 +112,7 @@ def test_a_window_that_was_merged_to_no_steps_is_empty():
 
 
 def test_a_plateau_goes_on_from_a_merged_window():
-    weights = Ranks(size=8, uneven_by=1).weights(9)
+    weights = Ranks(size=8, slice_unit=1).weights(9)
     merged = merge_states([{"judge/loss": [3.0 * 0.5, 3]}] * 8, weights)
     watch = Watch(Plateau("judge/loss", window=4, patience=1), {"best": 0.6, "waited": 0, "window": merged})
     watch.add({"judge/loss": 0.5})

@@ -245,7 +245,7 @@ def test_a_signal_ends_a_dry_run(tmp_path):
     """In a child, since it ends the process."""
     child = os.fork()
     if not child:
-        with train_module._stopping(parse([*TINY, "--dry-run"]), train_module.distributed.Ranks()):
+        with train_module._stopping(parse([*TINY, "--dry-run"]), train_module.Ranks()):
             os.kill(os.getpid(), signal.SIGTERM)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

@@ -21,6 +21,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.cli import hosts
 from hvdgan.cli.config import Resume
 from hvdgan.cli.errors import RunError
 from hvdgan.data.pipeline import Batches
@@ -28,7 +29,7 @@ from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Block, Clock, parts, plan
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
-from hvdgan.distributed import ranks as distributed
+from hvdgan.distributed import backend
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
@@ -187,13 +188,11 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
     sizes = [update["bytes_owned"] for stage in stages.values() for update in stage["updates"].values()]
     return {
         "ranks": ranks.size,
-        "controller": distributed.controller() if ranks.size > 1 else None,
+        "controller": backend.controller() if ranks.size > 1 else None,
         "global_batch_size": run.config.global_batch_size,
         "startup_seconds": max(ranks.gather(session.startup, "bench: first step")),
         **_largest(ranks.gather(peak, "bench: memory")),
-        "processes": ranks.gather(
-            {"host": os.uname().nodename, "cores": sorted(os.sched_getaffinity(0))}, "bench: processes"
-        ),
+        "processes": ranks.gather({"host": os.uname().nodename, "cores": hosts.cores()}, "bench: processes"),
         "stages": stages,
         "allreduce": _allreduce(ranks, sizes) if spec.allreduce and ranks.size > 1 else [],
     }
@@ -204,7 +203,7 @@ def _build(spec: Spec, ranks: Ranks, run_dir: Path) -> Run:
     if command is None:
         raise RunError("there is nothing to measure in a request for help")
     config = command.config
-    threads = config.pipeline.threads or len(os.sched_getaffinity(0))
+    threads = config.pipeline.threads or len(hosts.cores())
     never = dict.fromkeys(("sample_every", "eval_every", "checkpoint_every", "check_ranks_every"), 0)
     config = dataclasses.replace(
         config,
@@ -308,7 +307,7 @@ def _over_ranks(times: dict[bool, list[list[float]]], ranks: Ranks) -> tuple[Any
 
 def _record_timeline(path: str, steps: Sequence[_ClockedStep]) -> None:
     """Steps of each stage on the batch that was the last, apart from those that are measured: it slows them."""
-    with distributed.timeline(path):
+    with backend.timeline(path):
         for step in steps:
             for number in range(min(_TIMELINE_STEPS, step.stage.steps)):
                 _finish(step.inner(number, number, step.data)[1])

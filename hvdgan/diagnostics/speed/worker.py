@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from hvdgan.cli import hosts
 from hvdgan.cli.exits import exit_code
 from hvdgan.cli.launcher import launched, local_rank
 from hvdgan.diagnostics.speed.meeting import Meeting
@@ -22,12 +23,12 @@ def bind(cores: int, processes: int, index: int) -> None:
         processes: largest number of processes on any host.
         index: index of this process on its host.
     """
-    mine = sorted(os.sched_getaffinity(0))
+    mine = hosts.cores()
     cores = cores or max(1, len(mine) // processes)
     # If a launcher has bound this process already, `mine` are its own cores, and it stays within them.
     os.sched_setaffinity(0, {mine[(index * cores + place) % len(mine)] for place in range(cores)})
     # Otherwise the ranks of a host would divide by their number the cores that each has for itself.
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(len(os.sched_getaffinity(0))))
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(len(hosts.cores())))
 
 
 def prepare(spec: Spec) -> None:
@@ -41,11 +42,11 @@ def prepare(spec: Spec) -> None:
 def main(spec: Spec) -> None:
     """Measure, and write the result to the launch's folder: rank 0 for all ranks, each copy for itself."""
     from hvdgan.diagnostics.speed.measured import measure
-    from hvdgan.distributed import ranks as distributed
+    from hvdgan.distributed import joining
 
     folder, number = Path(spec.folder), launched()[2]
     meeting = Meeting(folder, number, spec.copies) if spec.copies else None
-    ranks = distributed.alone(local_rank()) if spec.copies else distributed.start()
+    ranks = joining.alone(local_rank()) if spec.copies else joining.start()
     result = measure(spec, ranks, folder / f"run-{number}", meeting)
     if ranks.is_root:
         partial = folder / f".result-{number}.partial"

@@ -9,7 +9,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile, Source
 from hvdgan.data.reader import ImageReader
-from hvdgan.distributed.ranks import Ranks, cores_of_rank
+from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
 from hvdgan.recipe.returned import drawn_by, measured

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.distributed.tapes import OwnedTape, Untouched, tape_of_gradients
 from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
@@ -23,25 +24,6 @@ from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 Metrics = dict[str, tf.Tensor]
 Data = dict[str, tf.Tensor]
-
-
-class OwnedTape(tf.GradientTape):
-    """A tape that refuses, before anything is reduced, variables that the loss does not depend on.
-
-    Horovod passes a None gradient through, and one that is None on some ranks only is a stall.
-    """
-
-    def gradient(self, target: tf.Tensor, sources: Sequence[tf.Variable], *others: Any, **more: Any) -> list[tf.Tensor]:
-        """As tf.GradientTape.gradient; raises a Mistake naming the untouched variables."""
-        gradients = super().gradient(target, sources, *others, **more)
-        untouched = [s.name.removesuffix(":0") for s, g in zip(sources, gradients, strict=True) if g is None]
-        if untouched:
-            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
-            raise Mistake(
-                f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False "
-                "on what it leaves out"
-            )
-        return gradients
 
 
 class StageStep:
@@ -333,8 +315,8 @@ class _InTurn:
                 loss, metrics = step.loss(update, self._data, self._random, self._drawn, self._forwards)
             try:
                 gradients = step.reduced(self._tapes.pop(update.name), loss, update)
-            except Mistake as mistake:
-                raise Mistake(f"{step.where(update)}: {mistake}", update.loss) from None
+            except Untouched as error:
+                raise Mistake(f"{step.where(update)}: {error}", update.loss) from None
         for name in update.owns:
             self._forwards.forget(name)
         return gradients, metrics
@@ -365,7 +347,7 @@ class _InParts:
             lambda part, _: part < parts, add, (first, zeros), parallel_iterations=1, maximum_iterations=parts
         )
         with step.scope(update):
-            tape = _accumulated(gradients)
+            tape = tape_of_gradients(gradients)
             return step.reduced(tape, tf.constant(0.0), update), metrics
 
     def one(self, update: Update, part: tf.Tensor) -> tuple[list[tf.Tensor], Metrics]:
@@ -379,16 +361,6 @@ class _InParts:
             loss, metrics = step.loss(update, data, random, drawn, None)
         try:
             gradients = tape.gradient(loss, [variable.value for variable in variables])
-        except Mistake as mistake:
-            raise Mistake(f"{step.where(update)}: {mistake}", update.loss) from None
+        except Untouched as error:
+            raise Mistake(f"{step.where(update)}: {error}", update.loss) from None
         return [tf.convert_to_tensor(gradient) for gradient in gradients], metrics
-
-
-def _accumulated(gradients: list[tf.Tensor]) -> tf.GradientTape:
-    """A tape whose gradient() is what micro-batches have added up: Horovod's tape reduces what a tape returns."""
-
-    class Accumulated(tf.GradientTape):
-        def gradient(self, *_: Any, **__: Any) -> list[tf.Tensor]:
-            return gradients
-
-    return Accumulated()

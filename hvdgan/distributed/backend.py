@@ -1,0 +1,86 @@
+"""The only module that imports Horovod: on first use, after a check that it was built for this TensorFlow."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.launcher import launched
+
+
+@functools.cache
+def horovod() -> Any:
+    """The module horovod.tensorflow.
+
+    Raises:
+        UserError: Horovod cannot be imported, or was built for another TensorFlow.
+    """
+    try:
+        # Private: test_backend.py checks the message for a build of another TensorFlow.
+        from horovod.common.exceptions import HorovodVersionMismatchError
+        from horovod.common.util import check_installed_version
+
+        # Check before the import: a library built for another TensorFlow fails with a missing symbol, or loads and
+        # computes nonsense.
+        check_installed_version("tensorflow", tf.__version__, exception=ImportError())
+        import horovod.tensorflow as hvd
+    except (ImportError, tf.errors.OpError) as error:  # OpError: a library such as MPI's is not found
+        if error.__class__.__name__ == "HorovodVersionMismatchError":
+            assert isinstance(error, HorovodVersionMismatchError)
+            raise UserError(
+                f"Horovod was built for TensorFlow {error.installed_version}, and TensorFlow {tf.__version__} is "
+                "installed; build Horovod again (launch/setup.sh)"
+            ) from error
+        launcher, size, _ = launched()
+        raise UserError(
+            f"{launcher} started {size} processes, and Horovod cannot be imported here ({error}); "
+            "install it (launch/setup.sh) or start one process without a launcher"
+        ) from error
+    return hvd
+
+
+def build() -> dict[str, Any]:
+    """The features that Horovod was built with; no other rank is needed.
+
+    Returns:
+        version: Horovod's; mpi, gloo: whether ranks can meet over it; nccl: its version, such as 21805, or 0; cuda,
+        rocm: whether it supports these GPUs.
+
+    Raises:
+        UserError: Horovod cannot be imported, or was built for another TensorFlow.
+    """
+    hvd = horovod()
+    from horovod import __version__
+
+    kinds = {name: bool(getattr(hvd, f"{name}_built")()) for name in ("mpi", "gloo", "cuda", "rocm")}
+    return {"version": __version__, **kinds, "nccl": int(hvd.nccl_built())}
+
+
+def controller() -> str:
+    """The transport over which the ranks that have joined agree on their collectives: mpi or gloo."""
+    return "mpi" if horovod().mpi_enabled() else "gloo"
+
+
+@contextlib.contextmanager
+def timeline(path: str) -> Iterator[None]:
+    """Record Horovod's operations as a file for chrome://tracing; every rank calls it, and rank 0 writes.
+
+    HOROVOD_TIMELINE must have been DYNAMIC when the ranks joined.
+    """
+    horovod().start_timeline(path)
+    try:
+        yield
+    finally:
+        horovod().stop_timeline()
+
+
+def host_notices() -> Any:
+    """Horovod's manager of the notices that hosts come or go, with init, register_listener and remove_listener."""
+    horovod()
+    # Private: tests/faults/test_elastic.py loses and adds hosts.
+    from horovod.common.elastic import notification_manager
+
+    return notification_manager

@@ -1,0 +1,130 @@
+"""Joins the ranks that a launcher has started, and gives each rank its GPU or its cores."""
+
+import contextlib
+import dataclasses
+import os
+
+import tensorflow as tf
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launcher import launched, local_rank, local_size, refuse_srun_without_pmi
+from hvdgan.distributed import affinity, backend, devices, environment
+from hvdgan.distributed.ranks import Ranks
+
+
+def claim() -> None:
+    """Claim this rank's GPU or cores as the launcher's environment names them, before any rank is joined.
+
+    It must run before a user's file is imported, because a TensorFlow operation in that file fixes devices and threads.
+    start() claims again by Horovod's numbers, which are the same.
+    """
+    launcher, size, rank = launched()
+    with contextlib.suppress(RuntimeError):  # operations have already run; start() raises if that matters
+        _set_devices(Ranks(rank, size, local_rank(), local_size(), launcher))
+
+
+def start(expect_size: int | None = None) -> Ranks:
+    """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
+
+    Args:
+        expect_size: required number of ranks; None: the number that the launcher has started.
+
+    Raises:
+        UserError: Horovod is missing or was built for another TensorFlow, the ranks cannot meet, their number is not
+            the expected one, or a rank has no GPU of its own while others have one.
+    """
+    launcher, started, _ = launched()
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu, pair=started == 2)
+    _check_size(ranks, started, expect_size)
+    _claim_devices(ranks)
+    if ranks.size > 1 and not on_gpu and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        ranks = dataclasses.replace(ranks, cores=affinity.cores_of_rank(ranks))
+        affinity.bind(ranks.local_rank, ranks.local_size, ranks.cores)
+    devices.check_devices(ranks)
+    return ranks
+
+
+def alone(local_rank: int = 0) -> Ranks:
+    """A run of one rank, even under a launcher.
+
+    Args:
+        local_rank: number of the GPU to use on this host.
+    """
+    ranks = Ranks(local_rank=local_rank)
+    _claim_devices(ranks)
+    return ranks
+
+
+def is_elastic() -> bool:
+    """Whether ranks may come and go: horovodrun was started with a host-discovery script."""
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
+def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
+    """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet.
+
+    Args:
+        again: whether this process has been a rank before; if so, it waits until the launcher knows the remaining ranks
+            and the new ones have started.
+        slice_unit: Ranks.slice_unit.
+
+    Raises:
+        RunError: this process is no longer one of the ranks.
+    """
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if again:
+        backend.horovod().shutdown()
+    try:
+        ranks = _join("horovodrun", on_gpu, pair=False)
+    except ValueError as error:  # Horovod has written the reason to stderr
+        raise RunError(
+            "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
+        ) from error
+    # Horovod updates only the C environment, which os.environ does not see.
+    os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
+    if not again:
+        _claim_devices(ranks)
+    return dataclasses.replace(ranks, slice_unit=slice_unit)
+
+
+def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
+    hvd = backend.horovod()
+    over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
+    environment.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair)
+    refuse_srun_without_pmi(over_mpi=over_mpi)
+    with contextlib.nullcontext() if on_gpu else affinity.background_threads():
+        hvd.init()
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
+
+
+def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
+    if expect_size is not None and ranks.size != expect_size:
+        raise UserError(
+            f"--expect-size {expect_size}: there are {ranks.size} ranks (launcher: {ranks.launcher}); "
+            "start as many processes as are expected"
+        )
+    if ranks.size != started:
+        raise UserError(
+            f"{ranks.launcher} started {started} processes, and Horovod sees {ranks.size}: every process would train "
+            "alone; start with horovodrun, or build Horovod with the MPI that the launcher uses (srun: --mpi=pmix)"
+        )
+
+
+def _claim_devices(ranks: Ranks) -> None:
+    try:
+        _set_devices(ranks)
+    except RuntimeError as error:
+        raise UserError(
+            f"TensorFlow operations have run before this process became local rank {ranks.local_rank} of "
+            f"{ranks.local_size}, and its launcher had not said that it would; a recipe's file must make its tensors "
+            f"and networks in networks(), not when it is imported ({error})"
+        ) from error
+
+
+def _set_devices(ranks: Ranks) -> None:
+    # Before any collective: the first operation fixes TensorFlow's devices and threads.
+    devices.claim(ranks.local_rank)
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if not on_gpu and ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(affinity.cores_of_rank(ranks))
