@@ -1,9 +1,9 @@
-"""The command: python -m hvdgan.bench, which starts a training with several numbers of ranks and takes the time.
+"""The command python -m hvdgan.bench: measures a run with several numbers of ranks.
 
-It launches, in turn and `--repeats` times over: one rank; for each N of --ranks N ranks, for strong scaling also with
-the same global batch; and as many independent copies of one rank at the same time, which is the most that the machine
-could do. Each process has its own cores or GPU. hvdgan.diagnostics.speed.measured says how a step is taken apart, and
-docs/performance.md how to read the tables.
+It launches, in turn and `--repeats` times over: one rank; for each N of --ranks, N ranks, for strong scaling also with
+the same global batch; and N independent copies of one rank at the same time, which is the most that the machine can do.
+Each process has its own cores or GPU. hvdgan.diagnostics.speed.measured explains how the time of a step is split into
+parts, and docs/performance.md how to read the tables.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ from hvdgan.cli import outputs
 from hvdgan.cli.app import run_alone
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Positive, Words
-from hvdgan.diagnostics.installation import gpu_names
-from hvdgan.diagnostics.speed import figures, report
+from hvdgan.diagnostics.installation import cpu_name, gpu_names
+from hvdgan.diagnostics.speed import plot, report, summary
 from hvdgan.diagnostics.speed.launches import Bench, Variant
-from hvdgan.diagnostics.speed.projection import RANKS, Link, Model, efficiency, fit
+from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
 from hvdgan.training.command import parse
 
@@ -34,7 +34,7 @@ _HELP = """Measure a training: images/s, where a step's time goes, and how it sc
 
 All other flags are those of hvdgan.train: --recipe dcgan --image-size 64 --data synthetic --precision float32, and so
 on."""
-# They are the bench's to set, or would write somewhere.
+# The benchmark sets these itself, or they would write files.
 _NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}
 _NOT_HERE |= {"--time-budget", "--best-metric"}
 
@@ -116,12 +116,12 @@ def _command(
 ) -> None:
     launcher = choose_launcher(request.launcher, request.controller, request.hosts)
     weak, strong = _variants(request)
-    launcher.spread(weak[-1].count)  # says where there are too few slots
+    launcher.spread(weak[-1].count)  # raises if there are too few slots
     _check(request, training, weak[-1].global_batch_size)
     most = weak[-1].count
     cores = request.cores_per_rank or launcher.cores(most)
     bench = Bench(launcher, list(training), request.steps, cores, most, request.timeout)
-    # The smallest first: a mistake in the recipe or the data is told as one where there is one rank.
+    # One rank first: horovodrun would hide the exit code by which a mistake of the user's is recognised.
     ranks = sorted(dict.fromkeys([*weak, *strong]), key=lambda variant: variant.count)
     copies = [Variant("copies", each.count, each.local_batch_size) for each in ranks if each.count > 1]
     variants = [*ranks, *copies]
@@ -137,11 +137,11 @@ def _command(
     if request.json:
         outputs.write_json(request.json, facts)
     if request.plot:
-        outputs.write(request.plot, lambda path: report.draw(path, facts))
+        outputs.write(request.plot, lambda path: plot.draw(path, facts))
 
 
 def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
-    """What weak scaling needs, and what strong scaling does."""
+    """Choose the launches of ranks for weak scaling, and those for strong scaling."""
     counts = sorted({1, *request.ranks})
     together = request.local_batch_size * counts[-1]
     weak = [Variant("ranks", count, request.local_batch_size) for count in counts]
@@ -159,17 +159,15 @@ def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
 def _check(request: Request, training: Sequence[str], global_batch_size: int) -> None:
     for word in training:
         if word.partition("=")[0] in _NOT_HERE:
-            raise UserError(
-                f"{word.partition('=')[0]}: has no meaning here; --local-batch-size and --steps say how much"
-            )
+            raise UserError(f"{word.partition('=')[0]}: not available here; set --local-batch-size and --steps instead")
     if request.json:
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
     if request.plot:
         outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
-        report.check_plot()
+        plot.check_plot()
     if request.timeline:
         if max(request.ranks) == 1:
-            raise UserError("--timeline: is of what two or more ranks say to each other; --ranks gives them")
+            raise UserError("--timeline: shows the communication of two or more ranks; give some with --ranks")
         outputs.check_new(request.timeline, overwrite=request.overwrite, flag="--timeline")
     files = {"--json": request.json, "--plot": request.plot, "--timeline": request.timeline}
     named: dict[Path, str] = {}
@@ -186,17 +184,17 @@ def _facts(
     weak: Sequence[Variant],
     strong: Sequence[Variant],
 ) -> dict[str, Any]:
-    """All that --json writes."""
-    runs = [figures.summarise(variant, launches) for variant, launches in results.items()]
-    rows = figures.efficiencies(results, weak, "weak") if request.scaling != "strong" else []
-    rows += figures.efficiencies(results, strong, "strong") if strong else []
+    """Collect the contents of --json."""
+    runs = [summary.summarise(variant, launches) for variant, launches in results.items()]
+    rows = summary.efficiencies(results, weak, "weak") if request.scaling != "strong" else []
+    rows += summary.efficiencies(results, strong, "strong") if strong else []
     measured = [launch["allreduce"] for launch in results[weak[-1]] if launch["allreduce"]]
     model = fit([(p["bytes"], p["seconds"]) for each in measured for p in each], weak[-1].count) if measured else None
     largest = next(run for run, variant in zip(runs, results, strict=True) if variant == weak[-1])
     return {
         "title": f"{' '.join(training) or 'dcgan'}; {request.local_batch_size} images a rank, {request.steps} steps",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "machine": {"host": platform.node(), "cpu": _cpu(), "cores": os.cpu_count(), "gpus": gpu_names()},
+        "machine": {"host": platform.node(), "cpu": cpu_name(), "cores": os.cpu_count(), "gpus": gpu_names()},
         "versions": versions(),
         "settings": {
             **dataclasses.asdict(request),
@@ -209,40 +207,8 @@ def _facts(
         "efficiency": rows,
         "allreduce": measured,
         "model": dataclasses.asdict(model) if model else None,
-        "projection": _project(largest, model, request.links) if model else [],
+        "projection": project(largest["stages"], model, request.links) if model else [],
     }
-
-
-def _project(largest: dict[str, Any], model: Model, links: Sequence[Link]) -> list[dict[str, Any]]:
-    """What the largest run's steps would come to on more ranks: its computing stays, the all-reduce is the model's."""
-    rows = []
-    for link in links:
-        for name, stage in largest["stages"].items():
-            alone = sum(stage[part]["median"] for part in figures.PARTS if part != "exposed_allreduce_seconds")
-            reductions: dict[float, float] = {}
-            for update in stage["updates"].values():
-                size = update["bytes_reduced"]
-                reductions[size] = reductions.get(size, 0.0) + 1 / update["every"]
-            rows += [
-                {
-                    "link": str(link),
-                    "stage": name,
-                    "ranks": ranks,
-                    "efficiency": efficiency(alone, reductions, model, ranks, link),
-                    "projected": True,
-                }
-                for ranks in RANKS
-            ]
-    return rows
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
 
 
 if __name__ == "__main__":

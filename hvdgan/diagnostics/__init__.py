@@ -1,1 +1,1 @@
-"""What hvdgan.doctor and hvdgan.bench measure."""
+"""Checks of hvdgan.doctor and measurements of hvdgan.bench."""

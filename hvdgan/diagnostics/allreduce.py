@@ -1,4 +1,4 @@
-"""What an all-reduce of the ranks costs, by its size: the same call over the same transport that a training makes."""
+"""Measures the all-reduce by message size, with the same call and transport as a run, and the ranks' clocks."""
 
 import statistics
 import time
@@ -16,25 +16,25 @@ _MOST = 50
 
 
 def sizes_up_to(most: int) -> list[int]:
-    """4 B, 64 B, 1 KiB and so on by factors of 16, and `most` itself: bytes, multiples of 4."""
+    """List sizes in bytes: 4 B, 64 B, 1 KiB and so on by factors of 16, and `most`, rounded down to a multiple of 4."""
     sizes = [4 * 16**power for power in range(16) if 4 * 16**power < most]
     return [*sizes, max(4, most // 4 * 4)]
 
 
 def measure(ranks: Ranks, size: int, seconds: float = 0.5) -> dict[str, Any]:
-    """Time the mean over the ranks of so many bytes of float32; every rank calls it.
+    """Measure the mean over the ranks of a float32 tensor; every rank calls this.
 
     Args:
-        ranks: at least two.
-        size: bytes, a multiple of 4.
-        seconds: about how long to measure, at least three times and at most fifty.
+        ranks: two or more ranks.
+        size: size of the tensor in bytes, a multiple of 4.
+        seconds: approximate time to measure; there are 3 to 50 repeats.
 
     Returns:
-        bytes; seconds, the median; low and high, the quartiles; bytes_per_sec; bus_bytes_per_sec, what each rank sends
-        in a ring, 2 (n - 1) / n times as much; repeats. Each time is that of the slowest rank.
+        bytes; seconds, the median; low and high, the quartiles; bytes_per_sec; bus_bytes_per_sec, the rate at which
+        each rank sends in a ring, 2 (n - 1) / n times bytes_per_sec; repeats. Each time is that of the slowest rank.
 
     Raises:
-        RunError: on every rank, where the result is wrong on any.
+        RunError: the result is wrong on some rank; every rank raises it.
     """
     reduce = _reduction(ranks, size)
     values = tf.fill([size // 4], float(ranks.rank + 1))
@@ -81,10 +81,10 @@ def _reduction(ranks: Ranks, size: int) -> Any:
 
 
 def clock_offsets(ranks: Ranks, rounds: int = 5) -> Sequence[float]:
-    """Seconds by which each rank's clock is ahead of rank 0's, to about the time a collective takes."""
+    """Measure by how many seconds each rank's clock is ahead of rank 0's, to about the duration of a collective."""
     offsets = []
     for _ in range(rounds):
-        ranks.gather(None, "clocks: together")  # all leave this at nearly the same moment
+        ranks.gather(None, "clocks: together")  # all ranks leave this call at nearly the same moment
         times = ranks.gather(time.time(), "clocks")
         offsets.append([each - times[0] for each in times])
     return [statistics.median(each) for each in zip(*offsets, strict=True)]

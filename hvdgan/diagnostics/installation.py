@@ -70,6 +70,16 @@ def gpu_names() -> list[str]:
     return [line.strip() for line in found.splitlines() if line.strip()]
 
 
+def cpu_name() -> str:
+    """Return the model of this host's CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
 def horovod(build: Mapping[str, Any]) -> Row:
     """Check that Horovod has a controller.
 

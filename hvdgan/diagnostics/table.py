@@ -1,4 +1,4 @@
-"""Rows of facts with a verdict each, and the table they make."""
+"""Rows with a verdict each, and aligned tables."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ _ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-        check: what.
-        found: as it is.
-        verdict: ok; warn (it works, less well than it could); fail (a training would fail).
-        hint: what to do about it.
+        check: name of the check.
+        found: facts that it found.
+        verdict: ok; warn (a run works, but less well than it could); fail (a run would fail).
+        hint: remedy.
     """
 
     check: str
@@ -25,22 +25,22 @@ class Row:
     hint: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Return the fields by name."""
         return dataclasses.asdict(self)
 
 
 def worst(rows: Sequence[Row]) -> Verdict:
-    """The verdict on all."""
+    """Return the worst verdict; ok if there are no rows."""
     return max((row.verdict for row in rows), key=_ORDER.index, default="ok")
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """Aligned columns.
+    """Format aligned columns.
 
     Args:
-        heads: of the columns.
-        lines: as many cells each.
-        right: columns that are aligned to the right.
+        heads: titles of the columns.
+        lines: cells of each line, one for each column.
+        right: indices of the columns that are aligned to the right.
     """
     widths = [max(len(line[place]) for line in [heads, *lines]) for place in range(len(heads))]
 
@@ -55,5 +55,5 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], *, right: Sequen
 
 
 def table_of(rows: Sequence[Row]) -> str:
-    """The rows as one table."""
+    """Format rows as a table."""
     return table(("check", "verdict", "found", "hint"), [(row.check, row.verdict, row.found, row.hint) for row in rows])

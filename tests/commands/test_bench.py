@@ -10,7 +10,7 @@ from PIL import Image
 
 from hvdgan.bench import main
 from hvdgan.cli.errors import RunError
-from hvdgan.diagnostics.speed.figures import PARTS
+from hvdgan.diagnostics.speed.blocks import PARTS
 from hvdgan.diagnostics.speed.launches import Bench
 from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
@@ -129,11 +129,11 @@ def test_it_projects_to_many_ranks_and_says_so(measured):
         (["--ranks", "1,zwei"], "not a list of numbers of ranks"),
         (["--ranks", "1,3", "--local-batch-size", "1", "--links", "fast"], "not a list of GBIT_PER_SEC:MICROSECONDS"),
         (["--ranks", "2,3", "--local-batch-size", "1"], "cannot be split over 2 ranks"),
-        (["--global-batch-size", "8"], "--global-batch-size: has no meaning here"),
+        (["--global-batch-size", "8"], "--global-batch-size: not available here"),
         (["--launcher", "srun"], "there is no Slurm allocation here"),
         (["--hosts", "node1,node2"], "--hosts node1: expected HOST:SLOTS"),
         (["--hosts", "node1:1,node2:1", "--ranks", "1,4"], "--hosts: 2 slots for 4 processes"),
-        (["--timeline", "line.json", "--ranks", "1"], "--timeline: is of what two or more ranks say"),
+        (["--timeline", "line.json", "--ranks", "1"], "--timeline: shows the communication of two or more ranks"),
         (["--timeline", "a.json", "--json", "a.json"], "--timeline a.json: --json is the same file"),
         (["--plot", "./a.png", "--json", "a.png"], "--plot a.png: --json is the same file"),
         (["--plot", "a.png", "--timeline", "link.png"], "--timeline link.png: --plot is the same file"),

@@ -1,7 +1,6 @@
 """The plan of the blocks of steps, and their clock."""
 
-from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
-from hvdgan.diagnostics.speed.figures import PARTS
+from hvdgan.diagnostics.speed.blocks import PARTS, Clock, parts, plan
 
 
 def test_blocks_alternate_and_only_what_follows_the_lead_counts():

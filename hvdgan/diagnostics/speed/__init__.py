@@ -1,5 +1,6 @@
-"""How fast a training is, where a step's time goes, and what that means for more ranks.
+"""Measures how fast a run is, where the time of a step goes, and how it scales over ranks.
 
-worker.py runs in each rank and clocks the real loop; launches.py starts ranks and independent copies; figures.py makes
-medians and efficiencies of what they tell; projection.py is the model of the all-reduce; report.py tables and the plot.
+`launches` starts the processes with `starter`. Each process is a `worker`, which measures the training loop in `blocks` of
+steps (`measured`) as its `spec` says. `summary` computes medians and efficiencies, `projection` extrapolates to more
+ranks, `report` and `plot` show them.
 """

@@ -1,17 +1,25 @@
-"""A stage's steps cut into blocks that alternate between kinds of step, and the times of each block."""
+"""Divides a stage's steps into blocks with and without all-reduce, and takes the time of each block."""
 
 import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
 
+PARTS = ("compute_seconds", "exposed_allreduce_seconds", "input_wait_seconds", "host_seconds")
+"""parts of a step, which add up to its seconds"""
 _WARM_UP = 2
 _BLOCKS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Steps in a row, with or without reduction: `lead` ones that are not counted, and then `measured` ones."""
+    """Consecutive steps of one kind.
+
+    Args:
+        reduces: True for ordinary steps, False for steps without all-reduce.
+        lead: number of first steps that are not measured.
+        measured: number of steps after them.
+    """
 
     reduces: bool
     lead: int
@@ -19,13 +27,13 @@ class Block:
 
 
 def plan(steps: int, cycle: int, lead: int, *, several: bool) -> list[Block]:
-    """The blocks of a stage, after a first one of each kind that warms up.
+    """Plan the blocks of a stage; the first of each kind warms up.
 
     Args:
-        steps: to measure of each kind, at least; rounded up so that all blocks of a kind are equal.
-        cycle: steps after which the same updates are due again; what is measured are whole cycles.
-        lead: steps of each block that are not counted.
-        several: whether there are ranks to reduce over; else there is one kind.
+        steps: minimal number of steps to measure of each kind; rounded up so that all blocks are equal.
+        cycle: number of steps after which the same updates are due again; blocks measure whole cycles.
+        lead: number of first steps of each block that are not measured.
+        several: True if there are several ranks; with one rank there are no steps without all-reduce.
     """
     blocks = min(_BLOCKS, math.ceil(steps / cycle))
     measured = math.ceil(steps / blocks / cycle) * cycle
@@ -35,24 +43,24 @@ def plan(steps: int, cycle: int, lead: int, *, several: bool) -> list[Block]:
 
 
 class Clock:
-    """Which block a step of the stage is in, and what the blocks took.
+    """Finds the block of each step, and averages the times of each block.
 
     Args:
-        blocks: of the stage, in order.
+        blocks: blocks of the stage, in order.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         lengths = [block.lead + block.measured for block in blocks]
         self.steps = sum(lengths)
         self.times: dict[bool, list[list[float]]] = {True: [], False: []}
-        """with reduction and without: for each block the means of (step, wait, call) seconds"""
+        """mean (step, wait, call) seconds of each block, with all-reduce (True) and without (False)"""
         self._begins = {sum(lengths[:number]): block for number, block in enumerate(blocks)}
         self._now = blocks[0]
         self._kept: list[tuple[float, float, float]] = []
         self._left = 0
 
     def enter(self, stage_step: int) -> tuple[Block, bool]:
-        """The block of a step, and whether it begins there; steps come in order."""
+        """Return the block of a step, and True if the step is its first; steps come in order."""
         begins = stage_step in self._begins
         if begins:
             self._now, self._kept = self._begins[stage_step], []
@@ -60,7 +68,13 @@ class Clock:
         return self._now, begins
 
     def add(self, step: float, wait: float, call: float) -> None:
-        """The seconds of the step: all since the one before, waiting for data, and the compiled call."""
+        """Add the times of a step.
+
+        Args:
+            step: seconds since the end of the step before.
+            wait: seconds of these that the loop waited for data.
+            call: seconds of these in the compiled call.
+        """
         if self._left:
             self._left -= 1
             return
@@ -70,17 +84,17 @@ class Clock:
 
 
 def parts(with_reduction: Sequence[Sequence[float]], without: Sequence[Sequence[float]]) -> dict[str, float]:
-    """A step's seconds and its parts, which add up to it.
+    """Split a step's seconds into parts that add up to it.
 
     Args:
-        with_reduction: (step, wait, call) seconds of each block.
-        without: of the blocks without reduction; none where there is nothing to reduce over.
+        with_reduction: (step, wait, call) seconds of each block with all-reduce.
+        without: (step, wait, call) seconds of each block without; empty if there is one rank.
 
     Returns:
-        step_seconds; compute_seconds, the call without reduction; exposed_allreduce_seconds, what it takes longer with
-        it (below 0 where that is less than the noise); input_wait_seconds; host_seconds, all that is left.
+        step_seconds; compute_seconds, the call without all-reduce; exposed_allreduce_seconds, the additional time of
+        the call with it (negative if below the noise); input_wait_seconds; host_seconds, the rest.
     """
-    # All of one block, the one in the middle: medians of each part would not add up.
+    # The parts are those of the median block: medians of each part would not add up.
     step, wait, call = sorted(map(tuple, with_reduction))[(len(with_reduction) - 1) // 2]
     compute = statistics.median(call for _, _, call in without) if without else call
     return {

@@ -1,4 +1,4 @@
-"""Starting ranks, or as many independent copies of one rank, and collecting what they have measured."""
+"""Launches ranks, or the same number of independent copies of one rank, and collects their results."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,13 @@ Kind = Literal["ranks", "copies"]
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """What is launched: so many ranks with so many images each, or as many copies that are one rank each."""
+    """Processes of a launch.
+
+    Args:
+        kind: ranks of one run, or independent copies of a run of one rank.
+        count: number of processes.
+        local_batch_size: images per step and process.
+    """
 
     kind: Kind
     count: int
@@ -38,20 +44,20 @@ class Variant:
 
     @property
     def global_batch_size(self) -> int:
-        """Of the ranks together, or of each copy."""
+        """Images per step, of all ranks together or of each copy."""
         return self.local_batch_size * (self.count if self.kind == "ranks" else 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What all launches share.
+    """Settings that all launches share.
 
     Args:
-        launcher: starts the processes.
-        arguments: of hvdgan.train.
-        steps: to measure.
-        cores: per process; 0: its share of its host's, as if the most processes ran there.
-        most: processes of any launch.
+        launcher: launcher of the processes.
+        arguments: arguments of hvdgan.train.
+        steps: number of steps to measure.
+        cores: cores per process; 0: an equal share of the host's cores in the largest launch.
+        most: number of processes of the largest launch.
         timeout: seconds that a launch may take.
     """
 
@@ -63,16 +69,16 @@ class Bench:
     timeout: float
 
     def launch(self, variant: Variant, *, allreduce: bool = False, timeline: Path | None = None) -> dict[str, Any]:
-        """Start a variant, wait for its end, and return its figures.
+        """Launch a variant, wait for its end, and return its result.
 
         Args:
-            variant: what to start.
-            allreduce: whether to measure the all-reduce too.
+            variant: processes to launch.
+            allreduce: True to measure the all-reduce too.
             timeline: file for Horovod's timeline.
 
         Raises:
-            UserError: the processes call it a mistake of the user's.
-            RunError: they fail, or take too long.
+            UserError: the processes report a mistake of the user's.
+            RunError: the processes fail, or take too long.
         """
         with self._folder() as folder:
             spec = Spec(
@@ -91,28 +97,28 @@ class Bench:
             path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
             launcher = self.launcher.words(variant.count, self.cores)
             command = [*launcher, sys.executable, "-m", "hvdgan.diagnostics.speed.worker", str(path)]
-            _run(command, folder / "said.txt", variant, self.timeout)
+            _run(command, folder / "output.txt", variant, self.timeout)
             numbers = range(variant.count if variant.kind == "copies" else 1)
             try:
                 results = [json.loads((folder / f"result-{number}.json").read_text()) for number in numbers]
             except OSError as error:
-                raise RunError(f"{variant}: no figures in {error.filename}; do all hosts see that folder?") from error
+                raise RunError(f"{variant}: no result in {error.filename}; do all hosts see that folder?") from error
             if timeline:
-                outputs.write(timeline, functools.partial(_copy, folder / TIMELINE))
+                outputs.write(timeline, functools.partial(shutil.copyfile, folder / TIMELINE))
         return results[0] if variant.kind == "ranks" else {"copies": results}
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
-        # Other hosts have another /tmp; the folder that the command is started in they share, or no training works.
+        # Hosts have their own /tmp, but must share the working folder, or no run works.
         parent = Path.cwd() if self.launcher.elsewhere else None
         with tempfile.TemporaryDirectory(prefix=".hvdgan-bench-", dir=parent, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
 
 def _run(command: Sequence[str], log: Path, variant: Variant, timeout: float) -> None:
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             code = process.wait(timeout)
@@ -124,17 +130,13 @@ def _run(command: Sequence[str], log: Path, variant: Variant, timeout: float) ->
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         complaint = next((line.partition("hvdgan: ")[2] for line in lines if "hvdgan: " in line), "Traceback")
         if complaint.startswith("Traceback"):
-            complaint = "\n".join([f"exit code {code}; the end of what it said:", *lines[-40:]])
-        # horovodrun makes 1 of any exit code of its processes; one rank, which comes first, starts without it.
+            complaint = "\n".join([f"exit code {code}; the end of its output:", *lines[-40:]])
+        # horovodrun turns any exit code of its processes into 1; one rank, which is launched first, starts without it.
         raise (UserError if code == UserError.exit_code else RunError)(f"{variant}: {complaint}")
 
 
-def _copy(file: Path, to: Path) -> None:
-    shutil.copyfile(file, to)
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a launcher and, through it, what it has started, also on other hosts."""
+    """End a launcher, which ends the processes it has started, also on other hosts."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,24 +1,34 @@
-"""A latency-bandwidth model of the all-reduce, fitted to measurements, and what it says of more ranks.
+"""Projects the scaling efficiency to more ranks, with a latency-bandwidth model of the all-reduce.
 
-The model of a ring of n ranks and a message of B bytes over links of latency l and s seconds per byte is
+A ring of n ranks reduces a message of B bytes, over links with latency l and s seconds per byte, in
 
     fixed + 2 (n - 1) l + 2 (n - 1) / n * B * s
 
-(Thakur, Rabenseifner and Gropp 2005, section 3.4, plus what Horovod's cycle and negotiation cost). What is measured on
-this machine gives `fixed` and a bound on 1 / s that the software has here; the links give l and s.
+seconds, where `fixed` is the cost of Horovod's cycle and negotiation. The measurements of this machine give `fixed`
+and a lower bound of s, that of the software; the links give l and s.
+
+Reference: Thakur, Rabenseifner and Gropp 2005, section 3.4.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+
+from hvdgan.diagnostics.speed.blocks import PARTS
 
 RANKS = (8, 64, 512)
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A network between ranks: gbit_per_sec > 0 of one rank in one direction, latency_us >= 0 of one message."""
+    """A network between ranks.
+
+    Args:
+        gbit_per_sec: bandwidth of one rank in one direction, > 0.
+        latency_us: latency of one message in microseconds, >= 0.
+    """
 
     gbit_per_sec: float
     latency_us: float
@@ -33,9 +43,13 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An all-reduce of `ranks` ranks takes fixed_seconds + seconds_per_byte * bytes.
+    """The cost of an all-reduce: fixed_seconds + seconds_per_byte * bytes.
 
-    relative_error: the largest of the fit, as a part of what was measured.
+    Args:
+        ranks: number of ranks that were measured.
+        fixed_seconds: cost of an empty message.
+        seconds_per_byte: cost of each byte.
+        relative_error: largest error of the fit, relative to the measurement.
     """
 
     ranks: int
@@ -44,16 +58,16 @@ class Model:
     relative_error: float
 
     def __call__(self, size: float) -> float:
-        """Seconds for so many bytes over the ranks it was fitted to."""
+        """Return the seconds for a message of `size` bytes over the ranks that were measured."""
         return self.fixed_seconds + self.seconds_per_byte * size
 
     def seconds(self, size: float, ranks: int, link: Link) -> float:
-        """Seconds for so many bytes over other ranks and links, never faster per byte than was measured here.
+        """Return the seconds over other ranks and links, never faster per byte than was measured here.
 
         Args:
-            size: bytes.
-            ranks: >= 2.
-            link: between them.
+            size: size of the message in bytes.
+            ranks: number of ranks, >= 2.
+            link: network between them.
         """
         measured = self.seconds_per_byte * self.ranks / (2 * (self.ranks - 1))
         per_byte = max(measured, link.seconds_per_byte)
@@ -62,14 +76,14 @@ class Model:
 
 
 def fit(points: Sequence[tuple[float, float]], ranks: int) -> Model:
-    """The model with the smallest squared relative error; neither term is negative.
+    """Fit the model by least squares of the relative errors; neither term is negative.
 
     Args:
         points: (bytes, seconds) of at least two sizes.
-        ranks: >= 2, that were measured.
+        ranks: number of ranks that were measured, >= 2.
     """
     sizes, seconds = np.array(points, float).T
-    # Relative errors: else the largest message alone would decide, and the latency be whatever is left.
+    # With absolute errors the largest message alone would determine the fit, and the latency would be arbitrary.
     columns = np.stack([1 / seconds, sizes / seconds], axis=1)
     fixed, slope = np.linalg.lstsq(columns, np.ones(len(seconds)), rcond=None)[0]
     if fixed < 0:
@@ -85,14 +99,46 @@ def _one_term(column: np.ndarray) -> float:
 
 
 def efficiency(alone_seconds: float, reductions: Mapping[float, float], model: Model, ranks: int, link: Link) -> float:
-    """The part of a step that is not waiting for reductions, if nothing of them is hidden behind computing.
+    """Return the part of a step that does not wait for all-reduces, if none of them overlaps with computing.
 
     Args:
-        alone_seconds: of a step without them.
-        reductions: for each size in bytes how many of them a step has.
-        model: of the all-reduce.
-        ranks: >= 2.
-        link: between them.
+        alone_seconds: seconds of a step without all-reduces.
+        reductions: number of all-reduces per step, by their size in bytes.
+        model: cost of an all-reduce.
+        ranks: number of ranks, >= 2.
+        link: network between them.
     """
     waiting = sum(count * model.seconds(size, ranks, link) for size, count in reductions.items())
     return alone_seconds / (alone_seconds + waiting)
+
+
+def project(stages: Mapping[str, Mapping[str, Any]], model: Model, links: Sequence[Link]) -> list[dict[str, Any]]:
+    """Project each stage to more ranks: its compute time stays, and the model gives its all-reduces.
+
+    Args:
+        stages: summary of each stage in the largest launch.
+        model: cost of an all-reduce.
+        links: networks to project to.
+
+    Returns:
+        A row for each link, stage and number of ranks.
+    """
+    rows = []
+    for link in links:
+        for name, stage in stages.items():
+            alone = sum(stage[part]["median"] for part in PARTS if part != "exposed_allreduce_seconds")
+            reductions: dict[float, float] = {}
+            for update in stage["updates"].values():
+                size = update["bytes_reduced"]
+                reductions[size] = reductions.get(size, 0.0) + 1 / update["every"]
+            rows += [
+                {
+                    "link": str(link),
+                    "stage": name,
+                    "ranks": ranks,
+                    "efficiency": efficiency(alone, reductions, model, ranks, link),
+                    "projected": True,
+                }
+                for ranks in RANKS
+            ]
+    return rows

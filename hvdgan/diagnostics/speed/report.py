@@ -1,14 +1,12 @@
-"""What hvdgan.bench prints and draws."""
+"""Formats the tables that hvdgan.bench prints."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from hvdgan.cli.errors import UserError
-from hvdgan.diagnostics.speed.figures import PARTS
+from hvdgan.diagnostics.speed.blocks import PARTS
 from hvdgan.diagnostics.table import table
 
-_NAMES = {
+NAMES = {
     "compute_seconds": "compute",
     "exposed_allreduce_seconds": "all-reduce not hidden",
     "input_wait_seconds": "wait for data",
@@ -17,15 +15,15 @@ _NAMES = {
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
-    """All tables, one below the other.
+    """Format all tables.
 
     Args:
-        facts: what --json writes.
+        facts: contents of --json.
     """
     parts = [
-        "Steps in ms: medians over the launches (and over the copies), and below them the smallest and the largest",
+        "Steps in ms: medians over the launches (and over the copies); below them the smallest and the largest",
         _runs(facts["runs"]),
-        "Updates by themselves, in ms; they share work in a step, and do not add up to it",
+        "Updates alone, in ms; within a step they share work, so they do not add up to it",
         _updates(facts["runs"]),
         "Efficiency",
         _efficiencies(facts["efficiency"]),
@@ -33,7 +31,7 @@ def in_words(facts: Mapping[str, Any]) -> str:
     if facts["projection"]:
         model = facts["model"]
         parts += [
-            "PROJECTION, not a measurement: weak scaling, nothing of the all-reduce hidden, no stragglers;\n"
+            "PROJECTION, not a measurement: weak scaling, no all-reduce hidden behind computing, no stragglers;\n"
             f"from an all-reduce of {model['fixed_seconds'] * 1e3:.3g} ms + {model['seconds_per_byte'] * 1e9:.3g} ms "
             f"per MB, fitted to {model['ranks']} ranks here (off by up to {model['relative_error']:.0%})",
             _projection(facts["projection"]),
@@ -42,7 +40,7 @@ def in_words(facts: Mapping[str, Any]) -> str:
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> str:
-    heads = ["", "images each", "stage", "images/s", "step", *_NAMES.values(), "MB reduced", "peak MB", "first step s"]
+    heads = ["", "images each", "stage", "images/s", "step", *NAMES.values(), "MB reduced", "peak MB", "first step s"]
     lines: list[list[str]] = []
     for run in runs:
         for name, stage in run["stages"].items():
@@ -71,7 +69,7 @@ def _label(run: Mapping[str, Any]) -> str:
 
 
 def _cells(figure: Mapping[str, float], digits: int, factor: float = 1.0) -> tuple[str, str]:
-    """A median, and below it the smallest and the largest; nothing where they are the same."""
+    """Format a median, and the smallest and the largest value unless they are equal."""
     middle, low, high = (f"{figure[name] * factor:,.{digits}f}" for name in ("median", "low", "high"))
     return middle, "" if low == high else f"{low} to {high}"
 
@@ -112,61 +110,3 @@ def _projection(rows: Sequence[Mapping[str, Any]]) -> str:
 def _spread(figure: Mapping[str, float], digits: int = 1) -> str:
     middle, ends = _cells(figure, digits)
     return f"{middle} ({ends})" if ends else middle
-
-
-def check_plot() -> None:
-    """Whether there is something to draw with.
-
-    Raises:
-        UserError: there is not.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UserError("--plot: needs matplotlib: pip install 'hvdgan[plot]'") from error
-
-
-def draw(path: Path, facts: Mapping[str, Any]) -> None:
-    """A step's parts for each run, and the efficiencies beside.
-
-    Args:
-        path: of a .png.
-        facts: what --json writes.
-    """
-    # Without pyplot: it would look for a display.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    bars = list(_bars(facts["runs"]))
-    bottom = [0.0] * len(bars)
-    for part, name in _NAMES.items():
-        values = [max(stage[part]["median"], 0.0) * 1e3 for _, stage in bars]
-        left.bar(range(len(bars)), values, bottom=bottom, label=name)
-        bottom = [below + value for below, value in zip(bottom, values, strict=True)]
-    left.set_xticks(range(len(bars)), [label for label, _ in bars], rotation=30, ha="right", fontsize=8)
-    left.set_ylabel("ms of a step")
-    left.legend()
-    for label, rows in _lines(facts["efficiency"]).items():
-        right.plot([row["ranks"] for row in rows], [row["of_one_rank"]["median"] for row in rows], "o-", label=label)
-        copies = [row for row in rows if row["of_copies"]]
-        medians = [row["of_copies"]["median"] for row in copies]
-        right.plot([row["ranks"] for row in copies], medians, "s--", label=f"{label}, of copies")
-    right.set(xlabel="ranks", ylabel="efficiency", ylim=(0, None))
-    right.legend()
-    figure.suptitle(facts["title"])
-    figure.savefig(path, dpi=110)
-
-
-def _bars(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for run in runs:
-        for name, stage in run["stages"].items():
-            kind = "rank" if run["ranks"] == 1 else run["kind"]
-            yield f"{run['ranks']} {kind} x {run['local_batch_size']}, {name}", stage
-
-
-def _lines(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    lines: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault(f"{row['scaling']}, {row['stage']}", []).append(row)
-    return lines

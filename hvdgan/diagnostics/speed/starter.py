@@ -1,4 +1,4 @@
-"""How the processes of a launch are started, on which hosts and with how many cores each."""
+"""Builds the commands that start processes: on which hosts, and with how many cores each."""
 
 import dataclasses
 import os
@@ -14,13 +14,13 @@ from hvdgan.cli.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
-    """How processes are started, and where.
+    """A way to start processes.
 
     Args:
         name: horovodrun or srun.
-        controller: gloo or mpi; None: what horovodrun prefers.
-        hosts: names and slots for horovodrun; none: this host.
-        nodes: of the Slurm allocation.
+        controller: gloo or mpi; None: horovodrun's default.
+        hosts: names and slots for horovodrun; empty: this host.
+        nodes: number of nodes of the Slurm allocation.
     """
 
     name: Literal["horovodrun", "srun"]
@@ -30,14 +30,14 @@ class Launcher:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether processes may run on another host than this one: salloc leaves its shell on the login node."""
+        """True if processes may run on another host: salloc leaves its shell on the login node."""
         return self.name == "srun" or bool(self.hosts)
 
     def spread(self, count: int) -> list[int]:
-        """How many of so many processes each host has: as evenly as the slots allow.
+        """Distribute processes over the hosts as evenly as the slots allow; returns the number for each host.
 
         Raises:
-            UserError: there are not as many slots.
+            UserError: there are fewer slots than processes.
         """
         if self.name == "srun" or not self.hosts:
             hosts = min(count, self.nodes) if self.name == "srun" else 1
@@ -51,37 +51,42 @@ class Launcher:
         return placed
 
     def cores(self, count: int) -> int:
-        """The cores of each of so many processes, where Slurm has to be told; 0: each counts those of its host."""
+        """Return the cores of each of `count` processes for srun; 0: each process divides its host's cores itself."""
         if self.name != "srun":
             return 0
         words = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
         return max(1, min(map(int, words)) // max(self.spread(count))) if words else 0
 
     def words(self, count: int, cores: int) -> list[str]:
-        """The words before a command that start it so many times, with so many cores each (0: not said)."""
+        """Return the words to put before a command.
+
+        Args:
+            count: number of processes.
+            cores: cores of each process; 0: no such option.
+        """
         if self.name == "srun":
             mpi = os.environ.get("SRUN_MPI", "pmix")
             words = ["srun", f"--mpi={mpi}", "--kill-on-bad-exit=1", f"--nodes={len(self.spread(count))}"]
-            # Since Slurm 22.05 srun takes this from no variable of sbatch, and binds each process to a single core.
+            # Since Slurm 22.05 srun ignores sbatch's --cpus-per-task; without its own it binds a process to one core.
             return [*words, f"--ntasks={count}", *([f"--cpus-per-task={cores}"] if cores else [])]
         if count == 1 and not self.hosts:
             return []
-        beside = Path(sys.executable).with_name("horovodrun")
-        found = str(beside) if beside.exists() else shutil.which("horovodrun")
+        local = Path(sys.executable).with_name("horovodrun")
+        found = str(local) if local.exists() else shutil.which("horovodrun")
         if found is None:
             raise UserError(f"--ranks: {count} processes need horovodrun, which is not here; launch/setup.sh builds it")
         controller = [f"--{self.controller}"] if self.controller else []
-        # It fills one host after another: what is not to be used must not be offered.
+        # horovodrun fills one host after another, so it is offered only the slots that it shall use.
         names = [name for name, _ in self.hosts]
         hosts = [f"{name}:{placed}" for name, placed in zip(names, self.spread(count), strict=False) if placed]
         return [found, *controller, "-np", str(count), *(["-H", ",".join(hosts)] if hosts else [])]
 
 
 def choose_launcher(name: str, controller: str | None, hosts: Sequence[str]) -> Launcher:
-    """What --launcher, --controller and --hosts come to here.
+    """Choose the launcher from --launcher, --controller and --hosts.
 
     Raises:
-        UserError: they do not go together, or there is no allocation.
+        UserError: the flags contradict each other, or there is no Slurm allocation.
     """
     allocated = "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
     if name == "srun" and not allocated:

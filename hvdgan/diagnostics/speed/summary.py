@@ -1,34 +1,34 @@
-"""Medians, their spread, and efficiencies, from what the launches have measured."""
+"""Summarises launches: medians, their spread, and scaling efficiencies."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hvdgan.diagnostics.speed.blocks import PARTS
 from hvdgan.diagnostics.speed.launches import Variant
 
 Figures = dict[str, Any]
-PARTS = ("compute_seconds", "exposed_allreduce_seconds", "input_wait_seconds", "host_seconds")
 _UPDATE_PARTS = ("compute_seconds", "exposed_allreduce_seconds")
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """The median, the smallest and the largest."""
+    """Return the median, the smallest and the largest value."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
 def images_per_sec(result: Mapping[str, Any], stage: str) -> float:
-    """What one launch did in a stage; copies together."""
+    """Return the rate of one launch in a stage; of copies, the sum of their rates."""
     if "copies" in result:
         return sum(images_per_sec(copy, stage) for copy in result["copies"])
     return result["global_batch_size"] / result["stages"][stage]["step_seconds"]
 
 
 def summarise(variant: Variant, results: Sequence[Mapping[str, Any]]) -> Figures:
-    """All launches of a variant: medians with their spread over the launches.
+    """Summarise all launches of a variant: medians with their spread over the launches.
 
     Args:
-        variant: what was launched.
-        results: of each launch.
+        variant: processes that were launched.
+        results: result of each launch.
     """
     singles = [copy for result in results for copy in result.get("copies", [result])]
     gpu = [single["peak_gpu_bytes"] for single in singles if single["peak_gpu_bytes"] is not None]
@@ -66,16 +66,16 @@ def _stage(stage: str, results: Sequence[Mapping[str, Any]], singles: Sequence[M
 def efficiencies(
     results: Mapping[Variant, Sequence[Mapping[str, Any]]], variants: Sequence[Variant], scaling: str
 ) -> list[Figures]:
-    """How well ranks scale, launch by launch and then the median: what slows a machine for a while cancels out.
+    """Compute the efficiencies of each repeat, then their medians, so that a machine's slow spells cancel out.
 
     Args:
-        results: of each variant its launches, in the order of the repeats.
-        variants: the ranks that belong together; one of them is one rank.
-        scaling: weak (as many images for each rank) or strong (as many for all).
+        results: launches of each variant, in the order of the repeats.
+        variants: variants to compare; one of them has one rank.
+        scaling: weak (each rank has the same number of images) or strong (all ranks together have).
 
     Returns:
-        For each number of ranks and stage: images_per_sec; of_one_rank, its part of as many times what one rank does;
-        of_copies, its part of what as many independent copies do at the same time, where they were measured.
+        For each number n of ranks and each stage: images_per_sec; of_one_rank, its ratio to n times the rate of one
+        rank; of_copies, its ratio to the rate of n independent copies at the same time, None if not measured.
     """
     one = next(results[variant] for variant in variants if variant.count == 1)
     table = []
