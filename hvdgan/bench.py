@@ -6,6 +6,10 @@ Each process has its own cores or GPU. hvdgan.diagnostics.speed.measured explain
 parts, and docs/performance.md how to read the tables.
 """
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import math
 import os
@@ -20,7 +24,7 @@ from cyclopts import Parameter, Token
 
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import outputs
-from hvdgan.cli.app import run_alone
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Positive, Words
 from hvdgan.diagnostics.installation import cpu_name, gpu_names
@@ -98,19 +102,8 @@ class Request:
     """let --json, --plot and --timeline write over files"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and tell.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
-    """
-    return run_alone(_command, arguments, name="bench", help_text=_HELP)
-
-
-def _command(
+@command(name="bench", help_text=_HELP)
+def main(
     *training: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     request: Annotated[Request, Parameter(name="*")] = Request(),
 ) -> None:

@@ -1,5 +1,9 @@
 """The command: python -m hvdgan.complete, which fills holes of photographs with a trained completion network."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import os
 import sys
@@ -17,7 +21,7 @@ from cyclopts import Parameter
 from PIL import Image
 
 from hvdgan.cli import outputs
-from hvdgan.cli.app import run_alone
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count
 from hvdgan.data import BadImage
@@ -66,19 +70,8 @@ class _Photo:
     window: Window
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read, fill and write.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
-    """
-    return run_alone(_command, arguments, name="complete", help_text=_HELP)
-
-
-def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
+@command(name="complete", help_text=_HELP)
+def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     folder = request.image.is_dir()
     (outputs.check_folder if folder else outputs.check_file)(request.out, overwrite=request.overwrite)
     files = _match(request) if folder else [(request.image, request.mask, request.out)]

@@ -1,5 +1,9 @@
 """The command: python -m hvdgan.doctor, alone or under a launcher, which tells whether a training would work here."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import json
 import platform
@@ -13,9 +17,8 @@ from cyclopts import Parameter, Token
 
 from hvdgan import __version__
 from hvdgan.cli import outputs
-from hvdgan.cli.app import run_app
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.exits import exit_code
 from hvdgan.cli.launcher import launched
 from hvdgan.cli.types import Positive, Words
 from hvdgan.diagnostics import folders, installation, placement
@@ -61,23 +64,8 @@ class Request:
     """let --json write over a file"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Check and tell.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 a training would work, 1 it would fail, 2 a mistake of the user's, 130 interrupted.
-    """
-    return exit_code(lambda: _main(sys.argv[1:] if arguments is None else arguments))
-
-
-def _main(arguments: Sequence[str]) -> int | None:
-    return run_app(_command, arguments, name="doctor", help_text=_HELP)
-
-
-def _command(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int:
+@command(name="doctor", help_text=_HELP, one_process=False)
+def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int:
     hosts = _hosts(request)
     _, _, rank = launched()
     file = None if request.json in (None, "-") else Path(str(request.json))

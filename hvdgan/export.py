@@ -1,9 +1,13 @@
 """The command: python -m hvdgan.export, which writes a trained network for use without hvdgan."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +20,7 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan.cli import outputs
-from hvdgan.cli.app import run_alone
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.networks.standard_keras import foreign, plain
 from hvdgan.training.trained import Trained, Weights, load_trained
@@ -45,19 +49,8 @@ class Request:
     """write over what is there"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Load, translate and write.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
-    """
-    return run_alone(_command, arguments, name="export", help_text=_HELP)
-
-
-def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
+@command(name="export", help_text=_HELP)
+def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     form = _format(request)
     trained = load_trained(run)
     network = _network(trained, request)

@@ -1,9 +1,13 @@
 """The command: python -m hvdgan.inspect, which tells what a checkpoint holds and whether it is what was written."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +15,7 @@ from cyclopts import Parameter
 
 from hvdgan.checkpoints.contents import Facts, contents, difference, verified
 from hvdgan.checkpoints.files import find, list_some, newest_first
-from hvdgan.cli.app import run_alone
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError
 
 _HELP = """Tell what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
@@ -29,19 +33,8 @@ class Request:
     """as one JSON object"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read and tell.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 damaged, 2 a mistake of the user's, 130 interrupted.
-    """
-    return run_alone(_command, arguments, name="inspect", help_text=_HELP)
-
-
-def _command(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
+@command(name="inspect", help_text=_HELP)
+def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
     found = find(run)
     if request.diff is not None:
         facts = difference(found, find(request.diff))

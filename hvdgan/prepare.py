@@ -1,5 +1,9 @@
 """The command: python -m hvdgan.prepare, which converts images to packed shards, by itself or under mpirun."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's, unused here: one per core in every process
@@ -15,9 +19,8 @@ from cyclopts import Parameter
 from tqdm import tqdm
 
 from hvdgan.cli import hosts
-from hvdgan.cli.app import run_app
+from hvdgan.cli.app import exit_code, refuse_more_processes, run_app
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.exits import exit_code, refuse_more_processes
 from hvdgan.cli.types import Count, CountOrNever, Fraction
 from hvdgan.data.formats.manifest import MANIFEST, is_prepared, read_manifest
 from hvdgan.data.packing.destination import Plan, begun, completed, duplicates, parts

@@ -1,10 +1,14 @@
 """The command: python -m hvdgan.sample, which draws images with what a run has learnt."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +21,7 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan.cli import outputs
-from hvdgan.cli.app import run_alone
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import BadImage, Source, open_source
@@ -65,19 +69,8 @@ class Request:
     """write over what is there"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw and write.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
-    """
-    return run_alone(_command, arguments, name="sample", help_text=_HELP)
-
-
-def _command(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
+@command(name="sample", help_text=_HELP)
+def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     (outputs.check_folder if request.separate else outputs.check_file)(request.out, overwrite=request.overwrite)
     trained = load_trained(run_dir)
     with mistakes.of(trained.recipe):

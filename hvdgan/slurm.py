@@ -1,5 +1,9 @@
 """The command: python -m hvdgan.slurm, which writes the batch script of a training, and submits it if asked to."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import dataclasses
 import os
 import re
@@ -13,9 +17,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
-from hvdgan.cli.app import run_app
+from hvdgan.cli.app import main_of, run_app
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.exits import exit_code
 from hvdgan.cli.types import Count, CountOrNever
 
 _HELP = """Write the Slurm batch script of a training; what follows -- are the arguments of hvdgan.train.
@@ -279,19 +282,8 @@ def _seconds(time: str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the script, or submit it.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 sbatch refused it, 2 a mistake of the user's, 130 interrupted.
-    """
-    return exit_code(lambda: _main(list(sys.argv[1:] if arguments is None else arguments)))
-
-
-def _main(arguments: list[str]) -> None:
+@main_of()
+def main(arguments: list[str]) -> None:
     place = arguments.index("--") if "--" in arguments else len(arguments)
     own, of_trainer = arguments[:place], arguments[place + 1 :]
 

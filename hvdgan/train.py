@@ -1,16 +1,19 @@
 """The command: python -m hvdgan.train, by itself or under horovodrun, mpirun or srun."""
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
 
 # Before TensorFlow is loaded: its start-up lines would come from every rank.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 
-from hvdgan.cli.exits import exit_code
+from hvdgan.cli.app import main_of
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
@@ -20,22 +23,9 @@ from hvdgan.training.command import Command, parse
 from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, build, and train or describe.
-
-    Args:
-        arguments: of the command line; None: the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 75 asked to stop (and saved), 130 interrupted.
-    """
-    return exit_code(
-        lambda: _claim_and_run(sys.argv[1:] if arguments is None else arguments),
-        interrupted="interrupted; with --resume auto the same command goes on from the last checkpoint",
-    )
-
-
-def _claim_and_run(arguments: Sequence[str]) -> int:
+@main_of(interrupted="interrupted; with --resume auto the same command resumes from the last checkpoint")
+def main(arguments: list[str]) -> int:
+    """Parse, build, and train or describe."""
     # Before the command line is read, which imports the recipe: the flags depend on it.
     joining.claim()
     return _run(parse(arguments))

@@ -2,14 +2,14 @@ import os
 
 import pytest
 
-from hvdgan.cli import start as lean
+from hvdgan.cli import start
 
 # As a command starts: each run that is built looks for garbage, and among modules that took a third of a second.
-lean.begin()
+start.begin("__main__")
 
 import keras  # noqa: E402
 
-lean.imported()
+start.imported()
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,76 @@
-"""A function as a command line, its parameters as the flags."""
+"""How a command begins and ends: its flags are the parameters of a function, its mistakes one line and an exit code."""
 
+import io
+import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.exits import exit_code, refuse_more_processes
+from hvdgan.cli import start
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launcher import launched
+
+
+class Main(Protocol):
+    """The main() of a command.
+
+    Args:
+        arguments: words of the command line; None: those of this process.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 the user's mistake, 75 stopped and saved, 130 interrupted.
+    """
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int: ...
+
+
+def main_of(*, interrupted: str = "interrupted") -> Callable[[Callable[[list[str]], int | None]], Main]:
+    """Make the main() of a command from a function of the words of the command line.
+
+    Args:
+        interrupted: message after Ctrl-C.
+
+    Returns:
+        A decorator of a function that may raise anything and may return an exit code.
+    """
+
+    def decorate(work: Callable[[list[str]], int | None]) -> Main:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            words = list(sys.argv[1:] if arguments is None else arguments)
+            return exit_code(lambda: work(words), interrupted=interrupted)
+
+        return main
+
+    return decorate
+
+
+def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[[Callable[..., int | None]], Main]:
+    """Make the main() of a command from a function whose parameters are the flags.
+
+    Args:
+        name: name of the module, such as "sample".
+        help_text: first lines of --help.
+        one_process: whether a launcher that has started several processes is refused: all would write the same files.
+
+    Returns:
+        A decorator of a function that may raise anything and may return an exit code.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> Main:
+        @main_of()
+        def main(words: list[str]) -> int | None:
+            if one_process:
+                refuse_more_processes()
+            code: int | None = run_app(function, words, name=name, help_text=help_text)
+            return code
+
+        return main
+
+    return decorate
 
 
 def run_app(
@@ -20,18 +82,18 @@ def run_app(
     saved: dict[str, Any] | None = None,
     source: str = "",
 ) -> Any:
-    """Call a function with what a command line says; print the help and return None if that is what it asks for.
+    """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
 
     Args:
-        command: its parameters are the flags.
-        arguments: without the program's name.
-        name: of the module, such as "train".
-        help_text: what --help says first.
+        command: function whose parameters are the flags.
+        arguments: words of the command line, without the program's name.
+        name: name of the module, such as "train".
+        help_text: first lines of --help.
         saved: values that the flags override.
-        source: where `saved` is from, for error messages.
+        source: file that `saved` was read from, for error messages.
 
     Raises:
-        UserError: a flag or value that cannot be; one line that names both.
+        UserError: a flag or value is not possible; one line names both.
     """
     app = App(
         name=f"python -m hvdgan.{name}",
@@ -43,7 +105,7 @@ def run_app(
         result_action="return_value",
         print_error=False,
         exit_on_error=False,
-        suppress_keyboard_interrupt=False,  # hvdgan.cli.exits says what Ctrl-C means
+        suppress_keyboard_interrupt=False,  # exit_code() says what Ctrl-C means
     )
     app.default(command)
     try:
@@ -52,21 +114,45 @@ def run_app(
         raise UserError(" ".join(str(error).split())) from error
 
 
-def run_alone(command: Callable[..., Any], arguments: Sequence[str] | None, *, name: str, help_text: str) -> int:
-    """The whole of a command that is one process.
+def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted") -> int:
+    """Do the work of a command, and turn its errors into one line and an exit code.
 
     Args:
-        command: its parameters are the flags.
-        arguments: of the command line; None: the process's own.
-        name: of the module, such as "sample".
-        help_text: what --help says first.
+        work: function that may raise anything and may return an exit code.
+        interrupted: message after Ctrl-C.
 
     Returns:
-        The exit code: 0 done, 1 failed, 2 a mistake of the user's, 130 interrupted.
+        The exit code: 0 done, 1 failed, 2 the user's mistake, 130 interrupted.
     """
+    start.imported()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: the name of a file need not be UTF-8
+    try:
+        return work() or 0
+    except RunError as error:
+        if os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
+            _complain(traceback.format_exc())
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain(interrupted)
+        return 130
+    except Exception:
+        _complain(traceback.format_exc())
+        return 1
 
-    def work() -> None:
-        refuse_more_processes()
-        run_app(command, sys.argv[1:] if arguments is None else arguments, name=name, help_text=help_text)
 
-    return exit_code(work)
+def refuse_more_processes() -> None:
+    """Refuse several processes of a command that is one process: all would write the same files.
+
+    Raises:
+        UserError: a launcher has started more than one.
+    """
+    launcher, size, _ = launched()
+    if size > 1:
+        raise UserError(f"this command is one process, and {launcher} has started {size}; start it without")
+
+
+def _complain(text: str) -> None:
+    _, size, rank = launched()
+    print(f"hvdgan: {f'rank {rank}: ' if size > 1 else ''}{text}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""A start without what no training needs, half of the time in which a command is imported and ends.
+"""Halves the time that a command takes to import its libraries and to end.
 
-Keras imports scikit-learn and matplotlib where they are installed, for wrappers and galleries: two seconds of CPU in
-every rank, and thousands of small files from what is often a network's file system. Python looks for garbage again and
-again among the modules that come, and once more among all of them when it ends; modules are none.
+Keras imports scikit-learn and matplotlib if they are installed, for wrappers and galleries that no command needs: two
+seconds of CPU in every rank, and thousands of small files, often from a network file system. Python looks for garbage
+again and again among the modules that are imported, and once more when it ends, and modules are never garbage.
 """
 
 import gc
@@ -13,16 +13,24 @@ OPTIONAL = frozenset({"matplotlib", "sklearn"})
 _collects_again = False
 
 
-def begin() -> None:
-    """Call it before Keras is imported; whoever imports what was left out afterwards gets it."""
+def begin(module: str) -> None:
+    """Leave the optional libraries out of Keras, and stop looking for garbage; the first statement of a command.
+
+    A recipe that imports these libraries itself still gets them. Nothing changes in other people's programs.
+
+    Args:
+        module: `__name__` of the command's module, which is "__main__" only if Python was started with it.
+    """
     global _collects_again
+    if module != "__main__":
+        return
     sys.meta_path.insert(0, _NotForKeras)
     _collects_again = gc.isenabled()
     gc.disable()
 
 
 def imported() -> None:
-    """Call it when most is imported: nobody looks at that again. Without begin() it does nothing."""
+    """Look for garbage again, except among what is imported now. Without begin() it does nothing."""
     global _collects_again
     if _collects_again:
         gc.freeze()
@@ -31,7 +39,7 @@ def imported() -> None:
 
 
 class _NotForKeras:
-    """A finder, first in line, to which these packages are not there as long as Keras is being imported."""
+    """A finder, first in line, that hides these packages while Keras is being imported."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -40,5 +48,6 @@ class _NotForKeras:
 
 
 def _is_being_imported(name: str) -> bool:
-    # Import's own mark, which the next Python may not have: then Keras imports what it likes, and only takes longer.
+    # `_initializing` is private to Python's import; without it Keras imports what it likes, and only takes longer.
+    # tests/cli/test_start.py guards it.
     return getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)

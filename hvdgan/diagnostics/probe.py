@@ -4,6 +4,10 @@ It writes lines of JSON to a file descriptor: {"begin": part} before each part, 
 {"end": true} or an error. If it dies, hvdgan.doctor knows in which part.
 """
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import json
 import os
 import platform
@@ -13,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hvdgan import __version__
-from hvdgan.cli import start
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.hosts import cores
 from hvdgan.cli.launcher import launched

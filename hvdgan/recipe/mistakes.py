@@ -2,7 +2,7 @@
 
 Whatever calls the user's code does so by call(), and whatever it returns is checked where it is used; both raise a
 Mistake. of() stands around the work with one recipe and makes the line of it. A mistake in hvdgan's own recipes is a
-bug, and keeps its traceback. HVDGAN_TRACEBACK=1 prints the traceback in any case (hvdgan.cli.exits).
+bug, and keeps its traceback. HVDGAN_TRACEBACK=1 prints the traceback in any case (hvdgan.cli.app).
 """
 
 import contextlib

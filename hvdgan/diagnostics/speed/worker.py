@@ -3,13 +3,17 @@
 python -m hvdgan.diagnostics.speed.worker SPEC.json
 """
 
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import json
 import os
 import sys
 from pathlib import Path
 
 from hvdgan.cli import hosts
-from hvdgan.cli.exits import exit_code
+from hvdgan.cli.app import exit_code
 from hvdgan.cli.launcher import launched, local_rank
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import Spec
