@@ -12,7 +12,7 @@ import PIL
 
 from hvdgan import __version__
 from hvdgan.cli.errors import UserError
-from hvdgan.data.sharing import ALONE, Peers
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16

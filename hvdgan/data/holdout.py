@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.sharing import ALONE, Peers, from_first, pack, share_out, unpack
+from hvdgan.data.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.source import Source, SourceWrapper
 
 _FILE = "holdout.places"

@@ -1,4 +1,4 @@
-"""Work on opening that the ranks share, so that a file is not looked at by each of them."""
+"""Divides the work of opening data among the ranks, so that each file is read by one rank only."""
 
 import base64
 import dataclasses
@@ -7,128 +7,82 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError
-
-
-class Peers(Protocol):
-    """The ranks that open the same data; `hvdgan.distributed.ranks.Ranks` is one."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def local_rank(self) -> int: ...
-
-    @property
-    def local_size(self) -> int: ...
-
-    def gather(self, value: Any, name: str) -> list[Any]:
-        """Every rank's value, expressible in JSON, in the order of the ranks."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Alone:
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-
-    def gather(self, value: Any, name: str) -> list[Any]:
-        return [value]
-
-
-ALONE: Peers = _Alone()
-"""one process and nobody else"""
+from hvdgan.cli.errors import RunError
+from hvdgan.cli.shared_errors import Peers, from_all, from_root, on_all
 
 _PORTION = 100_000
-"""items that one message brings"""
+"""items in one message"""
 _MESSAGE = 2**28
-"""characters that all ranks together send in one message, which Horovod counts with 32 bits over MPI"""
+"""characters in one message of all ranks together; over MPI, Horovod counts them with 32 bits"""
 
 
 def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], peers: Peers, name: str) -> list[Any]:
-    """Do something with each item on one rank, and give all ranks all results.
+    """Process each item on one rank, and return the results of all items on every rank.
 
     Args:
-        items: the same on every rank.
-        work: makes of some items a list of as many results, which must be expressible in JSON.
+        items: the items, the same on every rank.
+        work: function that returns one result per item, serialisable to JSON.
         peers: the ranks; every one calls this.
-        name: of the data, for errors.
+        name: name of the data, for errors.
 
     Returns:
-        The results in the order of the items, as JSON leaves them.
+        The results in the order of the items, as decoded from JSON.
 
     Raises:
-        RunError: the ranks have other items, or the work raised one on some rank; it is raised on all of them.
+        RunError: the ranks have different items, or the work failed on some rank; raised on every rank.
     """
     if peers.size == 1:
         return work(items)
     digest = hashlib.sha256("\0".join(items).encode(errors="surrogateescape")).hexdigest()
-    results: list[Any] = []
-    failure = None
-    try:
-        results = work(items[peers.rank :: peers.size])
-    except RunError as error:
-        failure = error
-    told = [digest, len(items), failure and [str(failure), failure.exit_code], results]
-    everyones = _gathered(told, peers, f"{name}: what is in it")
-    for rank, (its_digest, count, its_failure, _) in enumerate(everyones):
-        if its_failure is not None:
-            raise _failed(*its_failure)
-        if its_digest != everyones[0][0]:
+    portioned, what = _Portioned(peers), f"{name}: what is in it"
+    shares = from_all(lambda: [digest, len(items), work(items[peers.rank :: peers.size])], portioned, what)
+    for rank, (its_digest, count, _) in enumerate(shares):
+        if its_digest != shares[0][0]:
             raise RunError(
-                f"{name}: rank 0 finds {everyones[0][1]:,} files and rank {rank} {count:,}, or others; "
+                f"{name}: rank 0 finds {shares[0][1]:,} files and rank {rank} {count:,}, or others; "
                 "start every rank on the same files"
             )
     joined: list[Any] = [None] * len(items)
-    for rank, (*_, its_results) in enumerate(everyones):
-        joined[rank :: peers.size] = its_results
+    for rank, (*_, results) in enumerate(shares):
+        joined[rank :: peers.size] = results
     return joined
 
 
 def from_first(work: Callable[[], Any], peers: Peers, name: str) -> Any:
-    """Do something on rank 0 alone, and give its result to all.
+    """Do work on rank 0, and return its result, which may be large, on every rank.
 
     Args:
-        work: returns something expressible in JSON.
+        work: function whose result is serialisable to JSON.
         peers: the ranks; every one calls this.
-        name: of the work, for errors.
+        name: name of the work, for errors.
 
     Raises:
-        RunError: what the work raised, on all ranks.
+        RunError: the error of the work, on every rank.
     """
     if peers.size == 1:
         return work()
-    packed, failure = None, None
-    if peers.rank == 0:
-        try:
-            # Paths and numbers of many files: packed, they are a fraction of the bytes.
-            packed = base64.b85encode(zlib.compress(json.dumps(work()).encode(), 1)).decode()
-        except RunError as error:
-            failure = [str(error), error.exit_code]
-    packed, failure = _gathered([packed, failure], peers, name)[0]
-    if failure is not None:
-        raise _failed(*failure)
-    return json.loads(zlib.decompress(base64.b85decode(packed)))
+
+    def compressed() -> str:
+        # The paths and sizes of many files compress to a fraction of their bytes.
+        return base64.b85encode(zlib.compress(json.dumps(work()).encode(), 1)).decode()
+
+    return json.loads(zlib.decompress(base64.b85decode(from_root(compressed, _Portioned(peers), name))))
 
 
 def list_from_first(work: Callable[[], list[Any]], peers: Peers, name: str) -> list[Any]:
-    """As from_first() of a list that may be long: its items travel in portions, so that no rank packs all of them.
+    """As from_first(), for a long list: its items are sent in portions, so that no rank compresses all at once.
 
     Args:
-        work: returns a list of what is expressible in JSON.
+        work: function that returns a list, serialisable to JSON.
         peers: the ranks; every one calls this.
-        name: of the work, for errors.
+        name: name of the work, for errors.
 
     Raises:
-        RunError: what the work raised, on all ranks.
+        RunError: the error of the work, on every rank.
     """
     found: list[Any] = []
 
@@ -145,63 +99,18 @@ def list_from_first(work: Callable[[], list[Any]], peers: Peers, name: str) -> l
     return found
 
 
-def _gathered(value: Any, peers: Peers, name: str) -> list[Any]:
-    """What peers.gather() returns, in as many messages as a large value takes."""
-    text = json.dumps(value)
-    most = max(1, _MESSAGE // peers.size)
-    begun = peers.gather([len(text), text[:most]], name)
-    texts = [[first] for _, first in begun]
-    for place in range(most, max(length for length, _ in begun), most):
-        for parts, more in zip(texts, peers.gather(text[place : place + most], f"{name}, from {place}"), strict=True):
-            parts.append(more)
-    return [json.loads("".join(parts)) for parts in texts]
-
-
-def pack(values: np.ndarray) -> str:
-    """An array of numbers as text, for share_out."""
-    return base64.b85encode(np.ascontiguousarray(values).tobytes()).decode()
-
-
-def unpack(text: str, dtype: type) -> np.ndarray:
-    """What pack() made of a flat array."""
-    return np.frombuffer(base64.b85decode(text), dtype)
-
-
-def on_all(work: Callable[[], Any], peers: Peers, name: str) -> Any:
-    """Do something on every rank, each for itself: a rank that failed alone would leave the others waiting for it.
-
-    Args:
-        work: returns what this rank gets; the others see whether it failed.
-        peers: the ranks; every one calls this.
-        name: of the work, for errors.
-
-    Raises:
-        RunError: what the work raised on one of them, on all.
-    """
-    if peers.size == 1:
-        return work()
-    result, failure = None, None
-    try:
-        result = work()
-    except RunError as error:
-        failure = [str(error), error.exit_code]
-    for its_failure in peers.gather(failure, name):
-        if its_failure is not None:
-            raise _failed(*its_failure)
-    return result
-
-
 def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
-    """Do something first on rank 0, then on one rank of each other host, then on the others: what one of a host
-    downloads the next find there.
+    """Do work on rank 0, then on one rank of each other host, then on the others.
+
+    The first rank of a host may download files that the next ones then find on its disk.
 
     Args:
-        work: returns what this rank gets; the others see whether it failed.
+        work: function without collectives; each rank keeps its own result.
         peers: the ranks; every one calls this.
-        name: of the work, for errors.
+        name: name of the work, for errors.
 
     Raises:
-        RunError: what the work raised on one of them, on all.
+        RunError: the error of the first rank that failed, on every rank.
     """
     turn = 0 if peers.rank == 0 else 1 if peers.local_rank == 0 else 2
     turns = range(3 if peers.size > 1 else 1)
@@ -209,5 +118,45 @@ def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
     return results[turn]
 
 
-def _failed(text: str, exit_code: int) -> RunError:
-    return (UserError if exit_code == UserError.exit_code else RunError)(text)
+def pack(values: np.ndarray) -> str:
+    """The bytes of an array of numbers as text, for share_out()."""
+    return base64.b85encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def unpack(text: str, dtype: type) -> np.ndarray:
+    """The flat array whose bytes pack() has turned into text."""
+    return np.frombuffer(base64.b85decode(text), dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Portioned:
+    """The same ranks; gather() sends a large value in several messages."""
+
+    peers: Peers
+
+    @property
+    def rank(self) -> int:
+        return self.peers.rank
+
+    @property
+    def size(self) -> int:
+        return self.peers.size
+
+    @property
+    def local_rank(self) -> int:
+        return self.peers.local_rank
+
+    @property
+    def local_size(self) -> int:
+        return self.peers.local_size
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        text = json.dumps(value)
+        most = max(1, _MESSAGE // self.size)
+        begun = self.peers.gather([len(text), text[:most]], name)
+        texts = [[first] for _, first in begun]
+        for place in range(most, max(length for length, _ in begun), most):
+            more = self.peers.gather(text[place : place + most], f"{name}, from {place}")
+            for parts, part in zip(texts, more, strict=True):
+                parts.append(part)
+        return [json.loads("".join(parts)) for parts in texts]

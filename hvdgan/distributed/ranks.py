@@ -13,7 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli import shared_errors
+from hvdgan.cli.errors import RunError
 from hvdgan.distributed import backend, bundling, slices
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
@@ -156,23 +157,9 @@ class Ranks:
         """Do work on rank 0 and return its result, serialisable to JSON, on every rank.
 
         Raises:
-            RunError: the error of the work, on every rank.
+            RunError: the error of the work, on every rank, with its text and exit code.
         """
-        result: dict[str, Any] = {}
-        failure = None
-        if self.is_root:
-            try:
-                result = {"value": work()}
-            except Exception as error:  # whatever it is, the others must not wait for a result that never comes
-                failure = error
-                text = str(error) if isinstance(error, RunError) else f"rank 0 failed: {error!r}"
-                result = {"error": text, "exit_code": getattr(error, "exit_code", RunError.exit_code)}
-        result = self.gather(result, name)[0]
-        if failure is not None:
-            raise failure
-        if "error" in result:
-            raise (UserError if result["exit_code"] == UserError.exit_code else RunError)(result["error"])
-        return result["value"]
+        return shared_errors.from_root(work, self, name)
 
     def meet(self, name: str) -> None:
         """Wait until every rank is here, without a Horovod collective, which a long wait would end as stalled."""

@@ -5,12 +5,13 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
 
 from hvdgan.checkpoints.versions import versions
+from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
@@ -165,24 +166,18 @@ def _trace(steps: Sequence[StageStep], sampler: Sampler, evaluator: Evaluator | 
 
 
 def on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str) -> T:
-    """Do work in which no rank waits for another; a mistake on one rank alone ends all, as one on every rank does.
+    """Do work of the recipe on every rank; an error on one rank ends the run on all.
 
     Raises:
-        UserError: what the work has raised, or what it has raised on another rank.
+        RunError: the error of the work on the first rank that failed.
     """
-    result, mistake = None, None
-    try:
+
+    def checked() -> T:
         with mistakes.of(recipe):
-            result = work()
-    except UserError as error:
-        mistake = error
-    # What a recipe reads may be missing on one host alone.
-    everyones = ranks.gather(mistake and str(mistake), name)
-    if mistake:
-        raise mistake
-    if theirs := [(rank, text) for rank, text in enumerate(everyones) if text]:
-        raise UserError(f"rank {theirs[0][0]}: {theirs[0][1]}")
-    return cast(T, result)
+            return work()
+
+    # A file that the recipe reads may be missing on one host only.
+    return shared_errors.on_all(checked, ranks, name, names_rank=True)
 
 
 def _split(

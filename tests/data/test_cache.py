@@ -10,8 +10,8 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import cached, open_source
-from hvdgan.data.sharing import Peers
 from packed import write_images
 
 ALL = np.arange(10)

@@ -9,12 +9,12 @@ from PIL import Image
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import Source, cached, hold_out, open_source
 from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed
 from hvdgan.data.scan_cache import ScanCache
-from hvdgan.data.sharing import ALONE
 from hvdgan.train import main
 from packed import prepare
 

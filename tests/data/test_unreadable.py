@@ -1,8 +1,6 @@
 """What fails in the disk, the network or the memory is no broken image: one line that names the file, on every rank."""
 
-import dataclasses
 import errno
-import json
 import os
 import threading
 
@@ -11,13 +9,15 @@ from PIL import Image, ImageOps
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
 from hvdgan.data.formats.images import read_image
-from hvdgan.data.sharing import ALONE, in_turn
+from hvdgan.data.sharing import in_turn
 from hvdgan.data.sources.folder import find_images
 from hvdgan.prepare import main as prepare
 from packed import manifest_of, names_in, write_images
 from reading import batches_of
+from thread_ranks import Threads
 
 
 @pytest.fixture
@@ -97,53 +97,6 @@ def test_lost_and_found_of_a_disk_is_not_looked_at(folder, monkeypatch):
     (folder / "lost+found").rename(folder / "class 1" / "lost+found")
     with pytest.raises(UserError, match=r"class 1/lost\+found/: folder: Permission denied"):
         opened(folder)
-
-
-@dataclasses.dataclass
-class Threads:
-    """Ranks that are threads of this process."""
-
-    size: int = 2
-
-    def __post_init__(self):
-        self.barrier, self.values = threading.Barrier(self.size, timeout=30), [None] * self.size
-
-    def run(self, work):
-        """What the work raised on each rank."""
-        failures = [None] * self.size
-
-        def one(rank):
-            try:
-                work(Rank(self, rank))
-            except Exception as error:
-                failures[rank] = error
-
-        threads = [threading.Thread(target=one, args=[rank], name=f"rank {rank}") for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return failures
-
-
-@dataclasses.dataclass
-class Rank:
-    threads: Threads
-    rank: int
-    local_size = 1
-    local_rank = 0
-
-    @property
-    def size(self):
-        return self.threads.size
-
-    def gather(self, value, name):
-        self.threads.values[self.rank] = json.dumps([name, value])
-        self.threads.barrier.wait()
-        named = [json.loads(each) for each in self.threads.values]
-        self.threads.barrier.wait()
-        assert len({name for name, _ in named}) == 1
-        return [value for _, value in named]
 
 
 FAILURES = [

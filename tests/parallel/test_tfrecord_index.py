@@ -9,10 +9,10 @@ import pytest
 
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed
-from hvdgan.data.sharing import ALONE
 
 RNG = np.random.default_rng(0)
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadFile
-from hvdgan.data.sharing import ALONE
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
 from hvdgan.training.monitoring.bad_files import BadFiles

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.formats.manifest import LABELS, read_manifest, read_verified, refuse_if_other
 from hvdgan.data.formats.tfrecord import RecordFile, payload_of
 from hvdgan.data.scan_cache import identity
-from hvdgan.data.sharing import ALONE, Peers, on_all, pack, share_out, unpack
+from hvdgan.data.sharing import pack, share_out, unpack
 from hvdgan.data.source import printable
 
 _OPEN_FILES = 256

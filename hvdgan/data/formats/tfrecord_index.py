@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.formats.pairing import sample_of
 from hvdgan.data.formats.tfrecord import CHECKSUM, HEADER, RecordFile, length_of
 from hvdgan.data.formats.tfrecord_scan import Features, Index, scan_range, unreadable
 from hvdgan.data.scan_cache import ScanCache, identity
-from hvdgan.data.sharing import Peers, from_first, on_all, pack, share_out, unpack
+from hvdgan.data.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.source import printable
 
 _SMALLEST = 2**24

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.formats.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import (
     in_two_folders,
@@ -19,7 +20,7 @@ from hvdgan.data.formats.pairing import (
     sample_of,
 )
 from hvdgan.data.parallel_map import parallel_map
-from hvdgan.data.sharing import ALONE, Peers, from_first, list_from_first, share_out
+from hvdgan.data.sharing import from_first, list_from_first, share_out
 from hvdgan.data.source import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
 from hvdgan.data.sources.folder_listing import classes_of, find_images, refuse_unlisted
 

@@ -8,8 +8,9 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.formats.pixels import to_pixels
-from hvdgan.data.sharing import ALONE, Peers, in_turn
+from hvdgan.data.sharing import in_turn
 from hvdgan.data.source import Source, fingerprint
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")

@@ -7,9 +7,9 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.formats.pixels import to_pixels
 from hvdgan.data.formats.shard_reader import ShardReader
-from hvdgan.data.sharing import ALONE, Peers, on_all
 from hvdgan.data.source import Source, fingerprint
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
 from hvdgan.data.formats.pixels import to_pixels
@@ -19,7 +20,7 @@ from hvdgan.data.formats.tfrecord import FRAME, HEADER, RecordFile, length_of, p
 from hvdgan.data.formats.tfrecord_index import digest_of, index_files
 from hvdgan.data.formats.tfrecord_scan import Features
 from hvdgan.data.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.sharing import ALONE, Peers, share_out
+from hvdgan.data.sharing import share_out
 from hvdgan.data.source import BadImage, Source, fingerprint, printable
 
 SUFFIXES = (".tfrecord", ".tfrecords")

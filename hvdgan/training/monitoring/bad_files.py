@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
-from hvdgan.data.sharing import Peers
 
 _PORTION = 4096
 """files at most that all ranks together send in one call, so that its size does not grow with the ranks"""

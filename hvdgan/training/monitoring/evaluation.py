@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.shared_errors import from_all
 from hvdgan.data import BadFile, Source
 from hvdgan.data.reader import ImageReader
 from hvdgan.distributed.affinity import cores_of_rank
@@ -48,23 +49,15 @@ class Evaluator:
         Raises:
             RunError: on every rank, where none can be read, or one of them reads data that is not what it was.
         """
-        sums: dict[str, float] = {}
-        count, failure = 0, ""
-        try:
-            sums, count = self._sums()
-        except RunError as error:  # the others must not wait for numbers that never come
-            failure = str(error)
-        everyones = self._ranks.gather([sums, count, failure, self.bad_files[:1]], "evaluation")
-        if failures := [failure for _, _, failure, _ in everyones if failure]:
-            raise RunError(failures[0])
-        total = sum(count for _, count, _, _ in everyones)
+        everyones = from_all(lambda: [*self._sums(), self.bad_files[:1]], self._ranks, "evaluation")
+        total = sum(count for _, count, _ in everyones)
         if not total:
             first = next(": ".join(bad) for *_, some in everyones for bad in some)
             raise RunError(
                 f"--data {self._source.name}: none of the {len(self._source)} images held out can be read; the first: "
                 f"{first}"
             )
-        return {name: math.fsum(theirs[name] for theirs, *_ in everyones) / total for name in sums}
+        return {name: math.fsum(theirs[name] for theirs, *_ in everyones) / total for name in everyones[0][0]}
 
     @property
     def bad_files(self) -> list[BadFile]:

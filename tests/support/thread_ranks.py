@@ -1,0 +1,58 @@
+"""Ranks that are threads of one process, for tests of code that needs peers and no Horovod."""
+
+import dataclasses
+import json
+import threading
+
+
+@dataclasses.dataclass
+class Threads:
+    """Ranks that are threads of this process, without Horovod.
+
+    Args:
+        size: number of ranks.
+    """
+
+    size: int = 2
+
+    def __post_init__(self):
+        self.barrier, self.values = threading.Barrier(self.size, timeout=30), [None] * self.size
+
+    def run(self, work):
+        """Do the work on each rank; returns the error of each, or None."""
+        failures = [None] * self.size
+
+        def one(rank):
+            try:
+                work(Rank(self, rank))
+            except Exception as error:
+                failures[rank] = error
+
+        threads = [threading.Thread(target=one, args=[rank], name=f"rank {rank}") for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return failures
+
+
+@dataclasses.dataclass
+class Rank:
+    """One of them, as `hvdgan.cli.shared_errors.Peers`."""
+
+    threads: Threads
+    rank: int
+    local_size = 1
+    local_rank = 0
+
+    @property
+    def size(self):
+        return self.threads.size
+
+    def gather(self, value, name):
+        self.threads.values[self.rank] = json.dumps([name, value])
+        self.threads.barrier.wait()
+        named = [json.loads(each) for each in self.threads.values]
+        self.threads.barrier.wait()
+        assert len({name for name, _ in named}) == 1
+        return [value for _, value in named]
