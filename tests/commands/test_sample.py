@@ -16,7 +16,6 @@ from hvdgan.data.sources.builtin import DigitsSource
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.draws import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.sample import slerp
 from hvdgan.train import main as train
 from hvdgan.training.monitoring.samples import to_uint8
 from launching import run as run_process
@@ -128,15 +127,6 @@ def test_along_a_path_classes_and_noise_stay_those_of_the_first_seed(runs, tmp_p
         assert np.abs(image.astype(int) - first[0]).max() <= 1
 
 
-def test_slerp_keeps_to_the_arc():
-    first, second = np.float32([[3, 0], [1, 0], [2, 0]]), np.float32([[0, 3], [1, 0], [-2, 0]])
-    half = np.sqrt(0.5) * 3
-    middle = slerp(tf.constant(first), tf.constant(second), tf.constant([0.5, 0.5, 0.25]))
-    np.testing.assert_allclose(middle, [[half, half], [1, 0], [1, 0]], atol=1e-6)
-    for place, end in ((0.0, first), (1.0, second)):
-        np.testing.assert_array_equal(slerp(tf.constant(first), tf.constant(second), tf.fill([3], place)), end)
-
-
 def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     means = [
         draw(runs / "conditional", tmp_path / "-".join(words), "--num", 8, *words).astype(float).mean(axis=(1, 2))
@@ -224,7 +214,7 @@ def folder(tmp_path, monkeypatch, runs):
         (2, "one_hot --class 3", f"--class 3: recipe OneHot draws classes float32 (B, 10); {_CLASSES}"),
         (2, "one_hot --class 3.5", '"3.5" is not a whole number'),
         (2, "pieces --class 3", f"--class 3: recipe Pieces draws classes list; {_CLASSES}"),
-        (2, "conditional --class 10", "--class 10: the run knows 10 classes; expected 0 to 9"),
+        (2, "conditional --class 10", "--class 10: the run has 10 classes; expected 0 to 9"),
         (2, "conditional --class -1", "--class"),
         (2, "dcgan --truncation 0.5", "--truncation: the recipe of this run cannot truncate"),
         (2, "conditional --truncation 1.5", "--truncation"),
@@ -234,8 +224,8 @@ def folder(tmp_path, monkeypatch, runs):
         (2, "dcgan --interpolate 1", "--interpolate"),
         (2, "dcgan --interpolate 1 1.5", "--interpolate"),
         (2, "dcgan --interpolate 1 -2", "--interpolate"),
-        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: names its two seeds itself; leave out --seed"),
-        (2, "dcgan --interpolate 1 2 --num 1", "--num 1: a path has two ends"),
+        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: has two seeds of its own; leave out --seed"),
+        (2, "dcgan --interpolate 1 2 --num 1", "--num 1: an interpolation has two ends"),
         (2, "dcgan --data digits", "--data digits: the recipe of this run starts from no images"),
         (2, "completion --data gone", "--data gone: no such file or folder"),
         (2, "moved", "if the images of the run have moved, name them or others with --data"),

@@ -1,0 +1,1 @@
+"""What trained networks are used for: drawing samples and filling holes."""

@@ -1,0 +1,135 @@
+"""Draws samples by their numbers: a sample does not depend on the number of samples drawn, nor on their batches."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.recipe.draws import SampleRandom
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
+from hvdgan.recipe.returned import drawn_by, sampled
+from hvdgan.training.inference.inputs import Input
+from hvdgan.training.monitoring.samples import to_uint8
+
+
+class Drawing:
+    """Computes samples of a recipe.
+
+    Args:
+        recipe: recipe that draws and shows the samples.
+        nets: its networks.
+        seed: seed of the samples; with `interpolate` unused.
+        class_: class of all samples; None: the classes that the recipe draws, or the labels of the inputs.
+        truncation: distance of styles from their mean, 0 to 1; 1 for recipes that do not truncate.
+        interpolate: two seeds; the samples lie between the first sample of each, on the sphere of latents.
+        num: number of samples of the interpolation, >= 2.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        nets: Nets,
+        *,
+        seed: int = 0,
+        class_: int | None = None,
+        truncation: float = 1.0,
+        interpolate: tuple[int, int] | None = None,
+        num: int = 2,
+    ) -> None:
+        self._recipe, self._nets = recipe, nets
+        self._seed, self._class, self._truncation = seed, class_, truncation
+        self._interpolate, self._num = interpolate, num
+
+    def __call__(self, numbers: tf.Tensor, images: tf.Tensor, labels: tf.Tensor | None) -> tf.Tensor:
+        """Compute images (N, H, W, C) in [-1, 1].
+
+        Args:
+            numbers: (B,) int64 numbers of the samples.
+            images: (B, H, W, C) uint8 images to start from, for recipes that need some; (B, H, W, 2C) for pairs.
+            labels: (B,) int32 labels of these images, or None.
+        """
+        random, drawn = self._draw(numbers)
+        if self._class is not None:
+            drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self._class, drawn["classes"].dtype))
+        inputs, images = split_pairs(images, paired=self._recipe.paired)
+        batch = Batch(
+            images,
+            drawn["classes"] if are_classes(drawn.get("classes")) else labels,
+            random.scoped("sample"),
+            drawn,
+            inputs=inputs,
+            truncation=self._truncation,
+        )
+        return sampled(self._recipe, self._nets, batch)
+
+    def _draw(self, numbers: tf.Tensor) -> tuple[SampleRandom, dict[str, Any]]:
+        if self._interpolate is None:
+            random = SampleRandom(self._seed, numbers)
+            return random, drawn_by(self._recipe, random.scoped("draw"))
+        first, last = (SampleRandom(seed, tf.zeros_like(numbers)) for seed in self._interpolate)
+        drawn = drawn_by(self._recipe, first.scoped("draw"))
+        positions = tf.minimum(tf.cast(numbers, tf.float32) / (self._num - 1), 1.0)
+        drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(last.scoped("draw"))["latents"], positions)
+        return first, drawn
+
+
+def draw_batches(drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int) -> Iterator[np.ndarray]:
+    """Draw samples 0 to num - 1 in order.
+
+    Args:
+        drawing: function that computes the samples.
+        inputs: endless images and labels to start from.
+        num: number of samples.
+        batch_size: number of samples computed at a time.
+
+    Yields:
+        (N, H, W, C) uint8 samples.
+    """
+    function = tf.function(drawing, autograph=False)
+    waiting: list[Input] = []
+    done = 0
+    while done < num:
+        # Every batch is whole, so that the last samples do not depend on `num`.
+        waiting += itertools.islice(inputs, batch_size - len(waiting))
+        numbers = tf.range(done, done + batch_size, dtype=tf.int64)
+        images = tf.constant(np.stack([image for image, _ in waiting]))
+        labels = None if waiting[0][1] is None else tf.constant([label for _, label in waiting], tf.int32)
+        samples = to_uint8(function(numbers, images, labels).numpy())
+        yield samples[: num - done]
+        # A recipe may return fewer samples than inputs; the remaining inputs begin the next batch.
+        done += len(samples)
+        waiting = waiting[len(samples) :]
+
+
+def are_classes(drawn: Any) -> bool:
+    """Check that a draw named "classes" holds classes: integers (B,)."""
+    return tf.is_tensor(drawn) and drawn.dtype.is_integer and drawn.shape.rank == 1
+
+
+def are_latents(drawn: Any) -> bool:
+    """Check that a draw named "latents" can be interpolated: float32 (B, ...)."""
+    return tf.is_tensor(drawn) and drawn.dtype == tf.float32 and drawn.shape.rank >= 1
+
+
+def slerp(first: tf.Tensor, last: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Interpolate latents along the arc between them (spherical linear interpolation).
+
+    Args:
+        first: (B, ...) float32 latents.
+        last: latents of the same shape.
+        positions: (B,) in [0, 1]; 0 is exactly the first, 1 the last.
+
+    Reference: Shoemake 1985, section 3.3; White 2016, arXiv:1609.04468, section 2.1.
+    """
+    shape = first.shape
+    first, last = (tf.reshape(latents, (shape[0], -1)) for latents in (first, last))
+    cosine = tf.reduce_sum(tf.math.l2_normalize(first, -1) * tf.math.l2_normalize(last, -1), -1)
+    angle = tf.acos(tf.clip_by_value(cosine, -1.0, 1.0))
+    parallel = tf.sin(angle) < 1e-4  # between equal or opposite directions there is no unique arc
+    whole = tf.where(parallel, 1.0, tf.sin(angle))
+    from_first = tf.where(parallel, 1.0 - positions, tf.sin((1.0 - positions) * angle) / whole)
+    from_last = tf.where(parallel, positions, tf.sin(positions * angle) / whole)
+    return tf.reshape(from_first[:, None] * first + from_last[:, None] * last, shape)
