@@ -1,4 +1,4 @@
-"""The command: python -m hvdgan.export, which writes a trained network for use without hvdgan."""
+"""The command python -m hvdgan.export: writes a trained network for use without hvdgan."""
 
 from hvdgan.cli import start
 
@@ -74,7 +74,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
 
 
 def _format(request: Request) -> Format:
-    """The format to write, after a look at whether it can be."""
+    """Choose the format, and check that the output can be written."""
     out = request.out
     form = request.format or _SUFFIXES.get(out.suffix.lower())
     if form is None:
@@ -89,10 +89,12 @@ def _format(request: Request) -> Format:
 
 
 def _network(trained: Trained, request: Request) -> keras.Model:
-    """The network with the weights that are to be written."""
+    """Return the network, with the averages assigned to it if --weights asks for them."""
     networks = trained.state.networks
     if request.network not in networks:
-        raise UserError(f"--network {request.network}: the run has none such; expected one of {', '.join(networks)}")
+        raise UserError(
+            f"--network {request.network}: no such network in this run; expected one of {', '.join(networks)}"
+        )
     if request.weights == "averaged":
         for variable, average in trained.state.sampling_values().get(request.network, ()):
             variable.assign(average)
@@ -103,11 +105,11 @@ def _loadable(network: keras.Model, request: Request) -> keras.Model:
     network = plain(network)
     if found := foreign(network):
         raise UserError(
-            f"--out {request.out}: {found} is of the recipe's own, which Keras alone could not load; name a folder: a "
+            f"--out {request.out}: {found} is a class of the recipe, which Keras alone cannot load; name a folder: a "
             "SavedModel needs no classes"
         )
-    # As a load would make it: the file is the same after any number of rounds, and holds no addresses of this process's
-    # memory, by which Keras notes that layers share a dtype policy.
+    # A network made from its config, as Keras loads it. Otherwise the file would hold memory addresses, by which Keras
+    # records that layers share a dtype policy, and would change with every load and save.
     loaded = keras.Model.from_config(network.get_config())
     loaded.set_weights(network.get_weights())
     return loaded
@@ -118,13 +120,13 @@ def _save_model(network: keras.Model, path: Path) -> None:
         network.export(path, verbose=False)
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
-    except ValueError as error:  # its inputs are not known
+    except ValueError as error:  # Keras does not know its inputs
         raise RunError(f"network {network.name} cannot be exported: {' '.join(str(error).split())}") from error
 
 
 def _signature(network: keras.Model) -> str:
-    """Inputs and outputs with their shapes."""
-    if not getattr(network, "inputs", None):  # a class of the recipe's own
+    """Format the inputs and outputs with their shapes."""
+    if not getattr(network, "inputs", None):  # a subclass of keras.Model in the recipe
         return "inputs as its SavedModel's signature says"
     outputs = network.output if isinstance(network.output, Mapping) else None
     names = list(outputs) if outputs else network.output_names

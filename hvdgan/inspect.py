@@ -1,4 +1,4 @@
-"""The command: python -m hvdgan.inspect, which tells what a checkpoint holds and whether it is what was written."""
+"""The command python -m hvdgan.inspect: shows and verifies checkpoints, or compares two."""
 
 from hvdgan.cli import start
 
@@ -41,7 +41,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Req
         print(json.dumps(facts, indent=1) if request.json else "\n".join(_difference_in_words(facts)))
         return
     results = {checkpoint: verified(checkpoint) for checkpoint in newest_first(run / "checkpoints")[::-1] or [found]}
-    # A training that still runs removes its oldest ones.
+    # A run in progress may have deleted its oldest checkpoints by now.
     gone = [each for each, result in results.items() if each != found and not result["verified"] and not each.exists()]
     results = {each: result for each, result in results.items() if each not in gone}
     shown = {**_contents(found), **results[found]}
@@ -62,7 +62,7 @@ def _contents(checkpoint: Path) -> Facts:
     try:
         return contents(checkpoint)
     except RunError:
-        return {}  # as verified() tells, too
+        return {}  # verified() reports the same error
 
 
 def _complaint(result: Facts) -> str:
@@ -78,7 +78,7 @@ def _one_line(result: Facts) -> str:
 
 
 def _in_words(facts: Facts) -> Iterator[str]:
-    """All of a checkpoint, a line for each fact."""
+    """Format all facts of a checkpoint, one per line."""
     yield facts["path"]
     for title, lines in _titled(facts):
         for line in lines:
