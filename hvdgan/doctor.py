@@ -1,4 +1,4 @@
-"""The command: python -m hvdgan.doctor, alone or under a launcher, which tells whether a training would work here."""
+"""The command python -m hvdgan.doctor: checks that a run would work here; alone, or under a launcher."""
 
 from hvdgan.cli import start
 

@@ -1,4 +1,4 @@
-"""Photographs of any size through a network of one size: which part it sees, and how its answer joins the rest."""
+"""Selects the part of a photograph that a network sees, and blends the network's output into the photograph."""
 
 import dataclasses
 from typing import Literal
@@ -10,13 +10,13 @@ from hvdgan.cli.errors import UserError
 
 Blend = Literal["none", "feather", "poisson"]
 
-_ERODED = 3  # pixels that OpenCV takes off the border of a mask before it clones
-_FADE = 16  # the seam fades over a sixteenth of what the network sees
+_ERODED = 3  # pixels by which OpenCV erodes a mask before it clones
+_FADE = 16  # the seam fades over 1/16 of the window's short side
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The part of a photograph that the network sees; it is resized to the network's square."""
+    """The part of a photograph that the network sees, resized to the network's image size; all fields in pixels."""
 
     top: int
     left: int
@@ -24,15 +24,17 @@ class Window:
     width: int
 
     def of(self, pixels: np.ndarray) -> np.ndarray:
-        """A view of this part of (H, W, ...)."""
+        """Return a view of this part of an array (H, W, ...)."""
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
 
 def window_around(hole: np.ndarray) -> Window:
-    """The square over the short side, as near to the middle of the hole as it can be; the whole where it cuts the hole.
+    """Choose the window: a square with the photograph's short side, centred on the hole as far as possible.
+
+    If no such square contains the hole, the window is the whole photograph.
 
     Args:
-        hole: (H, W) bool, at least one is True.
+        hole: (H, W) bool; at least one pixel is True.
     """
     side = min(hole.shape)
     begins = []
@@ -46,20 +48,20 @@ def window_around(hole: np.ndarray) -> Window:
 
 
 def shrink(pixels: np.ndarray, hole: np.ndarray, image_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the network gets of a window; nothing of what lies in the hole gets into it.
+    """Resize a window for the network; pixels inside the hole have no influence on the result.
 
     Args:
-        pixels: (H, W, C) uint8.
-        hole: (H, W) bool.
-        image_size: of the network.
+        pixels: (H, W, C) uint8 pixels of the window.
+        hole: (H, W) bool hole of the window.
+        image_size: height and width of the network's images.
 
     Returns:
-        Images (image_size, image_size, C) float32 in [-1, 1], 0 in the hole; mask (image_size, image_size, 1) float32,
-        1 where a pixel holds anything of the hole.
+        The image, (image_size, image_size, C) float32 in [-1, 1], 0 in the hole; and the mask, (image_size, image_size,
+        1) float32, 1 for pixels that overlap the hole.
     """
     known = (~hole).astype(np.float32)
     size = (image_size, image_size)
-    # A mean of the known pixels alone: an ordinary resampling would mix in what the hole covers.
+    # The mean of the known pixels only: ordinary resampling would mix in the pixels inside the hole.
     weight = _resize(known, size, Image.Resampling.BILINEAR)[..., None]
     sums = [_resize(channel * known, size, Image.Resampling.BILINEAR) for channel in np.moveaxis(pixels, -1, 0)]
     mask = _resize(1.0 - known, size, Image.Resampling.BOX)[..., None] > 1e-6
@@ -68,11 +70,11 @@ def shrink(pixels: np.ndarray, hole: np.ndarray, image_size: int) -> tuple[np.nd
 
 
 def grow(images: np.ndarray, window: Window) -> np.ndarray:
-    """What the network gave for a window at the window's own size, (H, W, C) float32 in [0, 255].
+    """Resize the network's output to the size of the window, (H, W, C) float32 in [0, 255].
 
     Args:
-        images: (image_size, image_size, C) float32 in [-1, 1].
-        window: from window_around.
+        images: (image_size, image_size, C) float32 output in [-1, 1].
+        window: window of the photograph.
     """
     size = (window.width, window.height)
     channels = [_resize(channel, size, Image.Resampling.BICUBIC) for channel in np.moveaxis(images, -1, 0)]
@@ -80,17 +82,17 @@ def grow(images: np.ndarray, window: Window) -> np.ndarray:
 
 
 def join(photo: np.ndarray, filled: np.ndarray, hole: np.ndarray, blend: Blend) -> np.ndarray:
-    """The photograph with its hole filled; every pixel outside of the hole keeps its bits.
+    """Fill the hole of a photograph; every pixel outside of the hole keeps its bits.
 
     Args:
-        photo: (H, W, C) uint8.
-        filled: (H, W, C) float32 in [0, 255], used in the hole alone.
+        photo: (H, W, C) uint8 photograph.
+        filled: (H, W, C) float32 filling in [0, 255]; used inside the hole only.
         hole: (H, W) bool.
-        blend: none; feather, which takes the step between inside and outside and fades it out inwards; poisson, which
-            keeps the gradients inside and takes the values from outside.
+        blend: none (the filling unchanged); feather (the step at the hole's edge is spread inwards and fades out);
+            poisson (the filling's gradients, with the photograph's values at the edge).
 
     Raises:
-        UserError: poisson without OpenCV.
+        UserError: blend is poisson, and OpenCV is not installed.
 
     Reference: Perez et al. 2003, ACM Transactions on Graphics 22(3), equation 4 (poisson).
     """
@@ -117,20 +119,20 @@ def _around(hole: np.ndarray, margin: int) -> Window:
 
 def _feather(photo: np.ndarray, filled: np.ndarray, hole: np.ndarray, radius: int) -> np.ndarray:
     outside = (~hole)[..., None].astype(np.float64)
-    beside = _box_sum(outside, 1)
-    edge = hole[..., None] & (beside > 0)  # the pixels of the hole that touch the outside
-    step = np.where(edge, _box_sum(photo * outside, 1) / np.maximum(beside, 1.0) - filled, 0.0)
+    neighbours = _box_sum(outside, 1)
+    edge = hole[..., None] & (neighbours > 0)  # pixels of the hole that touch the outside
+    step = np.where(edge, _box_sum(photo * outside, 1) / np.maximum(neighbours, 1.0) - filled, 0.0)
     nearby = _box_sum(step, radius) / np.maximum(_box_sum(edge.astype(np.float64), radius), 1.0)
-    # Of the box around a pixel beside a straight edge `radius` rows are outside, around one `radius` further in none.
+    # In the box around a pixel at a straight edge, `radius` rows are outside; `radius` pixels further in, none are.
     fade = np.clip(_box_sum(outside, radius) / (radius * (2 * radius + 1)), 0.0, 1.0)
     return filled + fade * np.where(edge, step, nearby)
 
 
 def _poisson(target: np.ndarray, filled: np.ndarray, hole: np.ndarray) -> np.ndarray:
-    """OpenCV's clone of the filling into the photograph, (H, W, C) uint8.
+    """Clone the filling into the photograph with OpenCV; returns (H, W, C) uint8.
 
-    OpenCV looks at the target inside of the hole too, beside its edge and at the border of the picture, so what the
-    hole covers must be replaced before: by the feathered filling.
+    OpenCV also reads the target inside the hole, near its edge and at the border of the picture, so the caller replaces
+    these pixels by the feathered filling first.
     """
     try:
         import cv2
@@ -140,7 +142,7 @@ def _poisson(target: np.ndarray, filled: np.ndarray, hole: np.ndarray) -> np.nda
             "--blend feather"
         ) from error
     inside = hole[..., None].astype(np.float64)
-    # Beyond the edge the filling goes on as the mean of what touches it, so that no gradient stands across the edge.
+    # Beyond the edge, the filling is continued by the mean of its neighbours, so that there is no gradient at the edge.
     spread = _box_sum(filled * inside, 1) / np.maximum(_box_sum(inside, 1), 1.0)
     border = _ERODED + 2
     frame = ((border, border), (border, border), (0, 0))
@@ -159,7 +161,7 @@ def _rgb(pixels: np.ndarray) -> np.ndarray:
 
 
 def _box_sum(values: np.ndarray, radius: int) -> np.ndarray:
-    """Sums over the (2 radius + 1)^2 pixels around each, (H, W, C) float64; outside of the array there is nothing."""
+    """Sum over the (2 radius + 1)^2 pixels around each pixel, (H, W, C) float64; pixels outside of the array are 0."""
     for axis in (0, 1):
         length = values.shape[axis]
         sums = np.cumsum(values, axis=axis, dtype=np.float64)
@@ -171,5 +173,5 @@ def _box_sum(values: np.ndarray, radius: int) -> np.ndarray:
 
 
 def _resize(channel: np.ndarray, size: tuple[int, int], resample: Image.Resampling) -> np.ndarray:
-    """One channel (H, W) float32 at another (width, height)."""
+    """Resize one channel (H, W) float32 to (width, height)."""
     return np.asarray(Image.fromarray(np.ascontiguousarray(channel, np.float32)).resize(size, resample))

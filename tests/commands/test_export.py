@@ -236,7 +236,7 @@ def folder(tmp_path, monkeypatch, runs):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("dcgan --network painter", "--network painter: the run has none such; expected one of generator, discriminat"),
+        ("dcgan --network painter", "--network painter: no such network in this run; expected one of generator, disc"),
         ("dcgan --network generator --out there.keras", "--out there.keras: is there already"),
         ("dcgan --network generator --out model", "--out model: holds files already"),
         ("dcgan --network generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
@@ -246,10 +246,10 @@ def folder(tmp_path, monkeypatch, runs):
         ("dcgan --network generator --out there.keras/a.npz", "there.keras is a file; expected a folder"),
         ("nowhere --network generator", "nowhere: no such folder"),
         ("dcgan --out a.keras", "--network"),
-        ("own --network layer", "layer doubled (Doubled) is of the recipe's own, which Keras alone could not load"),
-        ("own --network nested", "layer doubled (Doubled) is of the recipe's own"),
-        ("own --network activation", "layer swinging (Dense) is of the recipe's own"),
-        ("own --network subclass", "network generator (Subclassed) is of the recipe's own"),
+        ("own --network layer", "layer doubled (Doubled) is a class of the recipe, which Keras alone cannot load"),
+        ("own --network nested", "layer doubled (Doubled) is a class of the recipe"),
+        ("own --network activation", "layer swinging (Dense) is a class of the recipe"),
+        ("own --network subclass", "network generator (Subclassed) is a class of the recipe"),
     ],
 )
 def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
