@@ -24,7 +24,6 @@ DOCUMENTED = {
 }
 INTERNAL = {
     "hvdgan.recipe.recipe": ["split_pairs"],
-    "hvdgan.recipe.nets": ["Forwards"],
     "hvdgan.recipe.draws": ["SampleRandom"],
     "hvdgan.recipe.stages": ["check_stages", "check_stage"],
     "hvdgan.cli.types": ["read_kinds"],

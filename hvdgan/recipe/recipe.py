@@ -64,15 +64,13 @@ class Batch:
         drawn: dict[str, tf.Tensor],
         *,
         inputs: tf.Tensor | None = None,
-        augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images,
-        truncation: float = 1.0,
     ) -> None:
         self.images = images
         self.labels = labels
         self.random = random
         self.inputs = inputs
-        self.augment = augment
-        self.truncation = truncation
+        self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
+        self.truncation = 1.0
         self.__dict__.update(drawn)
 
     def __getattr__(self, name: str) -> tf.Tensor:

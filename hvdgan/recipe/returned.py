@@ -1,6 +1,6 @@
-"""What the methods of a recipe return: each is called here, and refused where it fails or gives something else."""
+"""Calls the methods of a recipe and checks what they return."""
 
-import inspect
+import dataclasses
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +12,7 @@ from hvdgan.recipe import Batch, DataSpec, Recipe
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.recipe import split_pairs
 from hvdgan.recipe.stages import STAGES, Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
@@ -22,7 +23,8 @@ SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
 _METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": STAGES, "sample": SAMPLES}
 _SHAPES = (None, None, None, 1), (None, None, None, 3)
-_BATCH = frozenset(inspect.signature(Batch).parameters) - {"drawn"}
+_NOTHING: Any = None
+_OWN_NAMES = frozenset(vars(Batch(_NOTHING, None, _NOTHING, {})))  # attributes of every batch
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
@@ -144,7 +146,7 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
     drawn = call(at, random, what=f"{where}draw()", wanted="it must take (self, random)")
     if not isinstance(drawn, dict) or not all(isinstance(name, str) for name in drawn):
         raise Mistake(f"{where}draw() returns {described(drawn)}; it must return {DRAWS}", at)
-    if taken := _BATCH & drawn.keys():
+    if taken := _OWN_NAMES & drawn.keys():
         raise Mistake(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise", at)
     drawn = {
         name: tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
@@ -161,6 +163,49 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
                     at,
                 )
     return drawn
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """The images and draws that all updates of a step have in common.
+
+    images: (B, H, W, C) float32 in [-1, 1].
+    inputs: the images' inputs, of the same shape, if the recipe is paired; else None.
+    labels: (B,) int32, or None.
+    random: source of the draws.
+    drawn: result of the recipe's draw().
+    """
+
+    images: tf.Tensor
+    inputs: tf.Tensor | None
+    labels: tf.Tensor | None
+    random: Random
+    drawn: dict[str, tf.Tensor]
+
+    def batch(self, scope: str) -> Batch:
+        """The batch of one update, of sample() or of evaluate().
+
+        Args:
+            scope: name that keeps the draws of batch.random apart from those of other batches.
+        """
+        return Batch(self.images, self.labels, self.random.scoped(scope), self.drawn, inputs=self.inputs)
+
+
+def prepare(recipe: Recipe, pixels: tf.Tensor, labels: tf.Tensor | None, random: Random, where: str = "") -> Prepared:
+    """Scale the data's pixels and draw what the recipe draws.
+
+    Args:
+        recipe: recipe whose draw() is called.
+        pixels: (B, H, W, C) uint8, or (B, H, W, 2C) if the recipe is paired.
+        labels: (B,) int32, or None.
+        random: source of the draws.
+        where: beginning of error messages, such as "stage both: ".
+
+    Raises:
+        Mistake: draw() fails, or returns something else.
+    """
+    inputs, images = split_pairs(pixels, paired=recipe.paired)
+    return Prepared(images, inputs, labels, random, drawn_by(recipe, random.scoped("draw"), where))
 
 
 def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

@@ -121,7 +121,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     evaluated = held_out.some(config.eval_images) if held_out else None
     evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
     metrics = on_all(ranks, recipe_class, lambda: _trace(steps, sampler, evaluator, source), "the traces")
-    if config.diff_augment and not any(step.augments for step in steps):
+    if config.diff_augment and not any(step.forward.augments for step in steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
     _check_best_metric(config, metrics)
     return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, scans)

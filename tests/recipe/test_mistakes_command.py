@@ -171,11 +171,11 @@ def folder(tmp_path, monkeypatch):
         ),
         (
             "--recipe test_mistakes:Decaying",
-            "stage adversarial, update fool: it has a learning rate, and the optimizer of generator a schedule",
+            "stage adversarial, update fool: it has a learning rate, and the optimizer of generator has a schedule",
         ),
         (
             "--recipe test_mistakes:Momentum",
-            "stage adversarial, update fool: it has betas, and the optimizer of generator none",
+            "stage adversarial, update fool: it has betas, and the optimizer of generator has none",
         ),
         ("--recipe test_evaluation:Measured --best-metric eval/erorr", "--best-metric eval/erorr: the run has eval/"),
         ("--stages adversarial=0", "stage adversarial: 0 steps"),

@@ -161,7 +161,8 @@ def test_the_samples_heed_the_truncation():
     random = Random(0, tf.constant(0, tf.int64), 0, 4)
     spread = []
     for psi in (0.0, 1.0):
-        batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn, truncation=psi)
+        batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn)
+        batch.truncation = psi
         spread.append(np.std(recipe.sample(nets, batch), axis=0).mean())
     assert spread[0] < 1e-5 < 1e-2 < spread[1]
 

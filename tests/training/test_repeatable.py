@@ -6,11 +6,11 @@ import keras
 import pytest
 import tensorflow as tf
 from keras import layers
-from test_nets import within_cond, within_function, within_loop
 
 import hvdgan
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
+from nested import within_cond, within_function, within_loop
 from tiny import Tiny
 
 SHAPE = (16, 8)

@@ -284,7 +284,7 @@ def _update(step: _ClockedStep, update: Update, ranks: Ranks, steps: int) -> dic
         "compute_seconds": figures["compute_seconds"],
         "exposed_allreduce_seconds": figures["exposed_allreduce_seconds"],
         "bytes_reduced": sum(math.prod(value.shape) * value.dtype.size for each in operations for value in each.inputs),
-        "bytes_owned": 4 * sum(math.prod(variable.shape) for variable in step.inner.variables(update)),
+        "bytes_owned": 4 * sum(math.prod(variable.shape) for variable in step.inner.forward.variables(update)),
     }
 
 

@@ -1,5 +1,6 @@
 """Draws samples by their numbers: a sample does not depend on the number of samples drawn, nor on their batches."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,8 @@ import tensorflow as tf
 
 from hvdgan.recipe.draws import SampleRandom
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
-from hvdgan.recipe.returned import drawn_by, sampled
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.returned import prepare, sampled
 from hvdgan.training.inference.inputs import Input
 from hvdgan.training.monitoring.samples import to_uint8
 
@@ -51,29 +52,22 @@ class Drawing:
             images: (B, H, W, C) uint8 images to start from, for recipes that need some; (B, H, W, 2C) for pairs.
             labels: (B,) int32 labels of these images, or None.
         """
-        random, drawn = self._draw(numbers)
-        if self._class is not None:
-            drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self._class, drawn["classes"].dtype))
-        inputs, images = split_pairs(images, paired=self._recipe.paired)
-        batch = Batch(
-            images,
-            drawn["classes"] if are_classes(drawn.get("classes")) else labels,
-            random.scoped("sample"),
-            drawn,
-            inputs=inputs,
-            truncation=self._truncation,
-        )
-        return sampled(self._recipe, self._nets, batch)
-
-    def _draw(self, numbers: tf.Tensor) -> tuple[SampleRandom, dict[str, Any]]:
         if self._interpolate is None:
             random = SampleRandom(self._seed, numbers)
-            return random, drawn_by(self._recipe, random.scoped("draw"))
-        first, last = (SampleRandom(seed, tf.zeros_like(numbers)) for seed in self._interpolate)
-        drawn = drawn_by(self._recipe, first.scoped("draw"))
-        positions = tf.minimum(tf.cast(numbers, tf.float32) / (self._num - 1), 1.0)
-        drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(last.scoped("draw"))["latents"], positions)
-        return first, drawn
+        else:
+            random = SampleRandom(self._interpolate[0], tf.zeros_like(numbers))
+        prepared = prepare(self._recipe, images, labels, random)
+        drawn = dict(prepared.drawn)
+        if self._interpolate is not None:
+            last = SampleRandom(self._interpolate[1], tf.zeros_like(numbers))
+            positions = tf.minimum(tf.cast(numbers, tf.float32) / (self._num - 1), 1.0)
+            drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(last.scoped("draw"))["latents"], positions)
+        if self._class is not None:
+            drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self._class, drawn["classes"].dtype))
+        labels = drawn["classes"] if are_classes(drawn.get("classes")) else labels
+        batch = dataclasses.replace(prepared, labels=labels, drawn=drawn).batch("sample")
+        batch.truncation = self._truncation
+        return sampled(self._recipe, self._nets, batch)
 
 
 def draw_batches(drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int) -> Iterator[np.ndarray]:

@@ -13,8 +13,8 @@ from hvdgan.data.reader import ImageReader
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
-from hvdgan.recipe.returned import drawn_by, measured
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.returned import measured, prepare
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
@@ -116,8 +116,6 @@ class Evaluator:
     def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first
         random = Random(config.seed, step, self._first, count)
-        inputs, images = split_pairs(data["images"], paired=self._recipe.paired)
-        drawn = drawn_by(self._recipe, random.scoped("draw"), "for the evaluation: ")
-        batch = Batch(images, data.get("labels"), random.scoped("evaluate"), drawn, inputs=inputs)
-        values = measured(self._recipe, self._state.sampling_nets, batch, count)
+        prepared = prepare(self._recipe, data["images"], data.get("labels"), random, "for the evaluation: ")
+        values = measured(self._recipe, self._state.sampling_nets, prepared.batch("evaluate"), count)
         return {f"eval/{name}": value for name, value in values.items()}

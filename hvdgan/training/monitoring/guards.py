@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 from hvdgan.cli.errors import RunError
+from hvdgan.training.monitoring.diagnosis import not_finite
 from hvdgan.training.run import Run
 from hvdgan.training.state import digests
-from hvdgan.training.steps.step import Data, Metrics, StageStep
+from hvdgan.training.steps.forward import Data, Metrics
+from hvdgan.training.steps.step import StageStep
 
 
 def check_ranks(run: Run, done: int) -> None:
@@ -113,7 +115,7 @@ class BadUpdates:
             key = f"{step.stage.name}/{update}"
             self.counts[key] = self.counts.get(key, 0) + 1
             if self.counts[key] >= self._run.config.max_bad_steps:
-                raise self._failure(where, step.diagnose(update, number, data), self.counts[key])
+                raise self._failure(where, not_finite(step, update, number, data), self.counts[key])
             self._say(f"warning: {where}: not finite, and skipped by every rank ({self.counts[key]} in a row)")
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:

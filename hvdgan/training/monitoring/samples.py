@@ -11,8 +11,8 @@ from PIL import Image
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadImage, Source
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.recipe import Batch, Recipe, split_pairs
-from hvdgan.recipe.returned import check_methods, drawn_by, sampled
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.returned import check_methods, prepare, sampled
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
@@ -70,10 +70,8 @@ class Sampler:
     def _draw(self, pixels: tf.Tensor, labels: tf.Tensor | None) -> tf.Tensor:
         count = pixels.shape[0]
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
-        inputs, images = split_pairs(pixels, paired=self._recipe.paired)
-        drawn = drawn_by(self._recipe, random.scoped("draw"), "for samples: ")
-        batch = Batch(images, labels, random.scoped("sample"), drawn, inputs=inputs)
-        return sampled(self._recipe, self._state.sampling_nets, batch)
+        prepared = prepare(self._recipe, pixels, labels, random, "for samples: ")
+        return sampled(self._recipe, self._state.sampling_nets, prepared.batch("sample"))
 
 
 def _places(source: Source) -> np.ndarray:

@@ -1,6 +1,7 @@
-"""The dynamic loss scale of float16: small gradients are lifted out of the underflow, overflows skip an update."""
+"""The dynamic loss scale of float16: it keeps small gradients from underflow, and falls after an overflow."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -11,7 +12,10 @@ _GROW_AFTER = 2000  # updates in a row without an overflow
 
 @dataclasses.dataclass(frozen=True)
 class LossScale:
-    """The scale of one update's loss, and how many updates it has held; both are saved in checkpoints.
+    """The factor of one update's loss. Both variables are saved in checkpoints.
+
+    value: factor of the loss, a scalar float32 variable.
+    held: number of updates in a row without an overflow, a scalar int32 variable.
 
     Reference: Micikevicius et al. 2018, "Mixed precision training", section 3.2.
     """
@@ -21,20 +25,29 @@ class LossScale:
 
     @staticmethod
     def new(name: str) -> "LossScale":
-        """A scale at its first value."""
+        """A scale with its initial value, for the update of this name."""
         return LossScale(
             keras.Variable(_FIRST, trainable=False, dtype="float32", name=f"{name}_scale"),
             keras.Variable(0, trainable=False, dtype="int32", name=f"{name}_held"),
         )
 
-    def adapt(self, finite: tf.Tensor) -> None:
-        """Grow after many finite gradients, halve after others; never below 1.
+    def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The gradients of the loss itself, from those of the scaled loss."""
+        return [gradient / self.value.value for gradient in gradients]
+
+    def adapt(self, finite: tf.Tensor) -> tf.Tensor:
+        """Double the scale after many finite updates in a row; halve it, to no less than 1, after one that is not.
 
         Args:
-            finite: scalar bool, the same on every rank.
+            finite: scalar bool, the same on every rank: whether the gradients are finite.
+
+        Returns:
+            Scalar float32, the scale that the gradients were computed with.
         """
+        used = tf.identity(self.value.value)
         held = tf.where(finite, self.held.value + 1, 0)
         grown = held >= _GROW_AFTER
         factor = tf.where(finite, tf.where(grown, 2.0, 1.0), 0.5)
         self.value.assign(tf.maximum(self.value.value * factor, 1.0))
         self.held.assign(tf.where(grown, 0, held))
+        return used

@@ -1,8 +1,8 @@
-"""One step of the optimizers of an update: its learning rate, its decays and its clipping."""
+"""How an update's gradients change its networks: their norm, clipping, learning rate and decays."""
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
@@ -12,64 +12,72 @@ from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.training.state import TrainState
 
 
+def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The Euclidean norm of all gradients together; not finite if any of their numbers is not."""
+    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
+
+
+def clipped(gradients: Sequence[tf.Tensor], norm: tf.Tensor, clip_norm: float | None) -> Sequence[tf.Tensor]:
+    """The gradients, scaled down to a global norm of at most clip_norm; None: no limit."""
+    if clip_norm is None:
+        return gradients
+    scale = clip_norm / tf.maximum(norm, clip_norm)
+    return [gradient * scale for gradient in gradients]
+
+
+def apply_or_restore(
+    apply: Callable[[], None],
+    finite: tf.Tensor,
+    wanted: tf.Tensor,
+    before: Sequence[tuple[keras.Variable, tf.Tensor]],
+) -> tf.Tensor:
+    """Apply the gradients if they are finite and wanted; if they are not finite, undo what the forward pass moved.
+
+    Args:
+        apply: function that applies the gradients.
+        finite: scalar bool, the same on every rank.
+        wanted: scalar bool, the same on every rank.
+        before: variables that the forward pass may have moved, with their earlier values.
+
+    Returns:
+        Scalar bool: whether the gradients were applied.
+    """
+
+    def applied() -> tf.Tensor:
+        apply()
+        return tf.constant(True)
+
+    def restored() -> tf.Tensor:
+        for variable, value in before:
+            variable.assign(value)
+        return tf.constant(False)
+
+    return tf.cond(finite & wanted, applied, lambda: tf.cond(finite, lambda: tf.constant(False), restored))
+
+
 def apply_gradients(
     state: TrainState,
     update: Update,
     gradients: Sequence[tf.Tensor],
-    norm: tf.Tensor,
-    *,
-    stage_step: tf.Tensor,
-    stage_steps: int,
-    rate_factor: float,
+    rate: Callable[[float | LearningRate], tf.Tensor],
 ) -> None:
     """Let the optimizer of each owned network make one step.
 
     Args:
-        state: its networks and slots change.
-        update: says what it owns, and how it steps.
-        gradients: one per trainable variable of the owned networks, in order; reduced.
-        norm: of all of them together.
-        stage_step: scalar int64, from 0.
-        stage_steps: of the stage, where schedules end.
-        rate_factor: that learning rates are multiplied with.
+        state: networks and slots, which change.
+        update: update that owns the networks.
+        gradients: reduced gradients, one per trainable variable of the owned networks, in order.
+        rate: function from a learning rate to its value at this step.
     """
-    if update.clip_norm is not None:
-        scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
-        gradients = [gradient * scale for gradient in gradients]
     begin = 0
     for name in update.owns:
         optimizer, variables = state.optimizers[name], state.networks[name].trainable_variables
-        rate = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
-        if rate is not None:
-            optimizer.learning_rate.assign(rate_factor * rate_at(rate, stage_step, stage_steps))
+        peak = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
+        if peak is not None:
+            optimizer.learning_rate.assign(rate(peak))
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
-
-
-def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
-    """Refuse updates that ask of an optimizer what it does not have.
-
-    Args:
-        stages: whose updates these are.
-        state: its optimizers are looked at.
-
-    Raises:
-        Mistake: naming stage, update and network.
-    """
-    for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
-        for name in update.owns:
-            if update.learning_rate is not None and name not in state.learning_rates:
-                raise Mistake(
-                    f"{where}: it has a learning rate, and the optimizer of {name} a schedule of its own; leave one "
-                    "out",
-                    update,
-                )
-            has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))
-            if update.betas is not None and not has_betas:
-                raise Mistake(
-                    f"{where}: it has betas, and the optimizer of {name} none; leave them out, or use Adam", update
-                )
 
 
 def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:
@@ -77,8 +85,8 @@ def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf
 
     Args:
         rate: constant, or a schedule.
-        stage_step: scalar int64, from 0.
-        steps: of the stage.
+        stage_step: scalar int64, step within the stage, from 0.
+        steps: number of steps of the stage, at whose end a decay ends.
 
     Returns:
         Scalar float32.
@@ -97,7 +105,7 @@ def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf
 
 @contextlib.contextmanager
 def _betas(optimizer: keras.optimizers.Optimizer, betas: tuple[float, float] | None) -> Iterator[None]:
-    """Let an optimizer be traced with other decays: Keras reads them as Python numbers while the step is traced."""
+    """Trace an optimizer with an update's own decays, which Keras reads as Python numbers while it is traced."""
     if betas is None:
         yield
         return
@@ -107,3 +115,28 @@ def _betas(optimizer: keras.optimizers.Optimizer, betas: tuple[float, float] | N
         yield
     finally:
         optimizer.beta_1, optimizer.beta_2 = own
+
+
+def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
+    """Refuse updates with a learning rate or betas that the optimizer of an owned network cannot have.
+
+    Args:
+        stages: stages of the run.
+        state: optimizers of the run.
+
+    Raises:
+        Mistake: naming stage, update and network.
+    """
+    for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
+        for name in update.owns:
+            if update.learning_rate is not None and name not in state.learning_rates:
+                raise Mistake(
+                    f"{where}: it has a learning rate, and the optimizer of {name} has a schedule of its own; leave "
+                    "one out",
+                    update,
+                )
+            has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))
+            if update.betas is not None and not has_betas:
+                raise Mistake(
+                    f"{where}: it has betas, and the optimizer of {name} has none; leave them out, or use Adam", update
+                )

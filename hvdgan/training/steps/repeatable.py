@@ -1,32 +1,28 @@
-"""What a traced graph holds that a resumed run would not repeat: stateful random draws, state that is not saved."""
+"""Refuses graphs that a resumed run would not repeat: with stateful random draws, or state that is not saved."""
 
-import dataclasses
 import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import keras
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from hvdgan.cli.errors import UserError
+from hvdgan.training.steps.graphs import kind_of, operations
 
 _HERE = Path(__file__).parents[2]
-# With the separator: hvdgan_mine beside hvdgan is the user's.
+# With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
 _RECIPES = f"{_HERE / 'recipes'}{os.sep}"
-# Operations of tf.random.Generator; the others have a seed among their attributes.
+# Operations of tf.random.Generator; all others that draw have an attribute "seed".
 _OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
 _WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
 _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
 
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
-
-Handles = Mapping[int, tf.Tensor]
-"""the tensors of a graph that are variables from outside of the trace, by id"""
 
 
 def refuse_unrepeatable(
@@ -35,22 +31,22 @@ def refuse_unrepeatable(
     where: str,
     scopes: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse what would be other numbers on each rank and after a resume.
+    """Refuse a traced function that computes other numbers on each rank, or after a resume.
 
-    What runs outside of TensorFlow, such as NumPy's generators, leaves no trace in a graph.
+    Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
 
     Args:
-        function: traced; what it calls is looked at too.
-        variables: that a checkpoint holds.
-        where: the place of all of it, for the message.
-        scopes: a better place for what stands in a name scope.
+        function: traced function; the functions it calls are searched too.
+        variables: variables that a checkpoint holds.
+        where: place of the function, for the message.
+        scopes: for some name scopes, a more exact place of their operations.
 
     Raises:
         UserError: naming the operation and the line of code.
     """
     saved = {id(variable.value.handle) for variable in variables}
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
-    for chain, handles in _operations(function.graph, outside):
+    for chain, handles in operations(function.graph, outside):
         operation, place = chain[-1], functools.partial(_place, chain, scopes or {}, where)
         if _draws(operation):
             raise UserError(
@@ -65,54 +61,20 @@ def refuse_unrepeatable(
                 raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")
 
 
-def _operations(
-    graph: tf.Graph, handles: Handles, chain: tuple[tf.Operation, ...] = ()
-) -> Iterator[tuple[tuple[tf.Operation, ...], Handles]]:
-    """Each operation of a graph, after those that call the function it is in, and the variables of its graph."""
-    for operation in graph.get_operations():
-        yield (*chain, operation), handles
-        for attribute in _kind(operation.type).calls:
-            value = operation.get_attr(attribute)
-            for called in value if isinstance(value, list) else [value]:
-                inner = graph._get_function(called.name).graph
-                # From the end, where what it captures stands: the first input of a branch is what decides.
-                pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
-                known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
-                yield from _operations(inner, known, (*chain, operation))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    """What TensorFlow's registry says of a type of operation: which attributes name functions, and whether it draws."""
-
-    calls: tuple[str, ...]
-    draws: bool
-    has_dropout: bool
-
-
-@functools.cache
-def _kind(name: str) -> _Kind:
-    definition = op_def_registry.get(name)
-    if definition is None:  # a function under its own name
-        return _Kind((), False, False)
-    types = {attribute.name: attribute.type for attribute in definition.attr}
-    draws = definition.is_stateful and ("seed" in types or bool(_OF_GENERATOR.match(name)))
-    calls = tuple(attribute for attribute, kind in types.items() if kind in ("func", "list(func)"))
-    return _Kind(calls, draws, "dropout" in types)
-
-
 def _draws(operation: tf.Operation) -> bool:
-    """Whether an operation's results are others each time."""
-    kind = _kind(operation.type)
+    """Whether an operation gives other results each time."""
+    kind = kind_of(operation.type)
+    if not kind.is_stateful or not ("seed" in kind.attributes or _OF_GENERATOR.match(operation.type)):
+        return False
     # The kernel of a recurrent layer draws nothing without dropout.
-    return kind.draws and not (kind.has_dropout and not operation.get_attr("dropout"))
+    return "dropout" not in kind.attributes or bool(operation.get_attr("dropout"))
 
 
 def _place(chain: tuple[tf.Operation, ...], scopes: Mapping[str, str], where: str) -> str:
-    """What to call the place of an operation; a function of the loss's own begins its names anew."""
+    """The place of the last operation of a chain; names inside a function do not begin with the caller's scope."""
     for operation in chain:
         for scope, place in scopes.items():
-            # TensorFlow numbers a scope that is entered again.
+            # TensorFlow appends a number to a scope that is entered again.
             if re.match(rf"{re.escape(scope)}(_\d+)?/", operation.name):
                 return f"{place}{_line(chain[-1])}"
     return f"{where}{_line(chain[-1])}"
@@ -127,5 +89,6 @@ def _line(operation: tf.Operation) -> str:
 
 
 def _name(function: "tf.types.experimental.ConcreteFunction", handle: tf.Tensor) -> str:
+    """The variable of a resource handle, in words."""
     names = [variable.name.removesuffix(":0") for variable in function.graph.variables if variable.handle is handle]
     return f"the variable {names[0]}" if names else "a variable"

@@ -1,11 +1,14 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.recipe import losses, nets
+from hvdgan.recipe import losses
+from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.recipes.completion import Completion, CompletionOptions
+from nested import within_cond, within_function, within_loop
 from tiny import Tiny, TinyOptions
 
 
@@ -13,8 +16,13 @@ def calls_while_tracing(monkeypatch, recipe, options, **settings):
     """The names of the networks that are run when the last stage is traced."""
     run = tiny_run(recipe, options, **settings)
     called = []
-    plain = nets.Nets._run
-    monkeypatch.setattr(nets.Nets, "_run", lambda self, name, inputs: called.append(name) or plain(self, name, inputs))
+    plain = keras.Model.__call__
+
+    def call(self, *inputs, **keywords):
+        called.append(self.name)
+        return plain(self, *inputs, **keywords)
+
+    monkeypatch.setattr(keras.Model, "__call__", call)
     step = stage_step(run, len(run.schedule.stages) - 1)
     step.trace(run.source.image_size, 1, labelled=False)
     return called
@@ -83,7 +91,7 @@ def test_sharing_changes_nothing(monkeypatch, recipe, norm):
         return values_of(run)
 
     shared = trained()
-    monkeypatch.setattr(nets.Forwards, "find", lambda *_, **__: None)
+    monkeypatch.setattr(SharedForward, "find", lambda *_, **__: None)
     apart = trained()
     for name, value in apart.items():
         np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
@@ -109,20 +117,6 @@ def test_a_tape_inside_a_loss_sees_the_call_it_differentiates():
     metrics, _ = stage_step(run)(0, 0, data_of(run))
     assert float(metrics["fool/slope"]) > 0
     assert any("/generator/" in name for name in changed(before, values_of(run)))
-
-
-def within_cond(compute, inputs):
-    return tf.cond(tf.reduce_sum(inputs) < 1e9, lambda: compute(inputs), lambda: 2.0 * compute(inputs))
-
-
-def within_function(compute, inputs):
-    return tf.function(lambda: compute(inputs), autograph=False)()
-
-
-def within_loop(compute, inputs):
-    """Twice, so that the statistics of whoever owns the network move twice."""
-    body = lambda turn, total: (turn + 1, total + compute(inputs))  # noqa: E731
-    return tf.while_loop(lambda turn, _: turn < 2, body, (0, tf.constant(0.0)))[1]
 
 
 def within_recompute_grad(compute, inputs):
@@ -173,6 +167,6 @@ def test_calls_in_a_graph_inside_that_of_the_step_are_not_mixed_up_with_those_ou
         return values_of(run)
 
     shared = trained()
-    monkeypatch.setattr(nets.Forwards, "find", lambda *_, **__: None)
+    monkeypatch.setattr(SharedForward, "find", lambda *_, **__: None)
     for name, value in trained().items():
         np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)

@@ -1,0 +1,33 @@
+"""Finds the loss or the gradients that were not finite, after every rank has skipped an update."""
+
+import tensorflow as tf
+
+from hvdgan.training.steps.forward import Data, images_and_labels
+from hvdgan.training.steps.gradients import MicroBatches
+from hvdgan.training.steps.step import StageStep
+
+
+def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> list[str]:
+    """Compute an update's gradients on this rank again, and name what is not finite.
+
+    Args:
+        stage_step: step of the stage.
+        update: name of the update.
+        step: the global step that was skipped.
+        data: images and labels of that step.
+
+    Returns:
+        "loss" if the loss is not finite, and the paths of the variables whose gradients are not.
+    """
+    forward = stage_step.forward
+    (chosen,) = (each for each in stage_step.stage.updates if each.name == update)
+
+    def look() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), images_and_labels(data))
+        gradients, metrics = micro_batches.one(chosen, tf.constant(0))
+        return tf.math.is_finite(metrics["loss"]), [tf.reduce_all(tf.math.is_finite(g)) for g in gradients]
+
+    loss, gradients = tf.function(look, autograph=False)()
+    paths = [variable.path for variable in forward.variables(chosen)]
+    bad = [path for path, finite in zip(paths, gradients, strict=True) if not finite.numpy()]
+    return bad if loss.numpy() else ["loss", *bad]

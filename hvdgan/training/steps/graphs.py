@@ -1,0 +1,61 @@
+"""Walks the operations of a traced graph, with those of the functions that it calls."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+
+# Not public; tests/training/test_repeatable.py fails if it no longer knows the attributes of an operation.
+from tensorflow.python.framework import op_def_registry
+
+Handles = Mapping[int, tf.Tensor]
+"""for the id of a tensor in some graph, the tensor of the outermost graph that it stands for"""
+
+
+def operations(
+    graph: tf.Graph, handles: Handles | None = None, chain: tuple[tf.Operation, ...] = ()
+) -> Iterator[tuple[tuple[tf.Operation, ...], Handles]]:
+    """Yield each operation at the end of a chain of the operations that call its function, outermost first.
+
+    Args:
+        graph: graph to walk.
+        handles: tensors of the graph to follow into the functions; each yield has those of its own graph.
+        chain: operations that call this graph.
+    """
+    handles = handles or {}
+    for operation in graph.get_operations():
+        yield (*chain, operation), handles
+        for attribute in kind_of(operation.type).calls:
+            value = operation.get_attr(attribute)
+            for called in value if isinstance(value, list) else [value]:
+                # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
+                inner = graph._get_function(called.name).graph
+                # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
+                pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
+                known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
+                yield from operations(inner, known, (*chain, operation))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """TensorFlow's definition of a type of operation.
+
+    attributes: names of its attributes.
+    calls: names of the attributes that hold functions.
+    is_stateful: whether it has effects or results that its inputs do not determine.
+    """
+
+    attributes: frozenset[str] = frozenset()
+    calls: tuple[str, ...] = ()
+    is_stateful: bool = False
+
+
+@functools.cache
+def kind_of(operation_type: str) -> Kind:
+    """The definition of a type of operation, empty for a function that is called by its own name."""
+    definition = op_def_registry.get(operation_type)
+    if definition is None:
+        return Kind()
+    calls = tuple(each.name for each in definition.attr if each.type in ("func", "list(func)"))
+    return Kind(frozenset(each.name for each in definition.attr), calls, definition.is_stateful)
