@@ -1,6 +1,4 @@
-"""Layers that Keras lacks under Horovod."""
-
-from collections.abc import Iterable
+"""BatchNorm whose statistics are those of the batch of all ranks."""
 
 import keras
 import tensorflow as tf
@@ -9,47 +7,33 @@ from hvdgan.distributed.ranks import Ranks
 
 
 class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
-    """BatchNorm whose statistics are those of the batch of all ranks, forward and gradient.
+    """BatchNorm that averages its statistics, and their gradients, over the ranks.
 
-    Keras' own `synchronized=True` asks tf.distribute, and under Horovod changes nothing without a word. The mean over
-    ranks of (mean, mean square), each with the rank's weight, is that of the whole batch.
+    Keras' own `synchronized=True` asks tf.distribute, and has no effect under Horovod. The mean over ranks of (mean,
+    mean square), each times the rank's weight, is that of the whole batch.
     """
 
     ranks = Ranks()
     weight = 1.0
 
     def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        # Not public; tests/parallel/test_sync_batch_norm.py fails if Keras no longer calls it.
         mean, variance = super()._moments(inputs, mask)
         if self.ranks.size == 1:
             return mean, variance
-        # In double precision: the difference of two squares leaves little of a small variance.
+        # In double precision: the difference of two squares would lose the digits of a small variance.
         wide_mean, wide_variance = tf.cast(mean, tf.float64), tf.cast(variance, tf.float64)
         moments = self.weight * tf.stack([wide_mean, wide_variance + tf.square(wide_mean)])
         wide_mean, square = tf.unstack(self.ranks.mean(moments))
         variance = tf.maximum(square - tf.square(wide_mean), 0.0)
         return tf.cast(wide_mean, mean.dtype), tf.cast(variance, mean.dtype)
 
+    def set_ranks(self, ranks: Ranks, weight: float) -> None:
+        """Take the statistics over these ranks.
 
-def synchronise_batch_norm(networks: Iterable[keras.Model], ranks: Ranks, weight: float = 1.0) -> int:
-    """Make every BatchNormalization of these networks, nested ones too, take its statistics over the ranks.
-
-    Args:
-        networks: built; their variables and the names of these stay as they are.
-        ranks: over which to synchronise.
-        weight: of this rank among them, from Ranks.weights.
-
-    Returns:
-        How many layers there were.
-    """
-    found = [
-        layer
-        for network in networks
-        for layer in network._flatten_layers(include_self=False, recursive=True)
-        if type(layer) is keras.layers.BatchNormalization
-    ]
-    for layer in found:
-        layer.__class__ = SynchronisedBatchNormalization
-        # Past Keras' own bookkeeping, which takes dataclasses apart to look for variables.
-        layer.__dict__["ranks"] = ranks
-        layer.__dict__["weight"] = weight
-    return len(found)
+        Args:
+            ranks: ranks that share the batch.
+            weight: factor of this rank's means, from Ranks.weights().
+        """
+        # Not by assignment: Keras would take the dataclass apart to look for variables.
+        self.__dict__.update(ranks=ranks, weight=weight)

@@ -12,17 +12,17 @@ import math
 import numpy as np
 import tensorflow as tf
 
-_FEW_POSITIONS = 16
+FEW_POSITIONS = 16
 """of an image of lower resolution, at most; there the product was the faster one ..."""
-_WEIGHTS_PER_POSITION = 256
+WEIGHTS_PER_POSITION = 256
 """... from so many weights on, for each position of the batch"""
-_WEIGHTS_PER_POSITION_FILTER = 2048
+WEIGHTS_PER_POSITION_FILTER = 2048
 """the same for the filter gradient by itself, at any number of positions"""
 
 
 def pays(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> bool:
     """Whether some part is faster as a product: kernel's shape, and that of the images of lower resolution."""
-    return _is_innermost(kernel, small) or _weights_per_position(kernel, small) >= _WEIGHTS_PER_POSITION_FILTER
+    return _is_innermost(kernel, small) or _weights_per_position(kernel, small) >= WEIGHTS_PER_POSITION_FILTER
 
 
 def conv(images: tf.Tensor, kernel: tf.Tensor, strides: tuple[int, int], padding: str) -> tf.Tensor:
@@ -76,8 +76,8 @@ def _filter_gradient(
 
 def _is_innermost(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> bool:
     height, width = small[1:3]
-    few = height is not None and width is not None and height * width <= _FEW_POSITIONS
-    return few and _weights_per_position(kernel, small) >= _WEIGHTS_PER_POSITION
+    few = height is not None and width is not None and height * width <= FEW_POSITIONS
+    return few and _weights_per_position(kernel, small) >= WEIGHTS_PER_POSITION
 
 
 def _weights_per_position(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> float:

@@ -1,25 +1,27 @@
-"""What the layers of a network keep beside their weights: statistics of samples, and state of other kinds."""
+"""Finds the state of layers other than their weights: statistics of samples, and state of other kinds."""
 
 from collections.abc import Iterator
 
 import keras
 
-# Whatever these keep is a statistic, which Keras does not say of its variables.
+from hvdgan.networks.kernels import layers_of
+
+# All state of these layers is statistics; Keras does not mark their variables.
 _WITH_STATISTICS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
 
 
 def statistics_of(network: keras.Model) -> list[keras.Variable]:
     """The variables that each rank estimates from its own samples, such as BatchNorm's moving statistics.
 
-    A layer says so of a variable of its own with `add_weight(..., aggregation="mean")`, Keras' word for a variable
-    whose value over several replicas is their mean. An integer or a boolean has no mean.
+    Other layers mark such a variable with `add_weight(..., aggregation="mean")`, Keras' word for a variable whose value
+    over several replicas is their mean. An integer or a boolean has no mean.
     """
     chosen = {id(variable) for layer, variable in _kept(network) if _is_statistic(layer, variable)}
     return [variable for variable in network.non_trainable_variables if id(variable) in chosen]
 
 
 def other_state_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras.Variable]]:
-    """Whatever else layers keep, such as counters; weights that are not trained do not count."""
+    """The other state of layers, such as counters, with the layer; frozen weights do not count."""
     return [(layer, variable) for layer, variable in _kept(network) if not _is_statistic(layer, variable)]
 
 
@@ -29,9 +31,10 @@ def is_float(variable: keras.Variable) -> bool:
 
 
 def _kept(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Variable]]:
-    """Each variable that was made as one that is not trained, with its layer."""
-    for layer in network._flatten_layers(include_self=True, recursive=True):
-        # Not layer.non_trainable_variables, which has those of nested layers and the weights of frozen ones too.
+    """Each variable that was created as not trainable, with its layer."""
+    for layer in (network, *layers_of(network)):
+        # Not public; tests/networks/test_layer_state.py fails if it misses a variable. The public list,
+        # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
         yield from ((layer, variable) for variable in layer._non_trainable_variables)
 
 

@@ -16,10 +16,9 @@ from hvdgan.cli.config import Config, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, hold_out, open_source
 from hvdgan.data.scan_cache import ScanCache
-from hvdgan.distributed.batch_norm import synchronise_batch_norm
+from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.fast_layers import use_fast_layers
-from hvdgan.networks.fused import use_fused_kernels
+from hvdgan.networks.kernels import change_classes, use_fast_kernels
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.returned import make_recipe, stages_of
@@ -135,11 +134,14 @@ def _parts(
     prepare_keras(config.precision)
     keras.utils.set_random_seed(config.seed)
     state = build_state(recipe, config.ema_decay)
-    weight = ranks.weights(config.global_batch_size)[ranks.rank]
-    if config.sync_batch_norm and not synchronise_batch_norm(state.networks.values(), ranks, weight):
-        raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
-    use_fused_kernels(state.networks.values(), state.optimizers.values())
-    use_fast_layers(state.networks.values())
+    if config.sync_batch_norm:
+        synchronised = {keras.layers.BatchNormalization: SynchronisedBatchNormalization}
+        norms = change_classes(state.networks.values(), synchronised)
+        if not norms:
+            raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
+        for norm in norms:
+            norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
+    use_fast_kernels(state.networks.values(), state.optimizers.values())
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

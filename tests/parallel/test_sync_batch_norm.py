@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.distributed.batch_norm import synchronise_batch_norm
+from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.kernels import change_classes
 from tiny import TinyOptions
 
 
@@ -23,7 +24,8 @@ def test_output_statistics_and_gradients_are_those_of_the_whole_batch(ranks, off
     images = (np.random.default_rng(0).normal(size=(8, 6, 6, 2)) + offset).astype(np.float32)
     images[4:] *= 3  # the ranks' parts are unlike each other
     synchronised, plain = _network(), _network()
-    assert synchronise_batch_norm([synchronised], ranks) == 1
+    (norm,) = change_classes([synchronised], {keras.layers.BatchNormalization: SynchronisedBatchNormalization})
+    norm.set_ranks(ranks, 1.0)
 
     def loss_and_gradients(network, part):
         variables = [variable.value for variable in network.trainable_variables]

@@ -1,6 +1,7 @@
 """The house of docs/architecture.md: nine packages on five floors, and imports that point down only."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -85,3 +86,53 @@ def test_nothing_reads_pickles_or_evaluates_text():
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         assert not refused & {getattr(call, "id", getattr(call, "attr", "")) for call in calls}, module
     assert not importing("pickle") | importing("cloudpickle") | importing("dill")
+
+
+def test_one_module_changes_classes_and_walks_layers():
+    used = re.compile(r"\.__class__ = |\b_flatten_layers\b")
+    assert {module for module, path in MODULES.items() if used.search(path.read_text())} == {"hvdgan.networks.kernels"}
+
+
+def names_defined():
+    """The names that the package gives to functions, classes, attributes and variables of its own."""
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                yield node.name
+            elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+                yield getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def private_uses(path, own):
+    """The lines that import a private module, or read a private attribute that is not the package's own."""
+    tree = ast.parse(path.read_text())
+    of_libraries = [
+        part
+        for kind in ast.walk(tree)
+        if isinstance(kind, ast.ClassDef) and any(isinstance(base, ast.Attribute) for base in kind.bases)
+        for part in ast.walk(kind)
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr):
+            of = ast.unparse(node.value)
+            if of not in ("os", "sys") and (node.attr not in own or (of == "super()" and node in of_libraries)):
+                yield node.lineno
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if any(re.match(r"tensorflow\.python|keras\.src|.*\._", name) for name in names):
+                yield node.lineno
+
+
+def test_each_private_use_of_a_library_names_the_test_that_guards_it():
+    """In a comment on its line, or at most three lines above."""
+    own = set(names_defined())
+    found = 0
+    for module, path in MODULES.items():
+        lines = path.read_text().splitlines()
+        for number in private_uses(path, own):
+            comments = "\n".join(line.partition("#")[2] for line in lines[max(0, number - 4) : number])
+            guards = re.findall(r"tests/\w+/\w+\.py", comments)
+            assert guards, f"{module}, line {number}: name the test that guards it"
+            assert all((PACKAGE.parent / guard).exists() for guard in guards), f"{module}, line {number}: {guards}"
+            found += 1
+    assert found >= 8

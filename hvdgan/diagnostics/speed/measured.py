@@ -33,10 +33,12 @@ from hvdgan.distributed import backend
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.kernels import layers_of
 from hvdgan.recipe.stages import Update
 from hvdgan.training import loop
 from hvdgan.training.command import parse
 from hvdgan.training.run import Run, build
+from hvdgan.training.steps.graphs import operations
 from hvdgan.training.steps.step import StageStep
 
 _MORE = 10**9
@@ -71,7 +73,7 @@ class _Apart:
         self._layers = [
             layer
             for network in run.state.networks.values()
-            for layer in network._flatten_layers(include_self=False, recursive=True)
+            for layer in layers_of(network)
             if isinstance(layer, SynchronisedBatchNormalization)
         ]
 
@@ -84,7 +86,7 @@ class _Apart:
     def _set(self, ranks: Ranks) -> None:
         # Tracing looks at it, and what is traced stays as it is.
         for layer in self._layers:
-            layer.__dict__["ranks"] = ranks
+            layer.set_ranks(ranks, layer.weight)
 
 
 @dataclasses.dataclass
@@ -278,24 +280,19 @@ def _update(step: _ClockedStep, update: Update, ranks: Ranks, steps: int) -> dic
         if block.measured:
             times[block.reduces].append([seconds, 0.0, seconds])
     figures = parts(*_over_ranks(times, ranks))
-    operations = horovod_operations(step.inner.function((update,)).get_concrete_function(*arguments).graph)
+    reductions = horovod_operations(step.inner.function((update,)).get_concrete_function(*arguments).graph)
     return {
         "every": update.every,
         "compute_seconds": figures["compute_seconds"],
         "exposed_allreduce_seconds": figures["exposed_allreduce_seconds"],
-        "bytes_reduced": sum(math.prod(value.shape) * value.dtype.size for each in operations for value in each.inputs),
+        "bytes_reduced": sum(math.prod(value.shape) * value.dtype.size for each in reductions for value in each.inputs),
         "bytes_owned": 4 * sum(math.prod(variable.shape) for variable in step.inner.forward.variables(update)),
     }
 
 
-def horovod_operations(graph: Any) -> Iterator[Any]:
+def horovod_operations(graph: Any) -> list[Any]:
     """The Horovod operations of a graph and of the functions it calls."""
-    for operation in graph.get_operations():
-        if operation.type.startswith("Horovod"):
-            yield operation
-        for attribute in operation.node_def.attr.values():
-            if attribute.func.name:
-                yield from horovod_operations(graph._get_function(attribute.func.name).graph)
+    return [chain[-1] for chain, _ in operations(graph) if chain[-1].type.startswith("Horovod")]
 
 
 def _over_ranks(times: dict[bool, list[list[float]]], ranks: Ranks) -> tuple[Any, Any]:

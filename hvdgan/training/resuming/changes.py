@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from hvdgan.cli.errors import UserError
+from hvdgan.networks.kernels import layers_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stages import LearningRate, Stage
@@ -179,7 +180,7 @@ def _of_micro_batches(run: Run, difference: str) -> list[str]:
     names = sorted(
         name
         for name, network in run.state.networks.items()
-        if any(isinstance(each, norm) for each in network._flatten_layers(include_self=False, recursive=True))
+        if any(isinstance(each, norm) for each in layers_of(network))
     )
     if not names:
         return []

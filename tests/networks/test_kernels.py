@@ -1,4 +1,4 @@
-"""Layers with fast gradients compute what Keras' own do, and are used where they are faster."""
+"""Layers and optimizers with fast kernels compute what Keras' own compute, and are used where they are faster."""
 
 import keras
 import numpy as np
@@ -6,7 +6,114 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.networks import convolution
-from hvdgan.networks.fast_layers import FastConv2D, FastConv2DTranspose, FastLeakyReLU, use_fast_layers
+from hvdgan.networks.kernels import (
+    FastConv2D,
+    FastConv2DTranspose,
+    FastLeakyReLU,
+    FusedAdam,
+    FusedBatchNormalization,
+    layers_of,
+    use_fast_kernels,
+)
+
+
+def test_the_layers_of_a_network_are_those_at_any_depth():
+    norm, relu = keras.layers.BatchNormalization(name="norm"), keras.layers.LeakyReLU(name="relu")
+    inner = keras.Sequential([keras.Input((4,)), norm, keras.Sequential([keras.Input((4,)), relu])])
+    network = keras.Sequential([keras.Input((4,)), inner])
+    found = layers_of(network)
+    assert [found.count(layer) for layer in (inner, norm, relu, network)] == [1, 1, 1, 0]
+
+
+def _norm(dtype="float32", shape=(None, None, None, 5), **options):
+    layer = keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype, **options)
+    layer.build(shape)
+    draw = np.random.default_rng(1)
+    layer.set_weights([draw.normal(size=weight.shape) ** 2 + 0.5 for weight in layer.get_weights()])
+    return layer
+
+
+def _run_norm(layer, images):
+    """Output, gradients of an uneven loss and of the norm of its gradient, and the moving statistics."""
+    x = tf.constant(images)
+    weights = tf.random.stateless_normal(x.shape, (2, 3))
+    variables = [variable.value for variable in layer.trainable_variables]
+
+    @tf.function(autograph=False)
+    def run():
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                output = layer(x, training=True)
+                loss = tf.reduce_mean(weights * tf.cast(output, tf.float32) ** 2)
+            penalty = tf.reduce_sum(inner.gradient(loss, x) ** 2)
+        return output, outer.gradient({"loss": loss, "penalty": 10 * penalty}, [x, *variables])
+
+    output, gradients = run()
+    return output.numpy(), [g.numpy() for g in gradients], [v.numpy() for v in layer.non_trainable_variables]
+
+
+@pytest.mark.parametrize("shape", [(8, 6, 4, 5), (1, 1, 1, 5), (3, 1, 1, 5)])
+@pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False, "scale": False}])
+def test_batch_norm_and_its_gradients_of_both_orders(shape, options):
+    images = np.random.default_rng(0).normal(2.0, 3.0, shape).astype(np.float32)
+    plain, fused = _norm(**options), _norm(**options)
+    network = keras.Sequential([keras.Input((None, None, 5)), fused])
+    use_fast_kernels([network], [])
+    assert type(fused) is FusedBatchNormalization and type(plain) is keras.layers.BatchNormalization
+    for mine, expected in zip(_run_norm(fused, images), _run_norm(plain, images), strict=True):
+        for one, other in zip(mine, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32(policy):
+    images = np.random.default_rng(0).normal(2.0, 3.0, (8, 6, 4, 5)).astype(np.float32)
+    fused, plain = _norm(policy), _norm()
+    use_fast_kernels([keras.Sequential([keras.Input((None, None, 5)), fused])], [])
+    output, _, statistics = _run_norm(fused, images)
+    expected, _, expected_statistics = _run_norm(plain, images)
+    assert output.dtype == tf.as_dtype(policy.removeprefix("mixed_")).as_numpy_dtype
+    np.testing.assert_allclose(output.astype(np.float32), expected, atol=0.06)
+    for mine, other in zip(statistics, expected_statistics, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0.01)
+
+
+def test_batch_norm_at_inference_frozen_or_on_vectors_is_keras_own():
+    images = np.random.default_rng(0).normal(size=(8, 6, 4, 5)).astype(np.float32)
+    for training, trainable, inputs in ((False, True, images), (True, False, images), (True, True, images[:, 0, 0])):
+        plain, fused = (_norm(shape=(None,) * (inputs.ndim - 1) + (5,)) for _ in range(2))
+        use_fast_kernels([keras.Sequential([fused])], [])
+        plain.trainable = fused.trainable = trainable
+        np.testing.assert_array_equal(fused(inputs, training=training), plain(inputs, training=training))
+        for mine, other in zip(fused.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("options", [{}, {"beta_1": 0.0, "beta_2": 0.9}, {"epsilon": 1e-3}])
+def test_adam_steps_as_keras_does(options):
+    def train(fused):
+        variables = [keras.Variable(np.linspace(-1, 1, size).astype(np.float32)) for size in (7, 3)]
+        optimizer = keras.optimizers.Adam(0.01, **options)
+        optimizer.build(variables)
+        if fused:
+            use_fast_kernels([], [optimizer])
+            assert type(optimizer) is FusedAdam
+        step = tf.function(optimizer.apply, autograph=False)
+        for number in range(20):
+            step([tf.sin(variable.value * 3 + number) for variable in variables])
+        return [variable.numpy() for variable in (*variables, *optimizer.variables)]
+
+    for mine, expected in zip(train(True), train(False), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_other_optimizers_are_left_alone():
+    kept = [keras.optimizers.SGD(), keras.optimizers.AdamW(), keras.optimizers.Adam(amsgrad=True)]
+    use_fast_kernels([], kept)
+    assert [type(each).__name__ for each in kept] == ["SGD", "AdamW", "Adam"]
+
 
 conv, conv_transpose = keras.layers.Conv2D, keras.layers.Conv2DTranspose
 
@@ -34,7 +141,7 @@ def _layer(kind, options, shape, *, fast):
     layer = kind(24, kernel_initializer=keras.initializers.RandomNormal(seed=1), **options)
     layer.build((None, *shape[1:]))
     if fast:
-        use_fast_layers([keras.Sequential([keras.Input(shape[1:]), layer])])
+        use_fast_kernels([keras.Sequential([keras.Input(shape[1:]), layer])], [])
     return layer
 
 
@@ -71,9 +178,9 @@ def _convolutions(layer, shape):
 @pytest.mark.parametrize(("positions", "convolutions"), [(10**6, 0), (0, 2)], ids=["all", "filter gradient"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_convolutions_and_their_gradients_of_both_orders(name, positions, convolutions, monkeypatch):
-    monkeypatch.setattr(convolution, "_FEW_POSITIONS", positions)
-    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION", 1)
-    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION_FILTER", 1)
+    monkeypatch.setattr(convolution, "FEW_POSITIONS", positions)
+    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
     kind, options, shape = LAYERS[name]
     plain, fast = (_layer(kind, options, shape, fast=fast) for fast in (False, True))
     assert type(fast) in (FastConv2D, FastConv2DTranspose)
@@ -85,8 +192,8 @@ def test_convolutions_and_their_gradients_of_both_orders(name, positions, convol
 
 @pytest.mark.parametrize("name", KEPT)
 def test_other_convolutions_are_keras_own(name, monkeypatch):
-    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION", 1)
-    monkeypatch.setattr(convolution, "_WEIGHTS_PER_POSITION_FILTER", 1)
+    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
     kind, options, shape = KEPT[name]
     plain, fast = (_layer(kind, options, shape, fast=fast) for fast in (False, True))
     assert _convolutions(fast, shape) == _convolutions(plain, shape)
@@ -97,7 +204,7 @@ def test_products_are_for_many_weights_at_few_positions():
     options = {"kernel_size": 4, "strides": 2, "padding": "same", "kernel_initializer": "zeros"}
     inner, middle, outer = (keras.layers.Conv2D(filters, **options) for filters in (512, 256, 64))
     sizes = {(8, 8, 256): inner, (16, 16, 256): middle, (32, 32, 64): outer}
-    use_fast_layers([keras.Sequential([keras.Input(size), layer]) for size, layer in sizes.items()])
+    use_fast_kernels([keras.Sequential([keras.Input(size), layer]) for size, layer in sizes.items()], [])
     assert _convolutions(inner, (16, 8, 8, 256)) == 0
     assert _convolutions(inner, (1024, 8, 8, 256)) == 3
     assert _convolutions(inner, (None, 8, 8, 256)) == 3
@@ -109,7 +216,7 @@ def test_products_are_for_many_weights_at_few_positions():
 def test_leaky_relu_has_keras_values_and_gradients(policy):
     x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))
     plain, fast = (keras.layers.LeakyReLU(0.2, dtype=policy) for _ in range(2))
-    use_fast_layers([keras.Sequential([fast])])
+    use_fast_kernels([keras.Sequential([fast])], [])
     assert type(fast) is FastLeakyReLU
     results = []
     for layer in (plain, fast):
@@ -134,7 +241,7 @@ def test_convolutions_with_leaky_relu_pass_the_graph_optimizer(capfd):
         *(keras.layers.Flatten(), keras.layers.Dense(1)),
     ]
     network = keras.Sequential(layers)
-    use_fast_layers([network])
+    use_fast_kernels([network], [])
 
     @tf.function(autograph=False)
     def gradients(x):

@@ -1,0 +1,176 @@
+"""Layers and optimizers that compute what Keras' own compute, but for the rounding, with faster kernels.
+
+BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many small operations together. On the CPU
+convolutions are partly matrix products (hvdgan/networks/convolution.py), and the gradient of leaky ReLU, which Eigen
+does not vectorise in bfloat16, is computed in float32. docs/performance.md has the measurements.
+
+No other module walks the layers nested in a network, or changes the class of a layer or an optimizer.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvdgan.networks import convolution
+
+
+def layers_of(network: keras.Model) -> list[keras.Layer]:
+    """All layers nested in a network, at any depth, without the network itself."""
+    # Not public; tests/networks/test_kernels.py fails if it does not reach the layers of a nested network.
+    return list(network._flatten_layers(include_self=False, recursive=True))
+
+
+def change_classes(
+    networks: Iterable[keras.Model], classes: Mapping[type[keras.Layer], type[keras.Layer]]
+) -> list[keras.Layer]:
+    """Turn built layers into layers of a subclass; their variables and names stay as they are.
+
+    Args:
+        networks: built networks.
+        classes: for a class of layers, the subclass, which adds no variables.
+
+    Returns:
+        The layers that were changed.
+    """
+    changed = []
+    for layer in (layer for network in networks for layer in layers_of(network)):
+        if subclass := classes.get(type(layer)):
+            layer.__class__ = subclass
+            changed.append(layer)
+    return changed
+
+
+def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras.optimizers.Optimizer]) -> None:
+    """Let layers and optimizers compute with the kernels of this module.
+
+    Convolutions stay Keras' own if a GPU is in use, since cuDNN has good kernels for them.
+
+    Args:
+        networks: built networks; their variables and names stay as they are.
+        optimizers: optimizers of any kind, of which only Adam is changed.
+    """
+    fast: dict[type, type] = {
+        keras.layers.BatchNormalization: FusedBatchNormalization,
+        keras.layers.LeakyReLU: FastLeakyReLU,
+    }
+    if not tf.config.get_visible_devices("GPU"):
+        fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
+    change_classes(networks, fast)
+    for optimizer in optimizers:
+        if type(optimizer) is keras.optimizers.Adam and not optimizer.amsgrad:
+            optimizer.__class__ = FusedAdam
+
+
+class FusedBatchNormalization(keras.layers.BatchNormalization):
+    """BatchNorm that uses TensorFlow's fused kernel for images in training, and is Keras' own in all other cases."""
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:
+        """As keras.layers.BatchNormalization.call; (B, H, W, C)."""
+        fits = len(inputs.shape) == 4 and self.axis in (3, -1) and mask is None and not getattr(self, "renorm", False)
+        if not (training and self.trainable and fits):
+            return super().call(inputs, training=training, mask=mask)
+        channels = inputs.shape[-1]
+        gamma = tf.cast(self.gamma, tf.float32) if self.scale else tf.ones((channels,))
+        beta = tf.cast(self.beta, tf.float32) if self.center else tf.zeros((channels,))
+        outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=inputs,
+            scale=gamma,
+            offset=beta,
+            mean=tf.zeros((0,)),
+            variance=tf.zeros((0,)),
+            epsilon=self.epsilon,
+            is_training=True,
+        )
+        # The kernel returns the unbiased variance, and Keras averages the biased one over time.
+        count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), tf.float32)
+        variance *= (count - 1.0) / count
+        for moving, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + value * (1.0 - self.momentum))
+        return tf.cast(outputs, self.compute_dtype)
+
+
+class FusedAdam(keras.optimizers.Adam):
+    """Adam that updates each variable with a single kernel of TensorFlow.
+
+    Reference: Kingma and Ba 2015, the form before section 2.1.
+    """
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """As keras.optimizers.Adam.update_step."""
+        # Not public, as are the moments below; tests/networks/test_kernels.py compares the steps with Keras' Adam.
+        index = self._get_variable_index(variable)
+        done = tf.cast(self.iterations + 1, variable.dtype)
+        beta_1, beta_2 = (tf.constant(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,  # tests/networks/test_kernels.py
+            v=self._velocities[index].value.handle,  # tests/networks/test_kernels.py
+            beta1_power=tf.pow(beta_1, done),
+            beta2_power=tf.pow(beta_2, done),
+            lr=tf.cast(learning_rate, variable.dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.constant(self.epsilon, variable.dtype),
+            grad=tf.cast(gradient, variable.dtype),
+        )
+
+
+class FastConv2D(keras.layers.Conv2D):
+    """Conv2D that is a matrix product if that is faster."""
+
+    def convolution_op(self, inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
+        """As keras.layers.Conv2D.convolution_op."""
+        outputs = self.compute_output_shape(inputs.shape)
+        if not (_is_plain(self) and self.groups == 1 and convolution.pays(self.kernel.shape, outputs)):
+            return super().convolution_op(inputs, kernel)
+        return convolution.conv(inputs, tf.convert_to_tensor(kernel), self.strides, self.padding.upper())
+
+
+class FastConv2DTranspose(keras.layers.Conv2DTranspose):
+    """Conv2DTranspose that is a matrix product if that is faster."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """As keras.layers.Conv2DTranspose.call."""
+        fits = _is_plain(self) and self.output_padding is None and convolution.pays(self.kernel.shape, inputs.shape)
+        if not fits:
+            return super().call(inputs)
+        shape = self.compute_output_shape(inputs.shape)
+        kernel = tf.convert_to_tensor(self.kernel)
+        outputs = convolution.conv_transpose(inputs, kernel, tuple(shape), self.strides, self.padding.upper())
+        if self.use_bias:
+            outputs += tf.convert_to_tensor(self.bias)
+        return outputs if self.activation is None else self.activation(outputs)
+
+
+class FastLeakyReLU(keras.layers.LeakyReLU):
+    """LeakyReLU whose gradient needs only its output, and is computed in float32 and rounded once on the CPU.
+
+    The output has the sign of the input. TensorFlow's own gradient reads the input, which does not exist if the graph
+    optimizer has fused a convolution, its bias and the leaky ReLU into one kernel: the optimizer's remapper then fails
+    with an error message, and nothing is fused.
+    """
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """As keras.layers.LeakyReLU.call."""
+        slope = float(self.negative_slope)
+        wide = inputs.dtype if tf.config.get_visible_devices("GPU") else tf.float32
+
+        @tf.custom_gradient
+        def leaky(x: tf.Tensor) -> tuple[tf.Tensor, object]:
+            y = tf.nn.leaky_relu(x, slope)
+
+            def backward(gradient: tf.Tensor) -> tf.Tensor:
+                gradients, features = tf.cast(gradient, wide), tf.cast(y, wide)
+                return tf.cast(tf.raw_ops.LeakyReluGrad(gradients=gradients, features=features, alpha=slope), x.dtype)
+
+            return y, backward
+
+        return leaky(inputs)
+
+
+def _is_plain(layer: keras.layers.Conv2D | keras.layers.Conv2DTranspose) -> bool:
+    return (
+        layer.data_format == "channels_last" and layer.padding in ("same", "valid") and set(layer.dilation_rate) == {1}
+    )
