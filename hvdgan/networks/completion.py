@@ -11,19 +11,19 @@ _SIZES = (32, 64, 128, 256)
 def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Model:
     """Fill the holes of images: two halvings, dilated convolutions, two doublings (table 1).
 
-    The dilations 2, 4, 8, 16 see far at a quarter of 256 pixels; smaller images have as many as reach across them.
+    The paper has dilations 2, 4, 8, 16 for 256 pixels; smaller images have those that do not exceed image_size / 16.
 
     Args:
-        image_size: pixels; 32, 64, 128 or 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer; 64 in the paper.
 
     Returns:
-        A model [(B, H, W, channels) images, (B, H, W, 1) mask] -> (B, H, W, channels) in [-1, 1]; what the images hold
-        inside the mask, where it is 1, is not looked at.
+        A model [(B, H, W, channels) images, (B, H, W, 1) mask] -> (B, H, W, channels) in [-1, 1]. Pixels where the mask
+        is 1 do not affect the output.
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     _check_size(image_size)
     images = keras.Input((image_size, image_size, channels), name="images")
@@ -49,18 +49,18 @@ def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Mode
 
 
 def context_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model:
-    """Judge whole images and the part around the hole together (tables 2 and 3): two networks joined by a last layer.
+    """Judge an image and the patch around its hole by two networks with a common last layer (tables 2 and 3).
 
     Args:
-        image_size: pixels; 32, 64, 128 or 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         nf: width of the first layers; 64 in the paper.
 
     Returns:
         A model [(B, H, W, channels) images, (B, H / 2, W / 2, channels) patches] -> (B,) logits.
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     _check_size(image_size)
     images = keras.Input((image_size, image_size, channels), name="images")

@@ -1,10 +1,10 @@
-"""2-D convolutions of which a part is a matrix product where oneDNN's kernels are slow: in a GAN's innermost layers.
+"""2-D convolutions that use a matrix product where oneDNN's kernels are slow: in the innermost layers of a GAN.
 
-Where an image has few positions and a filter many weights, a product of the image's patches with the weights takes half
-the time of the convolution, and of its gradients. docs/performance.md has the measurements. Values are those of
-TensorFlow's own operations but for the rounding, and gradients may be differentiated again.
+If an image has few positions and a filter has many weights, a product of the image's patches with the weights takes
+half the time of the convolution and of its gradients. docs/performance.md has the measurements. The results equal those
+of TensorFlow's own operations except for rounding, and the gradients can be differentiated again.
 
-Images are (B, H, W, C), kernels (rows, columns, C, C'), where C belongs to the side of higher resolution.
+Images are (B, H, W, C), kernels (rows, columns, C, C'), where C are the channels on the side of higher resolution.
 """
 
 import math
@@ -13,20 +13,25 @@ import numpy as np
 import tensorflow as tf
 
 FEW_POSITIONS = 16
-"""of an image of lower resolution, at most; there the product was the faster one ..."""
+"""most positions of the image with the lower resolution for which the product is faster ..."""
 WEIGHTS_PER_POSITION = 256
-"""... from so many weights on, for each position of the batch"""
+"""... if the filter has at least this number of weights per position of the batch"""
 WEIGHTS_PER_POSITION_FILTER = 2048
-"""the same for the filter gradient by itself, at any number of positions"""
+"""least number of weights per position of the batch for which the filter gradient alone is faster as a product"""
 
 
 def pays(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> bool:
-    """Whether some part is faster as a product: kernel's shape, and that of the images of lower resolution."""
+    """Whether a part of the convolution is faster as a product.
+
+    Args:
+        kernel: shape of the kernel.
+        small: shape of the images with the lower resolution.
+    """
     return _is_innermost(kernel, small) or _weights_per_position(kernel, small) >= WEIGHTS_PER_POSITION_FILTER
 
 
 def conv(images: tf.Tensor, kernel: tf.Tensor, strides: tuple[int, int], padding: str) -> tf.Tensor:
-    """tf.nn.conv2d of images whose shape is known; padding is SAME or VALID."""
+    """Compute tf.nn.conv2d; the shape of the images must be known, and padding is SAME or VALID."""
 
     @tf.custom_gradient
     def convolve(images: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, object]:
@@ -47,7 +52,7 @@ def conv(images: tf.Tensor, kernel: tf.Tensor, strides: tuple[int, int], padding
 def conv_transpose(
     small: tf.Tensor, kernel: tf.Tensor, shape: tuple[int, ...], strides: tuple[int, int], padding: str
 ) -> tf.Tensor:
-    """tf.nn.conv2d_transpose, of images whose shape is known to images of the shape that is given."""
+    """Compute tf.nn.conv2d_transpose, to images of the given shape; the shape of `small` must be known."""
 
     @tf.custom_gradient
     def convolve(small: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, object]:
@@ -69,7 +74,7 @@ def conv_transpose(
 def _filter_gradient(
     large: tf.Tensor, small: tf.Tensor, shape: tf.TensorShape, strides: tuple[int, int], padding: str
 ) -> tf.Tensor:
-    """The gradient of a kernel of this shape that convolves large (B, H, W, C) to small (B, H', W', C')."""
+    """The gradient of a kernel of this shape, which convolves large (B, H, W, C) to small (B, H', W', C')."""
     patches = _patches(large, _places(large.shape, shape, strides, padding))
     return tf.reshape(tf.matmul(patches, tf.reshape(small, (-1, shape[-1])), transpose_a=True), shape)
 
@@ -81,16 +86,16 @@ def _is_innermost(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> boo
 
 
 def _weights_per_position(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> float:
-    """0 where the shape is not known."""
+    """Weights of the filter per position of the batch; 0 if the shape is not known."""
     known = [size for size in small[:3] if size is not None]
     return math.prod(kernel) / math.prod(known) if len(known) == 3 else 0.0
 
 
 def _places(shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, int], padding: str) -> np.ndarray:
-    """Which of the H * W positions of large images each tap of the kernel sees; H * W where that is outside.
+    """The position of large images, from 0 to H * W - 1, that each tap of the kernel reads; H * W outside of them.
 
     Returns:
-        (H', W', rows, columns), where H' and W' are those of the convolved images.
+        (H', W', rows, columns), where H' and W' are the height and width of the convolved images.
     """
     seen = []
     for size, taps, stride in zip(shape[1:3], kernel[:2], strides, strict=True):
@@ -104,7 +109,7 @@ def _places(shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int,
 
 
 def _inverse(places: np.ndarray, positions: int) -> np.ndarray:
-    """For each of the positions the taps that see it, as indices into the flattened places; places.size fills up."""
+    """For each position the taps that read it, as indices into the flattened places, padded with places.size."""
     taps = np.argsort(places, axis=None, kind="stable")
     seen = places.ravel()[taps]
     taps, seen = taps[seen < positions], seen[seen < positions]
@@ -115,14 +120,14 @@ def _inverse(places: np.ndarray, positions: int) -> np.ndarray:
 
 
 def _patches(images: tf.Tensor, places: np.ndarray) -> tf.Tensor:
-    """What the taps see, with the taps and channels of a position in one row: (B * H' * W', rows * columns * C)."""
+    """The pixels that the taps read, one row per position: (B * H' * W', rows * columns * C)."""
     batch, height, width, channels = images.shape
     rows = _rows(tf.reshape(images, (batch, height * width, channels)), places.reshape(-1))
     return tf.reshape(rows, (-1, places.shape[2] * places.shape[3] * channels))
 
 
 def _rows(values: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
-    """Rows (B, *, C) of values (B, N, C) by their numbers (*), of which N is a row of zeros."""
+    """Rows (B, *, C) of values (B, N, C) by their numbers (*); number N is a row of zeros."""
     if np.any(numbers == values.shape[1]):
         values = tf.pad(values, [[0, 0], [0, 1], [0, 0]])
     return tf.gather(values, tf.constant(numbers, tf.int32), axis=1)

@@ -9,15 +9,15 @@ from hvdgan.cli.errors import UserError
 
 Norm = Literal["batch", "none"]
 
-_MOST_WIDENING = 16  # widest layer / nf; 128 pixels reach it, and 256 would otherwise need 32
+_MOST_WIDENING = 16  # widest layer / nf; reached at 128 pixels, and kept at 256, where doubling would give 32
 
 
 def dcgan_generator(*, image_size: int, channels: int, latent_size: int, nf: int, norm: Norm = "batch") -> keras.Model:
     """Latents to images by fractionally-strided convolutions; at 64 pixels 512-256-128-64-channels (figure 1).
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
         nf: width of the layer before the last.
         norm: "batch" or "none".
@@ -26,7 +26,7 @@ def dcgan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
         A model (B, latent_size) -> (B, image_size, image_size, channels) in [-1, 1].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     widths = _widths(image_size, nf)
     latents = keras.Input((latent_size,), name="latents")
@@ -45,16 +45,16 @@ def dcgan_discriminator(*, image_size: int, channels: int, nf: int, norm: Norm =
     """Images to logits by strided convolutions; at 64 pixels 64-128-256-512-1.
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer.
-        norm: "batch" or "none"; the first layer has none in either case (section 3).
+        norm: "batch" or "none"; the first layer never has BatchNorm (section 3).
 
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits.
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     images = keras.Input((image_size, image_size, channels), name="images")
     x = images
@@ -92,9 +92,9 @@ def _up(
 
 
 def _weights(norm: Norm) -> keras.initializers.Initializer:
-    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
     if norm == "none":
-        return keras.initializers.HeNormal()  # without normalisation the paper's weights let the signal vanish
+        return keras.initializers.HeNormal()  # without BatchNorm the signal vanishes with the paper's weights
     return keras.initializers.RandomNormal(stddev=0.02)  # section 3
 
 

@@ -1,7 +1,7 @@
-"""Layers with equalised learning rate and their helpers, of the Progressive GAN (Karras et al. 2018) and its heirs.
+"""Layers with equalised learning rate, of the Progressive GAN (Karras et al. 2018) and StyleGAN2.
 
-All weights begin with unit variance and are scaled when they are used, so that Adam moves all of them alike (section
-4.1).
+All weights are initialised with unit variance and scaled when they are used, so that Adam changes all of them at the
+same relative rate (section 4.1).
 """
 
 import math
@@ -12,14 +12,21 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-FILTER = np.array([1, 3, 3, 1]) / 8  # of all changes of resolution, as in StyleGAN2's code
+FILTER = np.array([1, 3, 3, 1]) / 8  # filter of all changes of resolution, as in StyleGAN2's code
 
 register = keras.saving.register_keras_serializable("hvdgan")
 
 
 @register
 class EqualisedDense(layers.Layer):
-    """Dense layer with equalised learning rate; `lr_multiplier` below 1 makes it learn slower than the others."""
+    """Dense layer with equalised learning rate and leaky ReLU.
+
+    Args:
+        units: length of the output.
+        bias: initial value of the bias.
+        linear: whether the layer has no leaky ReLU.
+        lr_multiplier: factor of the layer's learning rate; below 1 it learns slower than the others.
+    """
 
     def __init__(
         self, units: int, *, bias: float = 0.0, linear: bool = False, lr_multiplier: float = 1.0, **keywords: Any
@@ -44,7 +51,15 @@ class EqualisedDense(layers.Layer):
 
 @register
 class EqualisedConv(layers.Layer):
-    """Convolution with equalised learning rate; `down` blurs and halves; `linear`: no bias and no leaky ReLU."""
+    """Convolution with equalised learning rate, bias and leaky ReLU.
+
+    Args:
+        filters: channels of the output.
+        size: height and width of the kernel, in pixels.
+        down: whether the images are blurred and halved.
+        linear: whether the layer has no bias and no leaky ReLU.
+        gain: factor of the output.
+    """
 
     def __init__(
         self, filters: int, size: int, *, down: bool = False, linear: bool = False, gain: float = 1.0, **keywords: Any
@@ -72,8 +87,11 @@ class EqualisedConv(layers.Layer):
 class MinibatchStddev(layers.Layer):
     """Add a channel: the standard deviation over a group of samples, averaged over pixels and channels.
 
-    A group is `group` consecutive samples, whatever the batch size: ranks whose local batches are multiples of it see
-    the groups that one rank would. Of another batch size, the largest divisor up to `group` takes its place.
+    A group is `group` consecutive samples, so ranks whose slices of the batch are multiples of it have the groups that
+    one rank would have. If `group` does not divide the slice, the slice's largest divisor up to `group` is used.
+
+    Args:
+        group: number of samples in a group.
 
     Reference: Karras et al. 2018, section 3.
     """
@@ -103,14 +121,14 @@ def equalised(kernel: Any, gain: float = 1.0) -> tf.Tensor:
 
 def leaky_relu(x: tf.Tensor) -> tf.Tensor:
     """Leaky ReLU of slope 0.2, scaled so that the mean square of its output is about that of its input."""
-    # Scaled before it: TensorFlow's graph optimizer fails at a sum right before a leaky ReLU, and says so in the log.
+    # Scale before the leaky ReLU: TensorFlow's graph optimizer fails, with an error in the log, at a sum before it.
     return tf.nn.leaky_relu(x * math.sqrt(2.0), 0.2)
 
 
 def blurred(kernel: tf.Tensor) -> tf.Tensor:
-    """The kernel that convolves as the filter (1, 3, 3, 1) / 8 along both axes and the kernel do one after the other.
+    """The kernel that equals the filter (1, 3, 3, 1) / 8 along both axes followed by the given kernel.
 
-    One larger convolution is faster on a CPU than a small one and a blur of all its inputs, forward and backward.
+    On a CPU one larger convolution is faster than a blur and a small one, forward and backward.
 
     Args:
         kernel: (k, k, C, F).
@@ -125,5 +143,5 @@ def blurred(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def unit_normal(deviation: float = 1.0) -> keras.initializers.Initializer:
-    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
     return keras.initializers.RandomNormal(0.0, deviation)

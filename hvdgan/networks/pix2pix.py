@@ -11,31 +11,31 @@ _SIZES = (32, 64, 128, 256)
 _MOST_WIDENING = 8  # widest layer / nf
 
 HEADS = {"half": 2, "quarter": 4}
-"""outputs besides the images, and by how much they are smaller"""
+"""names of the additional outputs, with the factor by which they are smaller than the images"""
 
 
 def unet_generator(
     *, image_size: int, channels: int, nf: int, dropout: bool = True, heads: Collection[str] = ()
 ) -> keras.Model:
-    """Translate images: halve down to one pixel, double up again, each step beside what was seen on the way down.
+    """Translate images by a U-Net: halvings down to one pixel, then doublings, each joined with the layer of its size.
 
-    At 256 pixels the widths down are 64-128-256-512-512-512-512-512, and the doublings get, with what is beside them,
-    512-1024-1024-1024-1024-512-256-128 (section 6.1.1). One pixel of one image has no statistics: the innermost
-    layer is without BatchNorm (section 6.1.2, errata).
+    At 256 pixels the widths of the halvings are 64-128-256-512-512-512-512-512, and the inputs of the doublings have
+    512-1024-1024-1024-1024-512-256-128 channels (section 6.1.1). The innermost layer has no BatchNorm, because one
+    pixel of one image has no statistics (section 6.1.2, errata).
 
     Args:
-        image_size: pixels; 32, 64, 128 or 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer; 64 in the paper.
-        dropout: whether the model takes keep-masks, of the shapes that `mask_shapes` says.
-        heads: outputs of the decoder at a lower resolution, any of HEADS.
+        dropout: whether the model takes keep-masks, of the shapes that mask_shapes() returns.
+        heads: names of additional outputs at a lower resolution, any of HEADS.
 
     Returns:
         A model [(B, H, W, channels) inputs, *masks] -> {"images": (B, H, W, channels), "half": (B, H / 2, W / 2,
-        channels), ...}, the images and the heads that were asked for, in [-1, 1].
+        channels), ...}, the images and the chosen heads, in [-1, 1].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     widths = _widths(image_size, nf)
     inputs = keras.Input((image_size, image_size, channels), name="inputs")
@@ -69,7 +69,7 @@ def mask_shapes(*, image_size: int, nf: int) -> list[tuple[int, int, int]]:
     """Shapes (H, W, C) of the keep-masks of the decoder's first three layers.
 
     Args:
-        image_size: pixels; 32, 64, 128 or 256.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
         nf: width of the first layer.
     """
     widths = _widths(image_size, nf)[-2:-5:-1]
@@ -77,13 +77,13 @@ def mask_shapes(*, image_size: int, nf: int) -> list[tuple[int, int, int]]:
 
 
 def patch_discriminator(*, image_size: int, channels: int, nf: int, halvings: int) -> keras.Model:
-    """Judge patches of an image beside its input (section 6.1.2): 64-128-256-512-1 with 3 halvings, patches of 70 x 70.
+    """Judge patches of an image together with its input; with 3 halvings 64-128-256-512-1 (section 6.1.2).
 
     Args:
-        image_size: pixels; 32, 64, 128 or 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer; 64 in the paper.
-        halvings: layers with a stride of 2, >= 1; patches are 16, 34, 70 or 142 pixels wide with 1, 2, 3 or 4.
+        halvings: number of layers with stride 2, >= 1; with 1, 2, 3, 4 a patch is 16, 34, 70, 142 pixels wide.
 
     Returns:
         A model [(B, H, W, channels) inputs, (B, H, W, channels) images] -> (B, H', W', 1) logits, with
@@ -134,7 +134,7 @@ def _deconv(x: keras.KerasTensor, width: int, *, bias: bool = False, name: str) 
 
 
 def _weights() -> dict[str, keras.initializers.Initializer]:
-    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
     return {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.02)}  # section 6.2
 
 

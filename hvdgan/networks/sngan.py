@@ -19,7 +19,7 @@ class ConditionalBatchNormalization(layers.Layer):
     """BatchNorm whose scale and offset depend on the class: images (B, H, W, C) and classes (B,) to (B, H, W, C).
 
     Args:
-        num_classes: how many there are.
+        num_classes: number of classes.
 
     Reference: Dumoulin et al. 2017 (arXiv:1610.07629), equation 5, with the statistics of the batch.
     """
@@ -40,7 +40,7 @@ class ConditionalBatchNormalization(layers.Layer):
 
     def call(self, inputs: list[Any], training: bool = False) -> Any:
         images, classes = inputs
-        # A product with ones and zeros, not a lookup: its gradient is dense, as the ranks exchange it.
+        # A matrix product instead of a lookup, whose gradient would be sparse; the ranks exchange dense ones.
         chosen = ops.one_hot(classes, self.num_classes, dtype=self.compute_dtype)
         gamma, beta = ops.matmul(chosen, self.gamma), ops.matmul(chosen, self.beta)
         return self.norm(images, training=training) * gamma[:, None, None] + beta[:, None, None]
@@ -53,18 +53,18 @@ def sngan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
     """Latents to images by residual blocks, each of which doubles the size; tables 4 (32 pixels) and 6 (128 pixels).
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
-        nf: width; the paper's is 64.
-        num_classes: classes that the images may have; 0: none.
+        nf: width of the networks; 64 in the paper.
+        num_classes: number of classes; 0: the images have none.
 
     Returns:
         A model (B, latent_size) -> (B, image_size, image_size, channels) in [-1, 1]; with classes its input is
         [(B, latent_size), (B,) int32].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     widths = _generator_widths(image_size, nf)
     latents = keras.Input((latent_size,), name="latents")
@@ -78,7 +78,7 @@ def sngan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
         return layers.ReLU(name=f"{name}_relu")(x)
 
     def up(x: keras.KerasTensor, width: int, name: str) -> keras.KerasTensor:
-        # The 1x1 convolution gives the same before as after the enlargement, at a quarter of the work.
+        # The 1x1 convolution gives the same before the enlargement as after it, at a quarter of the cost.
         shortcut = _enlarge(_conv(x, width, 1, f"{name}_shortcut"), f"{name}_shortcut_up")
         x = _enlarge(norm_relu(x, f"{name}_norm_1"), f"{name}_up")
         x = _conv(x, width, 3, f"{name}_conv_1")
@@ -99,19 +99,19 @@ def sngan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
 def sngan_discriminator(*, image_size: int, channels: int, nf: int, num_classes: int = 0) -> keras.Model:
     """Images to logits by residual blocks, every weight under spectral normalisation; tables 4 and 6.
 
-    With classes the logit is psi(phi(x)) + e_y . phi(x), where phi are the pooled features and e_y a class's vector.
+    With classes the logit is psi(phi(x)) + e_y . phi(x) with the pooled features phi(x) and the vector e_y of class y.
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
-        nf: width; the paper's is 64.
-        num_classes: classes that the images may have; 0: none.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
+        nf: width of the networks; 64 in the paper.
+        num_classes: number of classes; 0: the images have none.
 
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits; with classes its input is [images, (B,) int32].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
 
     Reference: Miyato and Koyama 2018 (arXiv:1802.05637), equation 3, for the projection.
     """
@@ -137,10 +137,10 @@ def sngan_discriminator(*, image_size: int, channels: int, nf: int, num_classes:
 
 
 def _down(x: keras.KerasTensor, width: int, *, halve: bool, first: bool, name: str) -> keras.KerasTensor:
-    """A residual block of the discriminator; the first starts from pixels, which no ReLU may cut."""
+    """A residual block of the discriminator; the first has no ReLU before its convolution, which reads pixels."""
     shortcut = _halve(x, f"{name}_shortcut_down") if halve else x
     if halve or x.shape[-1] != width:
-        # The 1x1 convolution gives the same after as before the averaging, at a quarter of the work.
+        # The 1x1 convolution gives the same after the averaging as before it, at a quarter of the cost.
         shortcut = _spectral_conv(shortcut, width, 1, f"{name}_shortcut")
     if not first:
         x = layers.ReLU(name=f"{name}_relu_1")(x)
@@ -192,5 +192,5 @@ def _spectral_conv(x: keras.KerasTensor, width: int, size: int, name: str) -> ke
 
 
 def _weights(scale: float) -> keras.initializers.Initializer:
-    # A new one for each layer: an initializer draws its seed when it is made, and one seed makes equal weights.
+    # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
     return keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")

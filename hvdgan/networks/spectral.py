@@ -5,17 +5,17 @@ from typing import Any
 import keras
 from keras import ops
 
-_EPSILON = 1e-12  # everything it is compared with is float32
+_EPSILON = 1e-12  # float32 can hold it
 
 
 class Spectral(keras.layers.Layer):
-    """A layer with one weight, which it uses divided by an estimate of its largest singular value.
+    """A layer with one weight, divided by an estimate of the weight's largest singular value when it is used.
 
-    The estimate is one power iteration from the saved vector `u`, in float32 whatever the layer computes in. A call in
-    training mode saves the vector it arrives at, so that the estimate follows the weight as it changes.
+    The estimate is one power iteration from the saved vector `u`, always in float32. A call in training mode saves the
+    new vector, so that the estimate follows the weight as it changes.
 
     Args:
-        kernel_initializer: of the weight.
+        kernel_initializer: initializer of the weight.
 
     Reference: Miyato et al. 2018 (arXiv:1802.05957), algorithm 1.
     """
@@ -25,19 +25,19 @@ class Spectral(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def add_kernel(self, shape: tuple[int, ...]) -> None:
-        """Make the weight, which is a matrix of all axes but the last by the last, and the vector of its estimate."""
-        # Without autocast both are read as float32 where the layer computes in float16.
+        """Create the weight and the vector of its estimate; as a matrix the weight has shape[-1] columns."""
+        # Without autocast both are read as float32 in a layer that computes in float16.
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=self.kernel_initializer, autocast=False)
         start = keras.initializers.RandomNormal(stddev=1.0)
-        # Hosts of different kinds may round it differently: it counts among the means over ranks.
+        # CPUs of different kinds may round it differently, so it is averaged over the ranks like a statistic.
         self.u = self.add_weight(
             name="u", shape=shape[-1:], initializer=start, trainable=False, autocast=False, aggregation="mean"
         )
 
     def normalised_kernel(self, training: bool) -> Any:
-        """The weight over its largest singular value, in the layer's compute dtype.
+        """The weight divided by its largest singular value, in the layer's compute dtype.
 
-        The vectors are constants to the gradient, which is that of equation 12.
+        The gradient treats the vectors as constants (equation 12).
         """
         kernel = ops.convert_to_tensor(self.kernel)
         matrix = ops.reshape(kernel, (-1, kernel.shape[-1]))  # (inputs, outputs): the paper's W transposed
@@ -84,7 +84,7 @@ class SpectralDense(Spectral):
     """A dense layer, (B, N) to (B, units), with a bias that is not normalised.
 
     Args:
-        units: numbers in the output.
+        units: length of the output.
     """
 
     def __init__(self, units: int, **keywords: Any) -> None:
@@ -107,8 +107,8 @@ class SpectralEmbedding(Spectral):
     """A vector for each class, (B,) int32 in [0, num_classes) to (B, units).
 
     Args:
-        num_classes: how many there are.
-        units: length of a vector.
+        num_classes: number of classes.
+        units: length of the vector of a class.
     """
 
     def __init__(self, num_classes: int, units: int, **keywords: Any) -> None:
@@ -120,7 +120,7 @@ class SpectralEmbedding(Spectral):
         self.add_kernel((self.num_classes, self.units))
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        # A product with ones and zeros, not a lookup: its gradient is dense, as the ranks exchange it.
+        # A matrix product instead of a lookup, whose gradient would be sparse; the ranks exchange dense ones.
         chosen = ops.one_hot(inputs, self.num_classes, dtype=self.compute_dtype)
         return ops.matmul(chosen, self.normalised_kernel(training))
 

@@ -1,4 +1,4 @@
-"""Networks as plain Keras has them: standard layers in the place of hvdgan's, which compute the same at inference."""
+"""Rebuilds networks from standard Keras layers, which compute the same at inference, for programs without hvdgan."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,20 +13,22 @@ from hvdgan.networks.sngan import ConditionalBatchNormalization
 from hvdgan.networks.spectral import Spectral, SpectralConv2D, SpectralDense, SpectralEmbedding
 from hvdgan.networks.stylegan2 import StyledConv, StyleGAN2Generator, ToImage
 
-_RELU_GAIN = math.sqrt(2.0)  # of equalised.leaky_relu; a leaky ReLU lets it through, so it is folded into the weights
+_RELU_GAIN = math.sqrt(
+    2.0
+)  # gain of equalised.leaky_relu; it commutes with a leaky ReLU, so it is folded into the weights
 
 Call = Callable[..., Any]
 
 
 def plain(network: keras.Model) -> keras.Model:
-    """The network without layers of hvdgan, in inference mode.
+    """Replace the layers of hvdgan in a network by standard layers of Keras, in inference mode.
 
     Args:
-        network: built, with the weights it is to have; its standard layers are shared with the result.
+        network: built network; its standard layers are shared with the result.
 
     Returns:
-        A functional model of the same inputs and outputs. Layers of a recipe's own stay in it, see foreign(), and a
-        subclass of keras.Model of a recipe's own is returned as it is.
+        A functional model with the same inputs and outputs. A recipe's own layers stay in it, see foreign(), and a
+        recipe's own subclass of keras.Model is returned unchanged.
     """
     if type(network) is StyleGAN2Generator:
         return _stylegan2(network)
@@ -53,7 +55,7 @@ def plain(network: keras.Model) -> keras.Model:
 
 
 def foreign(network: keras.Model) -> str | None:
-    """What in a network Keras alone could not load: "layer NAME (Class)", or None."""
+    """The first part of a network that Keras alone could not load, as "layer NAME (Class)", or None."""
     if not _is_standard(network):
         return f"network {network.name} ({type(network).__name__})"
     for operation in network.operations:
@@ -70,7 +72,7 @@ def _is_standard(operation: Any) -> bool:
 
 
 def _names_foreign(config: Any) -> bool:
-    """Whether a serialised object is made of others than Keras' own, such as an activation written in Python."""
+    """Whether a serialised object contains an object that is not Keras' own, such as a Python activation."""
     if isinstance(config, list | tuple):
         return any(_names_foreign(value) for value in config)
     if not isinstance(config, Mapping):
@@ -83,7 +85,7 @@ def _names_foreign(config: Any) -> bool:
 
 
 def _translated(operation: keras.Operation) -> Call:
-    """What to call in the place of an operation; a layer without a translation stands for itself."""
+    """The function to call instead of an operation: the operation itself if it needs no translation."""
     if isinstance(operation, keras.Model):
         return plain(operation)
     translation = _TRANSLATIONS.get(type(operation))
@@ -140,7 +142,7 @@ def _equalised_conv(layer: EqualisedConv) -> Call:
 
 
 def _minibatch_stddev(layer: MinibatchStddev) -> Call:
-    """The same by a matrix (B, B) that averages over groups: standard operations cannot ask for the batch size."""
+    """Average over groups by a matrix (B, B), since standard operations cannot read the batch size."""
     concatenate = layers.Concatenate(name=layer.name)
 
     def call(x: Any) -> Any:
@@ -149,7 +151,9 @@ def _minibatch_stddev(layer: MinibatchStddev) -> Call:
         group = ops.ones_like(batch)
         for size in range(2, layer.group + 1):
             group = ops.where(ops.equal(ops.mod(batch, float(size)), 0.0), float(size), group)
-        numbers = ops.floor((places + 0.5) / group)  # (B,): of the group; the half keeps off the rounding of a division
+        numbers = ops.floor(
+            (places + 0.5) / group
+        )  # (B,): number of the group; adding 0.5 avoids rounding errors of the division
         same = ops.cast(ops.equal(ops.expand_dims(numbers, 1), ops.expand_dims(numbers, 0)), "float32") / group
         flat = ops.reshape(x, (-1, math.prod(x.shape[1:])))
         variance = ops.matmul(same, ops.square(flat - ops.matmul(same, flat)))
@@ -188,7 +192,7 @@ def _stylegan2(generator: StyleGAN2Generator) -> keras.Model:
         return ops.where(is_first, styles[:, 0], styles[:, -1])
 
     start = _numpy(generator.start)
-    nothing = ops.cast(ops.zeros_like(crossover), "int32")  # (B,): every image starts from the one vector
+    nothing = ops.cast(ops.zeros_like(crossover), "int32")  # (B,): all images start from the same vector
     x = _embedding("start", start.reshape(1, -1))(nothing)
     x, images, begin = layers.Reshape(start.shape[1:], name="start_4")(x), None, 0
     for number, (layer, size) in enumerate(zip(generator.convolutions, sizes, strict=True)):
@@ -254,7 +258,7 @@ def _conv(name: str, kernel: np.ndarray, bias: np.ndarray | None = None, *, stri
 
 
 def _transposed_conv(name: str, kernel: np.ndarray) -> layers.Layer:
-    """Doubles height and width; the kernel is (k, k, C, F), as of a convolution."""
+    """A layer that doubles height and width; the kernel is (k, k, C, F), as for a convolution."""
     size, _, width, filters = kernel.shape
     layer = layers.Conv2DTranspose(filters, size, strides=2, padding="same", use_bias=False, name=name)
     layer.build((None, None, None, width))

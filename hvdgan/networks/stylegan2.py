@@ -43,16 +43,16 @@ def stylegan2_discriminator(*, image_size: int, channels: int, nf: int, mbstd_gr
     """Images to logits: residual blocks down to 4x4 pixels, each halving after a blur (section 4.1, figure 7c).
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
-        nf: width at full size; doubled at each halving, up to 512.
-        mbstd_group: samples whose standard deviation one of them sees; see MinibatchStddev.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
+        nf: channels at full size, doubled at each halving, up to 512.
+        mbstd_group: number of samples in a group of MinibatchStddev.
 
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits.
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     _check_size(image_size)
     images = keras.Input((image_size, image_size, channels), name="images")
@@ -74,12 +74,12 @@ def stylegan2_discriminator(*, image_size: int, channels: int, nf: int, mbstd_gr
 
 
 def style_count(image_size: int) -> int:
-    """Styles of an image: one for each convolution, and the last image's own."""
+    """Number of styles of an image: one for each convolution, and one for the last to-image layer."""
     return 2 * int(math.log2(image_size)) - 2
 
 
 def noise_numbers(image_size: int) -> int:
-    """Numbers of noise that one image takes: a map for each convolution."""
+    """Length of an image's noise: one map for each convolution."""
     return sum(size * size for size in _noise_sizes(image_size))
 
 
@@ -88,28 +88,28 @@ class StyleGAN2Generator(keras.Model):
     """Mapping network and synthesis with skips (section 2, figure 2d; section 4.1, figure 7b).
 
     Call it with [latents, crossover, noise]:
-        latents: (B, 1 or 2, latent_size) standard normal, the one or two that an image is made of.
-        crossover: (B,) how many of the style_count(image_size) styles come from the first latent; the rest from the
-            second.
+        latents: (B, 1 or 2, latent_size) standard normal, one or two latents per image.
+        crossover: (B,) number of the style_count(image_size) styles that come from the first latent; the others come
+            from the second.
         noise: (B, noise_numbers(image_size)) standard normal, cut into the maps of the layers.
     Keywords:
-        truncation: 1: none; 0: all styles are their mean. Heeded only where training is False.
-        directions: (B, image_size, image_size, channels) or None; with them the result is the path-length penalty.
+        truncation: factor of the styles' distance from their mean, from 0 to 1; used only if training is False.
+        directions: (B, image_size, image_size, channels) or None; if given, the result is the path-length penalty.
 
     Returns images (B, image_size, image_size, channels), about [-1, 1]; or penalties, (B,). Always float32.
 
     Args:
-        image_size: pixels, a power of two.
-        channels: of the images.
-        nf: width at full size; doubled at each halving, up to 512.
+        image_size: height and width of an image in pixels, a power of two.
+        channels: number of channels of an image.
+        nf: channels at full size, doubled at each halving, up to 512.
         latent_size: length of a latent and of a style.
-        mapping_layers: depth of the mapping network.
+        mapping_layers: number of layers of the mapping network.
     """
 
     def __init__(
         self, image_size: int, channels: int, nf: int, latent_size: int, mapping_layers: int, **keywords: Any
     ) -> None:
-        # float32, so that Keras does not round the latents; the layers have the policy's type.
+        # float32, so that Keras does not round the latents; the layers have the dtype of the policy.
         super().__init__(**{**keywords, "dtype": "float32"})
         self._arguments = {"image_size": image_size, "channels": channels, "nf": nf, "latent_size": latent_size}
         self._arguments["mapping_layers"] = mapping_layers
@@ -173,7 +173,7 @@ class StyleGAN2Generator(keras.Model):
         for number, (layer, size) in enumerate(zip(self.convolutions, sizes, strict=True)):
             x = layer(x, styles[:, number], tf.reshape(maps[number], (-1, size, size, 1)))
             if number % 2 == 0:
-                # The image shares its style with the next layer, whose output it does not see.
+                # The to-image layer shares its style with the next convolution, which comes after it.
                 image = self.to_image[number // 2](x, styles[:, number + 1])
                 images = image if images is None else upsample(images) + image
         return images
@@ -192,7 +192,7 @@ class StyleGAN2Generator(keras.Model):
         if training:
             mean += (1.0 - _PATH_LENGTH_DECAY) * (tf.stop_gradient(tf.reduce_mean(lengths)) - mean)
             self.path_length.assign(mean)
-        # The biases of the images do not change a length; 0 times the images gives them a gradient, which is 0.
+        # The biases of the to-image layers do not affect a length; adding 0 * images gives them a gradient of 0.
         return tf.square(lengths - mean) + 0.0 * tf.reduce_sum(images, axis=(1, 2, 3))
 
     def get_config(self) -> dict[str, Any]:
@@ -250,9 +250,9 @@ class ToImage(layers.Layer):
 def modulated_convolution(
     x: tf.Tensor, kernel: tf.Tensor, scales: tf.Tensor, *, up: bool = False, demodulate: bool = True
 ) -> tf.Tensor:
-    """Convolution whose weights each sample scales, and which scales its outputs back to unit variance.
+    """Convolution with weights scaled by each sample's style, and outputs scaled back to unit variance.
 
-    A convolution is linear: scaling its inputs is scaling its weights, and one convolution serves the whole batch.
+    Since a convolution is linear, the inputs are scaled instead of the weights: one convolution serves the whole batch.
 
     Args:
         x: (B, H, W, C).
@@ -267,7 +267,7 @@ def modulated_convolution(
     Reference: Karras et al. 2020, equations 1 and 3, and the last paragraph of section 2.2.
     """
     x *= tf.cast(scales, x.dtype)[:, None, None]
-    # A transposed convolution adds up a quarter of its weights at each pixel: hence 4.
+    # At each pixel a transposed convolution adds up a quarter of its weights, hence the factor 4.
     x = _transposed_convolution(x, 4.0 * blurred(kernel)) if up else tf.nn.conv2d(x, kernel, 1, "SAME")
     if demodulate:
         squares = tf.reduce_sum(tf.square(tf.cast(kernel, tf.float32)), axis=(0, 1))  # (C, F)
@@ -296,7 +296,7 @@ def _noise_sizes(image_size: int) -> list[int]:
 
 
 def _width(size: int, image_size: int, nf: int) -> int:
-    """Channels where the image is `size` pixels."""
+    """Number of channels at `size` pixels."""
     return min(nf * image_size // size, _WIDEST)
 
 

@@ -10,8 +10,8 @@ def vae_encoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
     """Images to the mean and the logarithm of the variance of their latents; at 64 pixels 64-128-256-2048.
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
         nf: width of the first layer; 64 in the paper.
 
@@ -19,7 +19,7 @@ def vae_encoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
         A model (B, image_size, image_size, channels) -> [(B, latent_size), (B, latent_size)].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     images = keras.Input((image_size, image_size, channels), name="images")
     x = images
@@ -38,8 +38,8 @@ def vae_decoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
     """Latents to images; at 64 pixels 256-256-128-32-channels.
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
         nf: a quarter of the width of the first layer; 64 in the paper.
 
@@ -47,7 +47,7 @@ def vae_decoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
         A model (B, latent_size) -> (B, image_size, image_size, channels) in [-1, 1].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     halvings = _halvings(image_size)
     small = image_size >> halvings
@@ -65,18 +65,19 @@ def vae_decoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
 
 
 def vae_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model:
-    """Images to logits, and to the features in which images are compared; at 64 pixels 32-128-256-256-512-1.
+    """Images to logits and to the features by which images are compared; at 64 pixels 32-128-256-256-512-1.
 
     Args:
-        image_size: pixels, a power of two from 32 to 256.
-        channels: of the images, 1 or 3.
+        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
+        channels: number of channels of an image, 1 or 3.
         nf: twice the width of the first layer; 64 in the paper.
 
     Returns:
-        A model (B, image_size, image_size, channels) -> [(B,) logits, (B, n) features], these of its last convolution.
+        A model (B, image_size, image_size, channels) -> [(B,) logits, (B, n) features of the last
+        convolution].
 
     Raises:
-        UserError: image_size is not one of those.
+        UserError: image_size is none of those.
     """
     images = keras.Input((image_size, image_size, channels), name="images")
     x = layers.Conv2D(max(nf // 2, 1), 5, padding="same", name="conv_0")(images)
@@ -90,7 +91,7 @@ def vae_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model
 
 
 def _halvings(image_size: int) -> int:
-    """Down to 8x8 pixels, from 32 to 4x4."""
+    """Number of halvings: down to 8x8 pixels, or to 4x4 from 32 pixels."""
     if image_size not in (32, 64, 128, 256):
         raise UserError(f"--image-size {image_size}: VAE/GAN takes 32, 64, 128 or 256 pixels")
     return max(3, image_size.bit_length() - 4)

@@ -1,1 +1,1 @@
-"""One file per GAN; each reads like its paper."""
+"""hvdgan's recipes: one GAN per file, written like its paper."""

@@ -36,11 +36,11 @@ class CompletionOptions:
     nf: Count = 64
     """width of the networks: channels of their first layers"""
     alpha: Positive = 4e-4
-    """weight of the adversarial loss beside the squared error"""
+    """weight of the adversarial loss; the squared error has weight 1"""
     min_hole: Fraction = 0.375
-    """smallest height and width of a hole, as a fraction of the image's"""
+    """smallest height and width of a hole, as a fraction of the image size"""
     max_hole: Fraction = 0.5
-    """largest height and width of a hole, as a fraction of the image's, at most 0.5"""
+    """largest height and width of a hole, as a fraction of the image size, at most 0.5"""
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5
@@ -48,10 +48,10 @@ class CompletionOptions:
 
 
 class Completion(Recipe):
-    """Three stages: squared error alone, then the discriminator alone, then both.
+    """Completion in three stages: the squared error alone, the discriminator alone, then both networks together.
 
-    Apart from the paper: Adam instead of ADADELTA, images in [-1, 1], and holes filled with the middle grey instead of
-    the data's mean.
+    Differences from the paper: Adam instead of ADADELTA, images in [-1, 1], and holes filled with middle grey instead
+    of the data's mean.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe completion --data digits --nf 16
@@ -90,9 +90,9 @@ class Completion(Recipe):
         ]
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """A rectangular hole, `mask` (B, H, W, 1), and the `corner` (B, 2) of a patch of half the size around it.
+        """Draw a rectangular hole, `mask` (B, H, W, 1), and the `corner` (B, 2) of a patch of half the size around it.
 
-        `real_corner` (B, 2) is that of the patch of the real image, around a mask M_d of its own.
+        `real_corner` (B, 2) is the corner of the patch of the real image; it does not depend on the hole.
         """
         size = self.data.image_size
         patch = size // 2
@@ -114,14 +114,14 @@ class Completion(Recipe):
         }
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Equation 3; the discriminator looks at a real image around M_d, which has nothing to do with the hole."""
+        """Equation 3; the patch of the real image is around a mask M_d of its own, independent of the hole."""
         filled = self._fill(batch, self._output(nets, batch))
         real_logits = self._logits(nets, batch.images, batch.real_corner)
         fake_logits = self._logits(nets, filled, batch.corner)
         return losses.non_saturating_discriminator(real_logits, fake_logits), {}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Equation 4: the squared error, and what the discriminator says of the filled image."""
+        """Equation 4: the squared error, and the adversarial loss of the filled image."""
         output = self._output(nets, batch)
         error = losses.masked_mse(batch.images, output, batch.mask)
         adversarial = losses.non_saturating_generator(self._logits(nets, self._fill(batch, output), batch.corner))
@@ -132,19 +132,19 @@ class Completion(Recipe):
         }
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        """Side by side: with the hole, filled, the original."""
+        """Images with their hole, filled, and original, side by side."""
         masked = batch.images * (1.0 - batch.mask)
         filled = self.complete(nets, batch.images, batch.mask)
         return tf.concat([masked, filled, batch.images], axis=2)[:32]
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
-        """Inside the holes of images that it has never seen."""
+        """Measure the filled pixels inside the holes of held-out images."""
         filled = self.complete(nets, batch.images, batch.mask)
         measure = {"l1": measures.l1, "psnr": measures.psnr, "ssim": measures.ssim}
         return {f"hole_{name}": of(batch.images, filled, batch.mask) for name, of in measure.items()}
 
     def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Images (B, H, W, C) in [-1, 1] with their holes filled: the pixels where mask (B, H, W, 1) is 1."""
+        """Fill the holes of images (B, H, W, C) in [-1, 1]: the pixels where mask (B, H, W, 1) is 1."""
         return images * (1.0 - mask) + nets.completion([images, mask]) * mask
 
     def _output(self, nets: Any, batch: Batch) -> tf.Tensor:

@@ -15,7 +15,7 @@ class DCGANOptions:
     """Options of the recipe dcgan."""
 
     steps: Count = 2000
-    """steps of its one stage"""
+    """steps of the only stage"""
     nf: Count = 64
     """width of the networks: channels next to the image, doubled at each halving of its size"""
     latent_size: Count = 100

@@ -37,15 +37,15 @@ class Pix2PixOptions:
     """Options of the recipe pix2pix."""
 
     steps: Count = 20_000
-    """steps of its one stage"""
+    """steps of the only stage"""
     nf: Count = 64
     """width of the networks: channels of their first layers"""
     dropout: Decay = 0.5
-    """part of the decoder's first three layers that is dropped, in training and in sampling; 0: none"""
+    """fraction of the decoder's first three layers that is dropped, in training and in sampling; 0: none"""
     outputs: str = "images=l1:100"
-    """what the generator is to come near to, NAME=LOSS:WEIGHT,...; NAME images, half, quarter; LOSS l1, mse, bce"""
+    """losses of the generator's outputs, NAME=LOSS:WEIGHT,...; NAME images, half, quarter; LOSS l1, mse, bce"""
     d_layers: CountOrNever = 0
-    """halvings in the discriminator, 3 for patches of 70 x 70 pixels; 0: 3, or 2 at 64 pixels, or 1 at 32"""
+    """halvings in the discriminator, 3 for patches of 70 x 70 pixels; 0: 3, or 2 at 64 pixels, or 1 at 32 pixels"""
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5
@@ -53,7 +53,7 @@ class Pix2PixOptions:
 
 
 class Wanted(NamedTuple):
-    """One output of the generator, by what it is compared with the image, and the weight of that."""
+    """A loss of one output of the generator: names of the output and of the loss, and the loss's weight."""
 
     output: str
     loss: str
@@ -61,17 +61,17 @@ class Wanted(NamedTuple):
 
 
 class Pix2Pix(Recipe):
-    """The input becomes the image: a U-Net against a discriminator of patches, with losses by the name of the output.
+    """Translation of an input into an image: a U-Net, a discriminator of patches, and losses for each output.
 
-    Apart from the paper: samples are drawn with BatchNorm's moving statistics instead of those of the test batch.
+    Differences from the paper: samples are drawn with BatchNorm's moving statistics instead of those of the test batch.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe pix2pix --data digits --nf 16 --learning-rate 5e-4
             --global-batch-size 16 --steps 1500
 
     Expect:
-        fool/images_l1 of about 0.05, digits filled within their outlines and hard to tell from the real ones beside
-        them; the discriminator's loss stays near 0.65. It took 105 s on two cores, in one process.
+        fool/images_l1 of about 0.05, digits filled within their outlines and hard to tell from the real ones; the
+        discriminator's loss stays near 0.65. It took 105 s on two cores, in one process.
     """
 
     Options = Pix2PixOptions
@@ -99,11 +99,11 @@ class Pix2Pix(Recipe):
 
     @functools.cached_property
     def wanted(self) -> list[Wanted]:
-        """The option `outputs`, read."""
+        """The losses that the option `outputs` names."""
         return _read(self.options.outputs)
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """A keep-mask for each layer with dropout, `keep_2` (B, 2, 2, C) and so on: 0, or 1 / (1 - dropout)."""
+        """Draw a keep-mask for each layer with dropout: `keep_2` (B, 2, 2, C) and so on, 0 or 1 / (1 - dropout)."""
         rate = self.options.dropout
         masks = {}
         for shape in self._mask_shapes():
@@ -113,7 +113,7 @@ class Pix2Pix(Recipe):
         return masks
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Half the cross-entropy: the discriminator learns half as fast as the generator (section 3.3)."""
+        """Half the cross-entropy, so that the discriminator learns half as fast as the generator (section 3.3)."""
         real_logits = nets.discriminator([batch.inputs, batch.images])
         fake_logits = nets.discriminator([batch.inputs, self._translate(nets, batch)["images"]])
         return 0.5 * losses.non_saturating_discriminator(real_logits, fake_logits), {
@@ -122,7 +122,7 @@ class Pix2Pix(Recipe):
         }
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Equation 4: what the discriminator says, and the outputs' weighted losses, each reported by its name."""
+        """Equation 4: the adversarial loss and the weighted losses of the outputs, each a metric by its name."""
         translated = self._translate(nets, batch)
         adversarial = losses.non_saturating_generator(nets.discriminator([batch.inputs, translated["images"]]))
         loss, metrics = adversarial, {"adversarial": adversarial}
@@ -133,7 +133,7 @@ class Pix2Pix(Recipe):
         return loss, metrics
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        """Side by side: the input, what it becomes, what it should be."""
+        """The inputs, their translations and the true images, side by side."""
         return tf.concat([batch.inputs, self._translate(nets, batch)["images"], batch.images], axis=2)[:32]
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
@@ -149,12 +149,12 @@ class Pix2Pix(Recipe):
 
 
 def shrink(images: tf.Tensor, factor: int) -> tf.Tensor:
-    """Images (B, H, W, C) at 1 / factor of their height and width: the means over squares of factor x factor pixels."""
+    """Shrink images (B, H, W, C) to 1 / factor of their height and width by the means of factor x factor pixels."""
     return tf.nn.avg_pool2d(images, factor, factor, "VALID") if factor > 1 else images
 
 
 def _halvings(image_size: int) -> int:
-    """Of the discriminator: as many as leave its patches smaller than the image."""
+    """The discriminator's largest number of halvings, up to 3, whose patches are smaller than the image."""
     return {32: 1, 64: 2}.get(image_size, 3)
 
 

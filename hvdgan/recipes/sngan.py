@@ -15,13 +15,13 @@ class SNGANOptions:
     """Options of the recipe sngan."""
 
     steps: Count = 50_000
-    """steps of its one stage, each of them one update of the discriminator"""
+    """steps of the only stage; each is one update of the discriminator"""
     nf: Count = 64
-    """width of the networks; at 32 pixels the generator has 4 and the discriminator 2 times as many channels"""
+    """width of the networks; at 32 pixels the generator has 4 nf channels, the discriminator 2 nf"""
     latent_size: Count = 128
     """length of a latent vector"""
     conditional: Literal["auto", "none"] = "auto"
-    """auto: images of a class where the data has labels; none: leave the labels aside"""
+    """auto: class-conditional networks if the data has labels; none: ignore the labels"""
     d_updates: Count = 5
     """discriminator updates for each update of the generator"""
     learning_rate: Positive = 2e-4
@@ -33,15 +33,15 @@ class SNGANOptions:
 
 
 class SNGAN(Recipe):
-    """SNGAN with residual networks and the hinge loss, class-conditional where the data has labels.
+    """SNGAN with residual networks and the hinge loss, class-conditional if the data has labels.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe sngan --data digits --nf 8 --d-updates 1
             --learning-rate 5e-4 --steps 2000
 
     Expect:
-        The first digits can be read from step 450 on, all at step 2000; the discriminator's loss rises to about 2, that
-        of one which tells nothing apart. It took 464 s on two cores, in one process on a busy machine.
+        The first digits can be read from step 450 on, all at step 2000; the discriminator's loss rises to about 2, its
+        value for equal real and fake logits near 0. It took 464 s on two cores, in one process on a busy machine.
     """
 
     Options = SNGANOptions
@@ -76,7 +76,7 @@ class SNGAN(Recipe):
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         real = batch.augment(batch.images, "real")
         fake = batch.augment(self._generate(nets, batch), "fake")
-        # One call for both, so that both are judged by the same weights: each call moves the estimates of their norms.
+        # One call for both, so that both are judged by the same weights: a call updates the estimates of their norms.
         images = tf.concat([real, fake], axis=0)
         classes = tf.concat([batch.labels, batch.classes], axis=0) if self._classes() else None
         real_logits, fake_logits = tf.split(self._judged(nets, images, classes), 2)
@@ -93,7 +93,7 @@ class SNGAN(Recipe):
         return self._generate(nets, batch)
 
     def _classes(self) -> int:
-        """The classes that the networks know of; 0: none."""
+        """The number of classes of the networks; 0: they are unconditional."""
         return self.data.num_classes if self.options.conditional == "auto" else 0
 
     def _generate(self, nets: Any, batch: Batch) -> tf.Tensor:

@@ -15,25 +15,25 @@ class StyleGAN2Options:
     """Options of the recipe stylegan2."""
 
     steps: Count = 20_000
-    """steps of its one stage"""
+    """steps of the only stage"""
     nf: Count = 32
     """channels of the networks at full size, doubled at each halving up to 512; in the paper 128 at 256 pixels"""
     latent_size: Count = 512
-    """length of a latent and of a style"""
+    """length of a latent vector and of a style"""
     mapping_layers: Count = 8
     """layers of the network that maps latents to styles"""
     mixing: Fraction = 0.9
-    """part of the images made of two latents, one for the coarse layers and one for the fine"""
+    """fraction of the images made of two latents, one for the coarse layers and one for the fine layers"""
     mbstd_group: Count = 4
-    """samples over which the discriminator sees a standard deviation; best a divisor of each rank's batch"""
+    """samples in a group of the minibatch standard deviation; should divide each rank's batch"""
     r1_gamma: NonNegative = 1.0
-    """weight of the R1 penalty on the discriminator's gradient, more for larger images: 10 at 1024 pixels; 0: off"""
+    """weight of the R1 penalty on the discriminator's gradient, larger for larger images: 10 at 1024 pixels; 0: off"""
     r1_every: Count = 16
-    """steps between two updates with the R1 penalty, each as heavy as so many"""
+    """steps between two updates with the R1 penalty, which is also weighted by this number"""
     path_length_weight: NonNegative = 0.0
     """weight of the path-length penalty on the generator, in the paper 2; 0: off"""
     path_length_every: Count = 8
-    """steps between two updates with the path-length penalty, each as heavy as so many"""
+    """steps between two updates with the path-length penalty, which is also weighted by this number"""
     learning_rate: Positive = 2.5e-3
     """Adam's step size for both networks, before the correction for the updates with penalties"""
     beta_1: Decay = 0.0
@@ -43,19 +43,19 @@ class StyleGAN2Options:
 
 
 class StyleGAN2(Recipe):
-    """StyleGAN2 with the non-saturating loss, and penalties in updates of their own, each every few steps.
+    """StyleGAN2 with the non-saturating loss; each penalty is an update of its own, every few steps.
 
-    Apart from the paper: path lengths are off by default, and are those of the whole batch where they are on; all
-    styles are truncated alike. Each rank has its own running mean of styles and of path lengths; checkpoints and
-    samples have the mean over ranks.
+    Differences from the paper: the path-length penalty is off by default, and uses the whole batch if it is on; all
+    styles are truncated by the same factor. Each rank has its own running means of styles and of path lengths;
+    checkpoints and samples use the mean over ranks.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe stylegan2 --data digits --nf 8 --latent-size 64
             --global-batch-size 32 --steps 3000
 
     Expect:
-        From step 500 on blurred and varied digits, about half of which can be read at step 1500; both losses stay near
-        1.1. At step 3000 a classifier finds all classes and is sure (0.94 on average). It took 251 s on two cores, in
+        Blurred and varied digits from step 500 on, about half of which can be read at step 1500; both losses stay near
+        1.1. At step 3000 a classifier finds all classes, with a mean confidence of 0.94. It took 251 s on two cores, in
         one process.
     """
 
@@ -96,7 +96,7 @@ class StyleGAN2(Recipe):
         return [Stage("adversarial", o.steps, [update for update in updates if update.name not in off])]
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """Two `latents` (B, 2, latent_size), the `crossover` (B,) from one to the other, `noise` (B, numbers)."""
+        """Draw two `latents` (B, 2, latent_size), the `crossover` (B,) between them, and `noise` (B, numbers)."""
         mixed, place = tf.unstack(random.uniform("crossover", (2,)), axis=1)
         styles = style_count(self.data.image_size)
         crossover = tf.where(mixed < self.options.mixing, 1.0 + tf.floor(place * (styles - 1)), float(styles))
@@ -115,14 +115,14 @@ class StyleGAN2(Recipe):
         }
 
     def r1(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The squared gradient on real images (Mescheder et al. 2018, equation 9), at the points it is shown."""
+        """The squared gradient at the real images, after augmentation (Mescheder et al. 2018, equation 9)."""
         images = batch.augment(batch.images, "real")
         with tf.GradientTape() as tape:
             tape.watch(images)
             logits = nets.discriminator(images)
         gradients = tape.gradient(logits, images)
         penalty = tf.reduce_mean(tf.reduce_sum(tf.square(gradients), axis=(1, 2, 3)))
-        # The last bias does not change the gradient; 0 times the logits gives it one of its own, which is 0.
+        # The last bias does not affect the penalty; adding 0 * logits gives it a gradient of 0.
         loss = 0.5 * self.options.r1_gamma * self.options.r1_every * penalty + 0.0 * tf.reduce_sum(logits)
         return loss, {"penalty": penalty}
 
@@ -130,7 +130,7 @@ class StyleGAN2(Recipe):
         return losses.non_saturating_generator(self._fake_logits(nets, batch)), {}
 
     def path_length(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Equation 4."""
+        """The path-length penalty (equation 4)."""
         size, channels = self.data.image_size, self.data.channels
         directions = batch.random.normal("directions", (size, size, channels))
         penalty = tf.reduce_mean(nets.generator([batch.latents, batch.crossover, batch.noise], directions=directions))

@@ -15,19 +15,19 @@ class VAEGANOptions:
     """Options of the recipe vae_gan."""
 
     steps: Count = 20_000
-    """steps of its one stage"""
+    """steps of the only stage"""
     nf: Count = 64
     """width of the networks: channels of the encoder's first layer"""
     latent_size: Count = 128
     """length of a latent vector"""
     kl_weight: Positive = 1.0
-    """weight of the divergence of the latents from the prior, beside the distance of the features"""
+    """weight of the divergence of the latents from the prior; the distance of the features has weight 1"""
     gamma: Positive = 0.01
-    """weight of the distance of the features beside the adversarial loss, in the decoder's update"""
+    """weight of the distance of the features in the decoder's update; the adversarial loss has weight 1"""
     equilibrium: Positive = 0.68
-    """loss of the discriminator on real or on generated images that is aimed at"""
+    """target of the discriminator's loss on real images and on generated images"""
     margin: Positive = 0.4
-    """the discriminator waits where a loss is so far below the equilibrium, the decoder where it is so far above"""
+    """distance from the equilibrium: the discriminator waits if a loss is lower by more, the decoder if it is higher"""
     learning_rate: Positive = 3e-4
     """Adam's step size for all networks"""
     beta_1: Decay = 0.5
@@ -35,10 +35,10 @@ class VAEGANOptions:
 
 
 class VAEGAN(Recipe):
-    """An autoencoder that compares images by what a discriminator sees in them.
+    """An autoencoder that compares images by the features of a discriminator.
 
-    Apart from the paper: Adam instead of RMSProp, and the three networks step one after another, each knowing the
-    steps of those before it.
+    Differences from the paper: Adam instead of RMSProp, and the three networks are updated one after another, each with
+    the new weights of those before it.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe vae_gan --data digits --nf 16 --latent-size 32
@@ -74,7 +74,7 @@ class VAEGAN(Recipe):
         return [Stage("joint", self.options.steps, [encode, decode, judge])]
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """`latents` of the prior, and the `noise` that makes a sample of an image's own latents; (B, latent_size)."""
+        """Draw `latents` from the prior, and `noise` to sample an image's own latents; each (B, latent_size)."""
         return {name: random.normal(name, (self.options.latent_size,)) for name in ("latents", "noise")}
 
     def encode(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -86,7 +86,7 @@ class VAEGAN(Recipe):
         return self.options.kl_weight * divergence + distance, {"kl": divergence, "feature_distance": distance}
 
     def decode(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The distance of the features, and what the discriminator says of images rebuilt and of images drawn."""
+        """The distance of the features, and the adversarial losses of rebuilt and of drawn images."""
         rebuilt = self._rebuild(nets, batch)
         real_logits, real = nets.discriminator(batch.images)
         rebuilt_logits, features = nets.discriminator(rebuilt)
@@ -100,7 +100,7 @@ class VAEGAN(Recipe):
         }
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Real against rebuilt and against drawn images."""
+        """The cross-entropy of real images against rebuilt and drawn ones."""
         real_logits, _ = nets.discriminator(batch.images)
         rebuilt_logits, _ = nets.discriminator(self._rebuild(nets, batch))
         drawn_logits, _ = nets.discriminator(nets.decoder(batch.latents))
@@ -108,12 +108,12 @@ class VAEGAN(Recipe):
         return costs["real_cost"] + 2.0 * costs["fake_cost"], costs
 
     def discriminator_may_step(self, metrics: dict[str, tf.Tensor]) -> tf.Tensor:
-        """It waits where it is far ahead, unless the decoder waits too."""
+        """The discriminator waits if it is far ahead, unless the decoder would wait too."""
         ahead, behind = self._balance(metrics)
         return ~ahead | behind
 
     def decoder_may_step(self, metrics: dict[str, tf.Tensor]) -> tf.Tensor:
-        """It waits where the discriminator is far behind, unless that waits too."""
+        """The decoder waits if the discriminator is far behind, unless the discriminator would wait too."""
         ahead, behind = self._balance(metrics)
         return ~behind | ahead
 
@@ -121,7 +121,7 @@ class VAEGAN(Recipe):
         return nets.decoder(batch.latents)
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
-        """Of images rebuilt from the means of their latents."""
+        """Measure held-out images rebuilt from the means of their latents."""
         rebuilt = nets.decoder(nets.encoder(batch.images)[0])
         return {"l1": measures.l1(batch.images, rebuilt), "psnr": measures.psnr(batch.images, rebuilt)}
 
@@ -130,7 +130,7 @@ class VAEGAN(Recipe):
         return nets.decoder(_latents(mean, log_variance, batch))
 
     def _balance(self, metrics: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Whether the discriminator is ahead of the margins, and whether it is behind them."""
+        """Whether a loss is below equilibrium - margin, and whether one is above equilibrium + margin."""
         o = self.options
         costs = tf.stack([metrics["real_cost"], metrics["fake_cost"]])
         ahead = tf.reduce_any(costs < o.equilibrium - o.margin)
@@ -142,7 +142,7 @@ def _latents(mean: tf.Tensor, log_variance: tf.Tensor, batch: Batch) -> tf.Tenso
 
 
 def _costs(real_logits: tf.Tensor, rebuilt_logits: tf.Tensor, drawn_logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The discriminator's cross-entropies: on real images, and the mean of those on rebuilt and on drawn ones."""
+    """The discriminator's cross-entropies: of real images, and the mean of those of rebuilt and of drawn images."""
     rebuilt, drawn = tf.reduce_mean(tf.nn.softplus(rebuilt_logits)), tf.reduce_mean(tf.nn.softplus(drawn_logits))
     return {"real_cost": tf.reduce_mean(tf.nn.softplus(-real_logits)), "fake_cost": 0.5 * (rebuilt + drawn)}
 

@@ -15,7 +15,7 @@ class WGANGPOptions:
     """Options of the recipe wgan_gp."""
 
     steps: Count = 20_000
-    """steps of its one stage, each of them one update of the critic"""
+    """steps of the only stage; each is one update of the critic"""
     nf: Count = 64
     """width of the networks: channels next to the image, doubled at each halving of its size"""
     latent_size: Count = 128
@@ -33,9 +33,9 @@ class WGANGPOptions:
 
 
 class WGANGP(Recipe):
-    """Wasserstein GAN whose critic is held to slope 1 by a penalty (algorithm 1), with DCGAN's networks.
+    """Wasserstein GAN with a penalty that keeps the critic's slope near 1 (algorithm 1), and DCGAN's networks.
 
-    The critic has no BatchNorm: the penalty is on the slope of each score along its own image (section 4).
+    The critic has no BatchNorm, because the penalty is on the gradient of each score by its own image (section 4).
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe wgan_gp --data digits --nf 32 --n-critic 3
