@@ -54,7 +54,7 @@ def test_in_others_programs_nothing_is_left_out(tmp_path):
     assert found == {"loaded": ["tensorflow", "keras", "sklearn", "matplotlib"], "collects": True, "set_aside": False}
 
 
-COMMANDS = [path for path in Path(hvdgan.__file__).parent.rglob("*.py") if "__main__" in path.read_text()]
+COMMANDS = [path for path in Path(hvdgan.__file__).parent.rglob("*.py") if "\nif __name__ == " in path.read_text()]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.relative_to(ROOT).as_posix())
