@@ -19,6 +19,7 @@ from cyclopts import Parameter
 from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.pictures import save_png
 from hvdgan.cli.types import Count
 from hvdgan.data.blending import Blend
 from hvdgan.data.formats.images import SUFFIXES
@@ -69,7 +70,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
         photos = [read_photo(image, mask, channels) for image, mask, _ in some]
         for photo, filled, (_, _, out) in zip(photos, fill(trained, request.weights, photos), some, strict=True):
             pixels = blend_in(photo, filled, request.blend)
-            outputs.write(out, partial(outputs.save_png, pixels=pixels, icc_profile=photo.icc_profile))
+            outputs.write(out, partial(save_png, pixels=pixels, icc_profile=photo.icc_profile))
     print(f"{request.out}: {len(files):,} filled by {trained.checkpoint}, step {trained.step:,}")
 
 

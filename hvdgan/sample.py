@@ -23,6 +23,7 @@ from cyclopts import Parameter
 from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.pictures import save_grid, save_png
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.draws import SampleRandom
@@ -30,7 +31,6 @@ from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.returned import drawn_by
 from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
 from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs
-from hvdgan.training.monitoring.samples import save_grid
 from hvdgan.training.trained import Trained, Weights, load_trained
 
 _HELP = """Draw images with a trained generator, in one process and without a launcher.
@@ -84,7 +84,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
         batches = draw_batches(drawing, _inputs(trained, request), request.num, request.batch_size)
         if request.separate:
             for number, image in enumerate(image for images in batches for image in images):
-                outputs.write(request.out / f"{number:06}.png", partial(outputs.save_png, pixels=image))
+                outputs.write(request.out / f"{number:06}.png", partial(save_png, pixels=image))
         else:
             grid = np.concatenate(list(batches))
             outputs.write(request.out, partial(save_grid, images=grid))

@@ -29,7 +29,7 @@ from hvdgan.checkpoints.files import (
 )
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.replacing import finish_replacing, flush, replace_folder
+from hvdgan.cli.replacing import finish_replacing, flush, replace_folder, whole_file
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
@@ -109,7 +109,8 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
         for stale in folder.glob(".step-*.*"):  # left by an interrupted write; the run's lock keeps others out
             shutil.rmtree(stale, ignore_errors=True)
         partial.mkdir()
-        _write(partial / MANIFEST, json.dumps(manifest, indent=1))
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        flush(partial / MANIFEST)
         save_file(snapshot.values, partial / STATE)
         with contextlib.suppress(OSError):  # a file system without modes
             # save_file makes the file readable by its owner only, whatever the umask is.
@@ -117,8 +118,8 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
         flush(partial / STATE)
         flush(partial)
         replace_folder(partial, target, aside(target))
-        _write(folder / f".{LATEST}.partial", target.name + "\n")
-        (folder / f".{LATEST}.partial").rename(folder / LATEST)
+        with whole_file(folder / LATEST, lasting=True) as latest:
+            latest.write_text(target.name + "\n")
         flush(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -186,8 +187,3 @@ def _check_same_networks(checkpoint: Path, values: Mapping[str, np.ndarray], ten
                 f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
                 f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was made with"
             )
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
-    flush(path)

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.replacing import finish_replacing, replace_folder
+from hvdgan.cli.replacing import finish_replacing, replace_folder, whole_file
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
@@ -85,20 +82,16 @@ def write(path: Path, save: Callable[[Path], None]) -> None:
     """Write a file under another name, and rename it when it is whole.
 
     Args:
-        path: of the file; its folder is made.
-        save: writes it to the path it is given, which ends alike.
+        path: name of the file; its folder is made.
+        save: function that writes the file to a path with the same suffix.
 
     Raises:
-        RunError: it cannot be written; what was there before is untouched.
+        RunError: the file cannot be written; a file that had its name is untouched.
     """
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with whole_file(path) as partial:
             save(partial)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
 
@@ -134,15 +127,3 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
-
-
-def save_png(path: Path, pixels: np.ndarray, icc_profile: bytes | None = None) -> None:
-    """Write one image.
-
-    Args:
-        path: of the PNG.
-        pixels: (H, W, C) uint8, C 1 or 3.
-        icc_profile: what the values mean, where that is not sRGB.
-    """
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    image.save(path, icc_profile=icc_profile)

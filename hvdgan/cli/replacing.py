@@ -1,12 +1,37 @@
-"""A folder takes the place of another: whenever a crash falls in between, one of the two is there, and whole."""
+"""Replaces a file or folder by a new one: after a crash at any point, the old or the new one is there, and whole."""
 
+import contextlib
 import ctypes
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False) -> Iterator[Path]:
+    """Write a file under another name, and give it its own name when it is whole.
+
+    Args:
+        path: name of the file; a file that has it is replaced.
+        partial: other name, on the same file system; default: a hidden one with the same suffix in the same folder.
+        lasting: whether the file is brought to the disk before it is renamed, so that a power failure leaves no empty
+            file behind. The folder is the caller's to bring there, after the last of several files.
+
+    Yields:
+        The other name, to write to. If the block raises, that file is removed, and `path` is what it was.
+    """
+    partial = partial or path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        yield partial
+        if lasting:
+            flush(partial)
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def replace_folder(new: Path, target: Path, aside: Path) -> None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from hvdgan.cli.replacing import whole_file
+
 _FORMAT = "hvdgan kept 1"
 
 
@@ -56,9 +58,8 @@ class ScanCache:
             return
         for name, content in self._new.items():
             self._folder.mkdir(parents=True, exist_ok=True)
-            partial = self._folder / f".{name}.partial"
-            partial.write_bytes(content)
-            os.replace(partial, self._folder / name)
+            with whole_file(self._folder / name) as partial:
+                partial.write_bytes(content)
         self._new.clear()
 
 

@@ -13,6 +13,7 @@ from hvdgan.checkpoints.retention import Best, Retention
 from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli.config import Resume
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.pictures import save_grid
 from hvdgan.data.pipeline import Batches
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.collective_errors import collective_failure
@@ -26,7 +27,6 @@ from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.guards import BadUpdates, LayerState, check_ranks, without_skipped
 from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.record import Record, Window, merge_states
-from hvdgan.training.monitoring.samples import save_grid
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.claim import Found, claim, snapshot
 from hvdgan.training.run import Run

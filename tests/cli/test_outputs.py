@@ -1,5 +1,6 @@
 """What commands write: a file or folder is whole, whatever falls in between."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from crashing import crashes_before
 from hvdgan.cli import outputs
+from hvdgan.cli.replacing import whole_file
 
 OPERATIONS = [(Path, "rename"), (shutil, "rmtree")]
 
@@ -50,3 +52,25 @@ def test_where_names_cannot_be_exchanged_the_next_write_puts_back_what_a_crash_h
     assert (path / "text").read_text() == "old"
     outputs.write_folder(path, _holding("new"))
     assert (path / "text").read_text() == "new" and [each.name for each in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_file_is_replaced_when_it_is_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "facts.json"
+    with whole_file(path) as partial:
+        partial.write_text("old")
+        assert not path.exists() and partial.suffix == ".json"
+    with pytest.raises(ZeroDivisionError), whole_file(path) as partial:
+        partial.write_text("ne")
+        raise ZeroDivisionError
+    assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["facts.json"]
+
+
+@pytest.mark.parametrize(("lasting", "operations"), [(False, ["rename"]), (True, ["fsync", "rename"])])
+def test_a_lasting_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, lasting, operations):
+    seen = []
+    fsync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda file: (seen.append("fsync"), fsync(file)))
+    monkeypatch.setattr(Path, "rename", lambda path, name: (seen.append("rename"), rename(path, name)))
+    with whole_file(tmp_path / "a", lasting=lasting) as partial:
+        partial.write_text("text")
+    assert seen == operations

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from hvdgan.cli import replacing
 from hvdgan.data.packing import shard_writer
 from hvdgan.prepare import main
 from launching import HAS_MPI, ROOT, environment, run
@@ -147,19 +149,19 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
     Image.open(images / "class 0" / "000.png").save(images / "class 1" / "again.png")
     flags = ["--shards", "2", *(["--dedup"] if dedup else [])]
     wanted = bytes_of(prepare(images, tmp_path / "whole", *flags))
-    replace, made = os.replace, tmp_path / "made"
+    rename, made = Path.rename, tmp_path / "made"
     for number in itertools.count(1):
         calls = []
 
         def crash_at_last(*paths, number=number, calls=calls):
-            replace(*paths)
+            rename(*paths)
             calls.append(paths)
             if len(calls) == number:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(os, "replace", crash_at_last)
+        monkeypatch.setattr(Path, "rename", crash_at_last)
         code = main([str(images), str(made), "--image-size", "8", "--workers", "1", *flags])
-        monkeypatch.setattr(os, "replace", replace)
+        monkeypatch.setattr(Path, "rename", rename)
         if code == 0:
             break
         assert code == 130
@@ -231,7 +233,7 @@ def test_originals_changed_between_a_kill_and_the_restart_are_refused(images, tm
     source, made = shutil.copytree(images, tmp_path / "originals"), tmp_path / "made"
     flags = [str(source), str(made), "--image-size", "8", "--shards", "3", "--workers", "1"]
     with monkeypatch.context() as patch:
-        patch.setattr(shard_writer, "_flush", lambda file: os.fsync(-1) if "00002" in file.name else None)
+        patch.setattr(replacing, "flush", lambda path: os.fsync(-1) if "00002" in path.name else None)
         assert main(flags) == 1
     assert len(list(made.glob("*.tfrecord"))) == 2
     changed = source / "class 0" / "002.bmp"

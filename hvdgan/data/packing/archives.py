@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.replacing import whole_file
 from hvdgan.data.formats.images import MAX_BYTES, SUFFIXES
 from hvdgan.data.source import BadImage, Unreadable, printable
 
@@ -214,9 +215,12 @@ def _check_end(path: Path, offset: int) -> None:
 def _expanded(path: Path, target: Path, unpack: Any) -> Path:
     """The tar file inside a compressed one."""
     limit = max(MAX_EXPANSION * os.stat(path).st_size, _MIN_EXPANDED)
-    partial = target.with_suffix(".partial")
     try:
-        with unpack(path, "rb") as packed, partial.open("wb") as file:
+        with (
+            whole_file(target, target.with_suffix(".partial")) as partial,
+            unpack(path, "rb") as packed,
+            partial.open("wb") as file,
+        ):
             while block := packed.read(_BLOCK):
                 if file.tell() + len(block) > limit:
                     raise UserError(
@@ -224,9 +228,6 @@ def _expanded(path: Path, target: Path, unpack: Any) -> Path:
                         "not an archive of images; unpack it yourself if it is"
                     )
                 file.write(block)
-        partial.rename(target)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: the compressed archive is damaged: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return target

@@ -15,12 +15,13 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
-from PIL import Image
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.pictures import picture
+from hvdgan.cli.replacing import flush, whole_file
 from hvdgan.data.formats.manifest import WORK, sha256_of
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed, payload_of
@@ -122,7 +123,7 @@ def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[
         }
         facts |= {key: [half[key][number] for number in kept] for key in ("labels", "keys") if key in half}
         write_whole(folder / f"{name}.idx", _index(lengths))
-        os.replace(source, folder / f"{name}{_RECORDS}")
+        source.rename(folder / f"{name}{_RECORDS}")
         write_whole(folder / f"{name}.json", to_json(facts))
     tick()
 
@@ -141,11 +142,8 @@ def write_whole(path: Path, content: bytes, *, lasting: bool = True) -> None:
         lasting: whether it must outlast a power failure, for which the disk takes as long as for many images.
     """
     partial = path.parent / WORK / f"{path.name}.partial" if path.parent.name != WORK else path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        if lasting:
-            _flush(file)
-    os.replace(partial, path)
+    with whole_file(path, partial, lasting=lasting):
+        partial.write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -168,7 +166,7 @@ def encoded(pixels: np.ndarray, encoding: Encoding) -> bytes:
     """
     if encoding == "raw":
         return pixels.tobytes()
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image = picture(pixels)
     file = io.BytesIO()
     if encoding == "png":
         image.save(file, "PNG")
@@ -200,16 +198,14 @@ def _pack(work: Path, name: str, part: Part, packing: Packing, tick: Callable[[]
     if part.labels is not None:
         half["labels"] = []
     digest = hashlib.sha256()
-    partial = work / f"{name}.partial"
-    with partial.open("wb") as file:
+    path = work / f"{name}{_RECORDS}"
+    with whole_file(path, work / f"{name}.partial", lasting=True) as partial, partial.open("wb") as file:
         for number in range(len(part.names)):
             if record := _record(part, number, packing, half):
                 file.write(record)
                 digest.update(record)
             tick()
-        _flush(file)
     half["sha256"] = digest.hexdigest()
-    os.replace(partial, work / f"{name}{_RECORDS}")
     write_whole(work / f"{name}.json", to_json(half), lasting=False)  # cut short, it counts as missing
 
 
@@ -268,7 +264,7 @@ def _copy_without(source: Path, target: Path, lengths: list[int], dropped: Colle
             if number not in dropped:
                 file.write(record)
                 digest.update(record)
-        _flush(file)
+    flush(target)
     return digest.hexdigest()
 
 
@@ -276,8 +272,3 @@ def _index(lengths: list[int]) -> bytes:
     """A line for each record: its offset and its length, its frame included."""
     offsets = np.cumsum([0, *lengths])[:-1]
     return "".join(f"{offset} {length}\n" for offset, length in zip(offsets, lengths, strict=True)).encode()
-
-
-def _flush(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())

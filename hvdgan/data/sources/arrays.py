@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
-from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.pictures import picture
 from hvdgan.data.formats.pixels import to_8_bits, to_pixels
 from hvdgan.data.scan_cache import identity
 from hvdgan.data.source import BadImage, Source, fingerprint
@@ -88,9 +88,7 @@ class ArraySource(Source):
         images = self._in_8_bits(indices)
         if images.shape[1:] == (self.image_size, self.image_size, self.channels):
             return images
-        if images.shape[-1] == 1:
-            images = images[..., 0]  # Pillow's shape of grey
-        return np.stack([to_pixels(Image.fromarray(image), self.image_size, self.channels) for image in images])
+        return np.stack([to_pixels(picture(image), self.image_size, self.channels) for image in images])
 
     def key(self, index: int) -> bytes:
         return np.ascontiguousarray(self._array[index]).tobytes()

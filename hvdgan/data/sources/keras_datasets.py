@@ -5,9 +5,9 @@ import io
 import os
 
 import numpy as np
-from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.pictures import picture
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.formats.pixels import to_pixels
 from hvdgan.data.sharing import in_turn
@@ -57,9 +57,7 @@ class KerasSource(Source):
         images = self._images[indices]
         if images.shape[1:] == (self.image_size, self.image_size, self.channels):
             return images
-        if images.shape[-1] == 1:
-            images = images[..., 0]  # Pillow's shape of grey
-        return np.stack([to_pixels(Image.fromarray(image), self.image_size, self.channels) for image in images])
+        return np.stack([to_pixels(picture(image), self.image_size, self.channels) for image in images])
 
     def key(self, index: int) -> bytes:
         return self._images[index].tobytes()

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.pictures import picture
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.formats.pixels import to_pixels
 from hvdgan.data.formats.shard_reader import ShardReader
@@ -90,7 +90,7 @@ class ShardSource(Source):
 
     def _converted(self, image: np.ndarray) -> np.ndarray:
         sides = np.split(image, 2, axis=-1) if self.paired else [image]
-        pictures = [Image.fromarray(side[..., 0] if side.shape[-1] == 1 else side) for side in sides]
+        pictures = [picture(side) for side in sides]
         return np.concatenate([to_pixels(picture, self.image_size, self.channels) for picture in pictures], axis=-1)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.pictures import picture
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
@@ -189,9 +189,7 @@ class RecordSource(Source):
         if shape[-1] not in (1, 3, 4):
             pixels = np.moveaxis(pixels, 0, -1)
         halves = np.split(pixels, 2, axis=1) if self.paired else [pixels]
-        images = [
-            Image.fromarray(np.ascontiguousarray(half[..., 0] if half.shape[-1] == 1 else half)) for half in halves
-        ]
+        images = [picture(half) for half in halves]
         return np.concatenate([to_pixels(image, self.image_size, self.channels) for image in images], axis=-1)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from hvdgan.cli import hosts
 from hvdgan.cli.app import exit_code
 from hvdgan.cli.launcher import launched, local_rank
+from hvdgan.cli.replacing import whole_file
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import Spec
 
@@ -53,9 +54,8 @@ def main(spec: Spec) -> None:
     ranks = joining.alone(local_rank()) if spec.copies else joining.start()
     result = measure(spec, ranks, folder / f"run-{number}", meeting)
     if ranks.is_root:
-        partial = folder / f".result-{number}.partial"
-        partial.write_text(json.dumps(result), encoding="utf-8")
-        partial.rename(folder / f"result-{number}.json")
+        with whole_file(folder / f"result-{number}.json") as partial:
+            partial.write_text(json.dumps(result), encoding="utf-8")
     ranks.shutdown()
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.pictures import picture
 from hvdgan.data import BadImage
 from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.data.formats.images import read_whole
@@ -99,4 +99,4 @@ def blend_in(photo: Photo, filled: np.ndarray, blend: Blend) -> np.ndarray:
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
     """Convert grey or RGB pixels to grey, (H, W, 1) uint8."""
-    return pixels if pixels.shape[-1] == 1 else np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
+    return pixels if pixels.shape[-1] == 1 else np.asarray(picture(pixels).convert("L"))[..., None]

@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 from tqdm import tqdm
 
+from hvdgan.cli.replacing import whole_file
+
 
 class Record:
     """Writes on rank 0 and does nothing on the others, so that every rank can call it.
@@ -198,9 +200,8 @@ def _drop_after(path: Path, step: int) -> None:
         record = _parse(line)
         if isinstance(record, dict) and record.get("step", step + 1) <= step:
             kept.append(line + "\n")
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(kept), encoding="utf-8")
-    partial.rename(path)
+    with whole_file(path) as partial:
+        partial.write_text("".join(kept), encoding="utf-8")
 
 
 def _parse(line: str) -> Any:

@@ -1,12 +1,9 @@
 """Grids of images: what the networks draw from fixed latents, and the real images beside them."""
 
 import functools
-import math
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadImage, Source
@@ -17,8 +14,6 @@ from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 _GRID = 64
-_FRAME = 2  # pixels between two images of a grid
-_FRAME_GREY = 128
 _FIXED_STEP = -1  # no training step: its draws are the samples' own
 
 
@@ -96,21 +91,3 @@ def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
 def to_uint8(images: np.ndarray) -> np.ndarray:
     """Images in [-1, 1] as uint8, rounded and clipped."""
     return np.clip(np.rint((images + 1.0) * 127.5), 0, 255).astype(np.uint8)
-
-
-def save_grid(path: Path, images: np.ndarray) -> None:
-    """Write images side by side, as near to a square as their number allows.
-
-    Args:
-        path: of the PNG; its folder is made.
-        images: (N, H, W, C) uint8, C 1 or 3.
-    """
-    count, height, width, channels = images.shape
-    columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    framed = np.full((rows * columns, height + _FRAME, width + _FRAME, channels), _FRAME_GREY, np.uint8)
-    framed[:count, :height, :width] = images
-    grid = framed.reshape(rows, columns, height + _FRAME, width + _FRAME, channels).transpose(0, 2, 1, 3, 4)
-    grid = grid.reshape(rows * (height + _FRAME), columns * (width + _FRAME), channels)[:-_FRAME, :-_FRAME]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(grid[..., 0] if channels == 1 else grid).save(path)

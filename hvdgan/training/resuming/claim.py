@@ -16,6 +16,7 @@ from hvdgan.checkpoints.retention import run_id_of
 from hvdgan.cli.config import Resume, read_json
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.lock import Lock, wait_for_lock
+from hvdgan.cli.replacing import whole_file
 from hvdgan.training.resuming import origin
 from hvdgan.training.resuming.changes import check_settings
 from hvdgan.training.run import Run
@@ -273,9 +274,8 @@ def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
 
 
 def _write_settings(run: Run) -> None:
-    partial = run.config_path.with_name(".config.json.partial")
-    partial.write_text(json.dumps(run.settings(), indent=2) + "\n", encoding="utf-8")
-    partial.rename(run.config_path)
+    with whole_file(run.config_path) as partial:
+        partial.write_text(json.dumps(run.settings(), indent=2) + "\n", encoding="utf-8")
 
 
 def _check_allowed(run: Run, resume: Resume) -> None:
