@@ -1,6 +1,6 @@
-"""Images by index, their global order, and, in `hvdgan.data.pipeline`, the batches of a rank.
+"""Images by index, their global order, and the batches of a rank (`hvdgan.data.pipeline`).
 
-The pipeline alone loads TensorFlow, and is not imported here: hvdgan.prepare reads images in processes without it.
+The pipeline is not imported here, because it loads TensorFlow: the processes of hvdgan.prepare do not need it.
 """
 
 from hvdgan.data.cache import cached

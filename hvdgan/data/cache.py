@@ -1,4 +1,4 @@
-"""Images that are decoded once: kept in memory, or in a file of the run folder."""
+"""Caches decoded images in memory, or in a file of the run folder."""
 
 import hashlib
 import logging
@@ -16,8 +16,8 @@ from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16
-_PART_OF_MEMORY = 0.8
-"""of what is free, so that the training still finds room"""
+_MEMORY_FRACTION = 0.8
+"""fraction of the free memory that the cache may take; the run needs the rest"""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -27,17 +27,17 @@ logger = logging.getLogger(__name__)
 def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path, peers: Peers = ALONE) -> Source:
     """A source whose images are decoded once by each rank, or once on each host.
 
-    In memory each rank keeps what it has read, in the end all images, since its slices differ in every epoch. On the
-    disk the ranks of a host share one file, in which a later run of the same folder finds the images again.
+    In memory, each rank keeps the images that it has read. These are all images in the end, since a rank's slices
+    differ in every epoch. On the disk, the ranks of a host share one file, which a later run in the same folder reuses.
 
     Args:
-        source: the images; those of a source that holds them in memory already are not kept twice.
-        kind: what `--pipeline.cache` says.
-        folder: receives the file, when the first image is read.
-        peers: the ranks, each of which calls this.
+        source: the images; a source that holds them in memory is returned as it is.
+        kind: value of `--pipeline.cache`.
+        folder: folder for the file, which is made when the first image is read.
+        peers: the ranks; each calls this.
 
     Raises:
-        UserError: not all images fit into the memory of a host, on any rank.
+        UserError: the images do not fit into the memory of a host; raised on every rank.
     """
     if kind == "none" or source.in_memory:
         return source
@@ -53,7 +53,7 @@ class _Store(Protocol):
     def get(self, index: int) -> np.ndarray | None: ...
 
     def get_all(self, indices: np.ndarray) -> np.ndarray | None:
-        """In one go, where that is possible and all are there."""
+        """All of them in one call; None if one is missing, or if the store has no such call."""
         return None
 
     def put(self, index: int, image: np.ndarray) -> None: ...
@@ -75,11 +75,11 @@ class _Cached(SourceWrapper):
             for place, image in zip(missing, self._source.fetch_batch(indices[missing]), strict=True):
                 self._store.put(int(indices[place]), image)
                 images[place] = image
-        return np.stack(images)  # type: ignore[arg-type]  # none is missing any more
+        return np.stack(images)  # type: ignore[arg-type]  # none is None by now
 
 
 class _InMemory(_Store):
-    """An array of which the system gives the memory only where an image has been written."""
+    """An array in memory; the system provides a page only when an image is written to it."""
 
     def __init__(self, source: Source) -> None:
         self._images = np.empty((len(source), *source.shape), np.uint8)
@@ -93,17 +93,17 @@ class _InMemory(_Store):
 
     def put(self, index: int, image: np.ndarray) -> None:
         self._images[index] = image
-        self._there[index] = True  # last: another thread may look
+        self._there[index] = True  # last, since other threads read
 
 
 class _OnDisk(_Store):
-    """A file with a place for each image: a digest, then the pixels. What has not been written takes no room.
+    """A sparse file with a place for each image: a digest, then the pixels.
 
-    The digest is keyed by what decides the pixels (data, size, versions) and by the image's number. So whatever is not
-    this image, whole, counts as missing: a place never written, half a write at a crash, a flipped bit, a file of other
-    data. That is also why the ranks of a host can share the file without a lock: two that write the same image write
-    the same bytes. It is read and written by position, not mapped: a full disk or a shortened file is then an error
-    that can be met, and no bus error.
+    The digest is keyed by the data, the size, the versions of the software and the image's number. A place without a
+    matching digest counts as missing: it was never written, was cut short by a crash, is damaged, or belongs to other
+    data. The ranks of a host therefore share the file without a lock: two that write the same image write the same
+    bytes. The file is read and written by position, not mapped, since a full disk or a truncated file would then raise
+    a bus error and not an OSError.
     """
 
     def __init__(self, source: Source, path: Path) -> None:
@@ -148,11 +148,11 @@ class _OnDisk(_Store):
             return self._fd
 
     def _give_up(self, error: OSError) -> None:
-        """Training needs no cache: it says so once, and reads the images themselves from then on."""
+        """Log a warning once and stop writing: the run can read the images themselves."""
         with self._lock:
             first, self._writes = self._writes, False
         if first:
-            logger.warning("--pipeline.cache disk: %s: %s; what is not there yet is not kept", self._path, error)
+            logger.warning("--pipeline.cache disk: %s: %s; no more images are cached", self._path, error)
 
     def _digest(self, index: int, pixels: bytes) -> bytes:
         person = index.to_bytes(16, "little")
@@ -160,22 +160,22 @@ class _OnDisk(_Store):
 
 
 def _complaint(source: Source, peers: Peers) -> str | None:
-    """What is wrong with keeping all images in the memory of this host; None where nothing is."""
+    """The error if the memory of this host is too small for all images, else None."""
     free = free_memory()
     needed = len(source) * int(np.prod(source.shape)) * peers.local_size
-    if free is None or needed <= _PART_OF_MEMORY * free:
+    if free is None or needed <= _MEMORY_FRACTION * free:
         return None
     return (
         f"--pipeline.cache memory: {len(source):,} images of {source.image_size} x {source.image_size} take "
         f"{needed / 1e9:.3g} GB for the {peers.local_size} rank(s) of {os.uname().nodename}, where {free / 1e9:.3g} GB "
-        f"are free, and at most {_PART_OF_MEMORY:.0%} of that may be taken; expected disk or none"
+        f"are free and at most {_MEMORY_FRACTION:.0%} of that may be used; expected disk or none"
     )
 
 
 def free_memory() -> int | None:
-    """Bytes, by the host and by the limits that a scheduler or a container sets (control groups, version 2).
+    """Bytes that this process may still take, within the limits of a scheduler or container (control groups v2).
 
-    None where the system does not tell.
+    None if the system does not report them.
     """
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -187,7 +187,7 @@ def free_memory() -> int | None:
 
 
 def _left_in_groups() -> list[int]:
-    """Of each group this process is in that has a limit, from its own upwards."""
+    """Free bytes of each control group with a limit, from the process's own group upwards."""
     try:
         groups = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -201,6 +201,6 @@ def _left_in_groups() -> list[int]:
             statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # no such file, or "max": no limit
             continue
-        # Pages of files that nobody has used for long count as taken, and are given back when asked for.
+        # Inactive pages of files count as taken, but the kernel frees them on demand.
         left.append(max(0, limit - taken + int(statistics.get("inactive_file", 0))))
     return left

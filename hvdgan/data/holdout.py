@@ -1,4 +1,4 @@
-"""Images that training never sees: which they are is a function of the images alone, the same on every machine."""
+"""Holds images out of training: the choice depends on the images alone and is the same on every machine."""
 
 import itertools
 import json
@@ -14,25 +14,25 @@ from hvdgan.data.source import Source, SourceWrapper
 
 _FILE = "holdout.places"
 _WORTH = 1000
-"""images whose places are kept"""
+"""images from which on the places are cached"""
 
 
 def hold_out(
     source: Source, fraction: float, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
 ) -> "tuple[Source, HeldOut | None]":
-    """Split a source.
+    """Split a source into images to train on and images held out.
 
-    An image's key (a file's name, or what an array holds) decides where it goes: adding images moves no other, and
-    equal images of an array stay together.
+    The hash of an image's key (a file's name, or the pixels in an array) decides where the image goes. Adding images
+    moves no other image, and equal images of an array stay together.
 
     Args:
         source: all images.
-        fraction: about how many to hold out, in [0, 1).
-        peers: the ranks, each of which calls this and looks at a part of the images.
-        scans: what an earlier start has found by looking.
+        fraction: expected fraction of the images held out, in [0, 1).
+        peers: the ranks; each calls this and hashes a part of the keys.
+        scans: cache of the hashes.
 
     Returns:
-        The images to train on, and those held out, or None where there are none to be.
+        The images to train on, and those held out, or None if fraction is 0.
 
     Raises:
         UserError: one of the two would be empty.
@@ -44,7 +44,7 @@ def hold_out(
         lambda: _from_cache(source, fraction, scans), peers, f"--data {source.name}: the cached places"
     )
     if found is None:
-        places = _looked_at(source, peers)
+        places = _places_of(source, peers)
         if peers.rank == 0 and key and len(source) >= _WORTH:
             scans.put(_FILE, key, places.tobytes())
         found = _packed(places, fraction)
@@ -59,8 +59,8 @@ def hold_out(
     return Subset(source, np.flatnonzero(others)), HeldOut(source, indices, places)
 
 
-def _looked_at(source: Source, peers: Peers) -> np.ndarray:
-    """The place of each image, float64 (N,); every rank looks at a part of them."""
+def _places_of(source: Source, peers: Peers) -> np.ndarray:
+    """The place of each image in [0, 1), float64 (N,); every rank computes a part of them."""
     bounds = np.linspace(0, len(source), peers.size + 1).astype(np.int64).tolist()
     items = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
 
@@ -73,7 +73,7 @@ def _looked_at(source: Source, peers: Peers) -> np.ndarray:
 
 
 def _from_cache(source: Source, fraction: float, scans: ScanCache) -> tuple[str | None, list[str] | None]:
-    """What the places are kept under, if they can be, and what _packed() makes of them, if they are."""
+    """The key of the places, or None if they cannot be cached; and the packed places, if they are cached."""
     try:
         stamp = source.stamp()
     except OSError:
@@ -131,8 +131,8 @@ class HeldOut(Subset):
 
     Args:
         source: all images.
-        indices: int64 (N,), which of them.
-        places: float64 (N,), the numbers that decided it.
+        indices: numbers of the images held out, int64 (N,).
+        places: places of these images in [0, 1), float64 (N,).
     """
 
     def __init__(self, source: Source, indices: np.ndarray, places: np.ndarray) -> None:
@@ -140,10 +140,10 @@ class HeldOut(Subset):
         self._places = places
 
     def some(self, most: int) -> Subset:
-        """Some of them, in the same order: always the same ones, and those of a smaller number among them.
+        """Some of these images, in the same order; a smaller choice is part of a larger one.
 
         Args:
-            most: how many at most; 0: all.
+            most: largest number of images; 0: all.
         """
         if not most or most >= len(self):
             return self
@@ -152,5 +152,5 @@ class HeldOut(Subset):
 
 
 def _place(digest: bytes) -> float:
-    """A number in [0, 1) that looks random and is not."""
+    """A pseudo-random number in [0, 1) from a digest."""
     return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,4 +1,4 @@
-"""The choice of a source by `--data`, and the sources that need no files."""
+"""Opens the source that `--data` names."""
 
 import dataclasses
 import os
@@ -32,14 +32,14 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, s
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
 
     Args:
-        config: data, image_size, channels, max_bad_fraction and what is said of TFRecords are used.
-        paired: whether each image must come with an input: of a folder, see FolderSource; of an array, see ArrayPairs;
-            of TFRecords, see Features; that of a digit, a synthetic image or one of Keras is its outline.
-        peers: the ranks that open it, each of which calls this: they share what there is to look at.
-        scans: what an earlier start has found by looking.
+        config: settings, of which data, image_size, channels, max_bad_fraction and those of TFRecords are used.
+        paired: True if each image must come with an input. Pairs of a folder: see FolderSource; of an array: see
+            ArrayPairs; of TFRecords: see Features; all other images have their outlines as inputs.
+        peers: the ranks; each calls this, and they share the work.
+        scans: cache of what an earlier start found in the files.
 
     Raises:
-        UserError: there is nothing of that name, it holds no images, or too many are broken.
+        UserError: the data do not exist, hold no images, or too many of these are broken.
         RunError: the ranks do not see the same files.
     """
     size, channels = config.image_size, config.channels
@@ -66,7 +66,7 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, s
 
 
 def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Source | None:
-    """What lies at a path; None if nothing does, or nothing known."""
+    """The source at a path; None if the path does not exist or is of an unknown kind."""
     data, size, channels = config.data, config.image_size, config.channels
     path = Path(data)
     if data and path.is_dir() and is_prepared(path):

@@ -6,17 +6,17 @@ import numpy as np
 
 
 def sample_indices(seed: int, position: int, count: int, num_images: int) -> np.ndarray:
-    """Which images stand at some positions of the order.
+    """The images at consecutive positions of the order.
 
-    The batches cut one endless sequence of positions, in which position p belongs to epoch p // num_images, and every
-    epoch is a permutation of all images of its own. A batch may therefore straddle epochs, no batch is shorter than the
-    others, and no image is ever left out.
+    The batches cut one endless sequence of positions. Position p belongs to epoch p // num_images, and every epoch has
+    its own permutation of all images. A batch may therefore straddle two epochs, all batches have the same size, and no
+    image is left out.
 
     Args:
-        seed: the run's seed, >= 0.
-        position: the first, counted from 0.
-        count: how many; may exceed num_images.
-        num_images: images in the data set, > 0.
+        seed: seed of the run, >= 0.
+        position: first position, counted from 0.
+        count: number of positions; may exceed num_images.
+        num_images: number of images in the data set, > 0.
 
     Returns:
         int64 (count,), indices in [0, num_images).
@@ -30,13 +30,13 @@ def sample_indices(seed: int, position: int, count: int, num_images: int) -> np.
     return indices
 
 
-# Two: a batch that straddles epochs needs both, and the next batches need the later one again.
+# Two, since a batch that straddles epochs needs both, and the next batches need the later one again.
 @functools.lru_cache(maxsize=2)
 def _permutation(seed: int, epoch: int, num_images: int) -> np.ndarray:
     """The order of one epoch, int64 (num_images,).
 
-    NumPy keeps the raw bits of a bit generator for ever but not what `Generator.permutation` makes of them (NEP 19), so
-    the bits are sorted here: a run resumed under another NumPy goes on in the same order.
+    NumPy guarantees the raw bits of a bit generator, but not the results of `Generator.permutation` (NEP 19). The bits
+    are therefore sorted here, and a run resumed under another NumPy has the same order.
     """
     bits = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(num_images)
     order = np.argsort(bits, kind="stable")

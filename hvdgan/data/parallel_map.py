@@ -1,4 +1,4 @@
-"""A function of many items by threads, which hold the work for few of them at a time."""
+"""Calls a function for many items on several threads, in bounded memory."""
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +9,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _AHEAD = 2
-"""portions for each thread that are under way or wait to be taken"""
-_SHARES = 4
-"""portions at least for each thread, where there are as many items: one thread may be slower than the others"""
+"""portions per thread that are in progress or wait for the caller"""
+_PORTIONS = 4
+"""smallest number of portions per thread, if there are enough items: one thread may be slower than the others"""
 
 
 def parallel_map(
@@ -19,18 +19,19 @@ def parallel_map(
 ) -> Iterator[Result]:
     """The results in the order of the items.
 
-    ThreadPoolExecutor.map makes an object of more than a kilobyte for each item before the first result is taken.
+    ThreadPoolExecutor.map would allocate more than a kilobyte per item before it returns the first result.
 
     Args:
-        function: called by several threads at once.
-        items: may be many.
-        threads: that call it.
-        together: items at most that a thread takes at a time; more cost less, where one takes microseconds.
+        function: function of one item; several threads call it at once.
+        items: any number of items.
+        threads: number of threads.
+        together: largest number of items that a thread takes at a time; larger portions save time if an item takes
+            microseconds.
 
     Raises:
-        Exception: what the function raises; nothing new is begun then.
+        Exception: the function's exception; no further items are begun.
     """
-    together = max(1, min(together, -(-len(items) // (_SHARES * threads))))
+    together = max(1, min(together, -(-len(items) // (_PORTIONS * threads))))
 
     def portion(first: int) -> list[Result]:
         return [function(item) for item in items[first : first + together]]

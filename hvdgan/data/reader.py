@@ -1,4 +1,4 @@
-"""Images read once, in a given order and ahead of whoever uses them; no other takes the place of a broken one."""
+"""Reads images once, in a given order; unlike the batches of training, broken images are not replaced."""
 
 import math
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from hvdgan.data.parallel_map import parallel_map
 from hvdgan.data.pipeline import images_per_call, largest_divisor
 from hvdgan.data.source import BadFile, BadImage, Source
 
-_PORTION_BYTES = 8 * 2**20
-"""of the images that one call reads, where one image is not more"""
+_MOST_BYTES = 8 * 2**20
+"""size of the images that one call reads, at most, unless a single image is larger"""
 
 
 class ImageReader:
@@ -19,17 +19,17 @@ class ImageReader:
 
     Args:
         source: the images.
-        batch_size: images of each batch.
-        threads: that read and decode, >= 1.
+        batch_size: images per batch.
+        threads: threads that read and decode, >= 1.
     """
 
     def __init__(self, source: Source, batch_size: int, threads: int) -> None:
         self.bad: dict[int, BadFile] = {}
-        """the broken images met so far, by index"""
+        """the broken images so far, by index"""
         self._source = source
         self._threads = threads
         self._batch_size = batch_size
-        fitting = max(1, _PORTION_BYTES // math.prod(source.shape))
+        fitting = max(1, _MOST_BYTES // math.prod(source.shape))
         self._together = largest_divisor(batch_size, min(images_per_call(source, batch_size), fitting))
         self._decoder = None
         if source.decode is not None:
@@ -37,17 +37,17 @@ class ImageReader:
             self._decoder = tf.function(source.decode, input_signature=records, autograph=False)
 
     def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Read ahead of what is taken, for each thread two portions of at most 8 MiB or one image.
+        """Read ahead of the caller: each thread two portions of one image or at most 8 MiB.
 
         Args:
-            indices: int64 (N, batch_size); from the number of images on there is none, and nothing is read.
+            indices: numbers of the images, int64 (N, batch_size); a number >= len(source) is a place without an image.
 
         Yields:
-            Images (batch_size, *source.shape), zeros where there is none or it is broken, and whether it was read,
-            (batch_size,).
+            Images (batch_size, *source.shape), zeros for broken images and for places without one; and a mask
+            (batch_size,), True for the images that were read.
 
         Raises:
-            RunError: the data is not what it was when it was opened.
+            RunError: the data have changed since they were opened.
         """
         groups = parallel_map(self._read, list(indices.reshape(-1, self._together)), self._threads)
         for _ in indices:
@@ -73,7 +73,7 @@ class ImageReader:
         if self._decoder is None:
             return self._source.fetch_batch(indices)
         records = self._source.fetch_records(indices)
-        # The graph decodes a whole group.
+        # The graph decodes groups of one size only.
         whole = records + records[-1:] * (self._together - len(records))
         try:
             with tf.device("cpu:0"):

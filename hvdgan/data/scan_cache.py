@@ -1,4 +1,4 @@
-"""What looking at the data has found, kept in the run folder: the next start need not look again."""
+"""Keeps the results of scanning the data in the run folder, so that the next start need not scan them again."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ _FORMAT = "hvdgan kept 1"
 
 
 class ScanCache:
-    """Reads what an earlier start has left, and writes when it is told to, since a dry run writes nothing.
+    """Files with the results of earlier scans; new results are written by `write`, since a dry run writes nothing.
 
-    Whatever is not whole or is of other data counts as missing.
+    A file that is damaged or belongs to other data counts as missing.
 
     Args:
-        folder: of the files; None: nothing is kept.
+        folder: folder of the files; None: nothing is cached.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -25,11 +25,11 @@ class ScanCache:
         self._new: dict[str, bytes] = {}
 
     def get(self, name: str, key: str) -> bytes | None:
-        """What was kept; None where there is nothing of this key.
+        """The content of a file; None if it is missing or has another key.
 
         Args:
-            name: of the file.
-            key: tells the data that it was found in from all others.
+            name: name of the file.
+            key: text that identifies the scanned data.
         """
         if self._folder is None:
             return None
@@ -42,17 +42,17 @@ class ScanCache:
         return content if facts == expected else None
 
     def put(self, name: str, key: str, content: bytes) -> None:
-        """Remember something until it is written."""
+        """Hold the content of a file until `write`."""
         if self._folder is None:
             return
         facts = {"format": _FORMAT, "key": key, "sha256": hashlib.sha256(content).hexdigest()}
         self._new[name] = json.dumps(facts).encode() + b"\n" + content
 
     def write(self) -> None:
-        """Write what is new; rank 0 alone calls it, when the run folder is its own.
+        """Write the new files; only rank 0 calls it, once it has claimed the run folder.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: a file cannot be written.
         """
         if self._folder is None:
             return
@@ -64,14 +64,14 @@ class ScanCache:
 
 
 NO_SCANS = ScanCache(None)
-"""nothing is kept"""
+"""a cache that keeps nothing"""
 
 
 def identity(path: str) -> list[Any]:
-    """What tells a file from what it was before: its path, size, and the nanosecond of its last change.
+    """Facts that change when a file changes: its path, its size, and the nanosecond of its last change.
 
     Raises:
-        OSError: there is no such file.
+        OSError: the file does not exist.
     """
     status = os.stat(path)
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]

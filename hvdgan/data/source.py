@@ -1,4 +1,4 @@
-"""What every source of images offers, and how broken files are reported."""
+"""The interface of all sources of images, and the report of broken files."""
 
 import abc
 import hashlib
@@ -14,7 +14,7 @@ _NAMED_IN_ERRORS = 5
 
 
 class BadFile(NamedTuple):
-    """A file or image that cannot be used: its name within the data, and why."""
+    """A file or image that cannot be used: its name within the data, and the reason."""
 
     name: str
     reason: str
@@ -24,8 +24,8 @@ class BadImage(Exception):
     """One image cannot be read; the others can.
 
     Args:
-        name: its name within the data, such as `cats/tom.png`.
-        reason: what is wrong with it, in a few words.
+        name: name of the image within the data, such as `cats/tom.png`.
+        reason: reason why it cannot be read, in a few words.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -34,35 +34,37 @@ class BadImage(Exception):
 
 
 class Unreadable(RunError):
-    """The disk, the network or the memory has failed, not the file that was to be read.
+    """The disk, the network or the memory has failed, not the file.
 
-    Counted as a broken image it would be left out for ever, or by one rank alone.
+    I/O and memory errors are not counted as broken images: the image would be left out for good, or by one rank only.
     """
 
 
 class Source(abc.ABC):
     """Images by index, all of one size.
 
+    A subclass implements `fetch` or `fetch_batch`; the base makes the other one from it.
+
     Args:
-        name: what `--data` says, for error messages.
-        image_size: height and width of what `fetch` returns, in pixels.
-        channels: of an image, 1 (grey) or 3 (RGB).
-        fingerprint: hex digits, equal wherever the same images are seen at the same size and channels.
-        labels: int32 (N,), or None where the data has none.
-        class_names: what the labels 0, 1, ... mean, or None where that is not known.
-        paired: whether each image comes with an input of the same size and channels.
-        bad_files: what was found broken when opening; they have no index.
+        name: value of `--data`, for error messages.
+        image_size: height and width of the images that `fetch` returns, in pixels.
+        channels: channels of an image, 1 (grey) or 3 (RGB).
+        fingerprint: hex digits, equal if the images, their size and their channels are equal.
+        labels: classes of the images, int32 (N,), or None.
+        class_names: names of the labels 0, 1, ..., or None if they are not known.
+        paired: True if each image comes with an input of the same size and channels.
+        bad_files: files found broken on opening; they have no index.
     """
 
     batched = False
-    """whether one `fetch_batch` costs far less than as many calls of `fetch`"""
+    """True if `fetch_batch` of many images costs far less than many calls of `fetch`"""
     in_memory = False
-    """whether the images are held in memory as `fetch` returns them, so that there is nothing to cache"""
+    """True if memory holds the images as `fetch` returns them, so that a cache is of no use"""
     prepared = False
-    """whether `hvdgan.prepare` would not make reading them faster"""
+    """True if `hvdgan.prepare` would not make reading faster"""
     decode: Callable[[Any], Any] | None = None
-    """operations from a tensor of some of `fetch_records` (B,) to `fetch_batch` of them (B, *shape); None: there are no
-    records, and images are fetched"""
+    """operations that turn a tensor of `fetch_records` (B,) into the images of `fetch_batch` (B, *shape); None if the
+    source has no records"""
 
     def __init__(
         self,
@@ -87,17 +89,17 @@ class Source(abc.ABC):
 
     @property
     def num_classes(self) -> int:
-        """One more than the largest label; 0 where the data has none, or one below 0, which is no class."""
+        """One more than the largest label; 0 if there are no labels or if one is negative, which is not a class."""
         return 0 if self.labels is None or self.labels.min() < 0 else int(self.labels.max()) + 1
 
     @property
     def total(self) -> int:
-        """The number of all images, those included that were found broken or are kept for another use."""
+        """The number of all images, including broken ones and those that are held out."""
         return len(self) + len(self.bad_files)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of what `fetch` returns: (image_size, image_size, channels), or twice the channels where paired."""
+        """Shape of an image: (image_size, image_size, channels), with twice the channels if paired."""
         return self.image_size, self.image_size, self.channels * (2 if self.paired else 1)
 
     @abc.abstractmethod
@@ -136,31 +138,31 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def key(self, index: int) -> bytes:
-        """What identifies an image on every machine: its name within the data, or what it holds."""
+        """Bytes that identify an image on every machine: its name within the data, or its pixels."""
 
     def digest(self, index: int) -> bytes:
         """The SHA-256 of an image's key."""
         return hashlib.sha256(self.key(index)).digest()
 
     def stamp(self) -> list[Any] | None:
-        """What tells, beside the fingerprint, that all keys are what they were, without looking at the images.
+        """Facts that, with the fingerprint, prove that no key has changed, without reading the images.
 
         Returns:
-            Something expressible in JSON; None where nothing tells it, or the images come from no file.
+            Values expressible in JSON; None if there is no proof, or if the images do not come from files.
 
         Raises:
-            OSError: a file is gone.
+            OSError: a file is missing.
         """
         return None
 
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        """Read several images for `decode`, which makes pixels of them without holding the interpreter's lock.
+        """Read several images for `decode`, which decodes them without holding the interpreter's lock.
 
         Args:
-            indices: int64 (B,).
+            indices: numbers of the images, int64 (B,).
 
         Raises:
-            RunError: the data is not what it was when it was opened.
+            RunError: the data have changed since they were opened.
         """
         raise NotImplementedError(f"{type(self).__name__} has no records")
 
@@ -201,17 +203,17 @@ class SourceWrapper(Source):
 
 
 def printable(name: str) -> str:
-    """A file name for messages: line breaks, and bytes that are no UTF-8 and cannot be printed, are escaped."""
+    """A file name for messages: line breaks, and bytes that are not UTF-8, are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
-    """A SHA-256 of what the images are, in hex.
+    """A SHA-256 that identifies the images, in hex.
 
     Args:
-        image_size: in pixels.
+        image_size: height and width in pixels.
         channels: 1 or 3.
-        parts: whatever identifies the images; where one part ends and the next begins counts.
+        parts: bytes that identify the images; the boundaries between the parts count.
     """
     digest = hashlib.sha256(f"{image_size} {channels}".encode())
     for part in parts:
@@ -221,7 +223,7 @@ def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
 
 
 def in_words(bad_files: Sequence[tuple[str, str]]) -> str:
-    """The first of some bad files with their reasons, and how many more there are."""
+    """The first few bad files with their reasons, and the number of the others."""
     first = [f"{bad_name} ({reason})" for bad_name, reason in bad_files[:_NAMED_IN_ERRORS]]
     if len(bad_files) > _NAMED_IN_ERRORS:
         first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
@@ -237,18 +239,18 @@ def refuse_if_too_many(
     max_bad_fraction: float,
     flag: str = "--data ",
 ) -> None:
-    """Stop when more of the data is broken than was allowed.
+    """Raise an error if a larger fraction of the data is broken than allowed.
 
     Args:
-        error: the type to raise.
-        name: what `--data` says.
-        bad_files: name and reason of the distinct broken ones so far.
-        total: the number of all files, broken ones included; > 0.
-        max_bad_fraction: what `--max-bad-fraction` says, in [0, 1].
-        flag: what the name is of.
+        error: type of the error.
+        name: value of `--data`.
+        bad_files: names and reasons of the distinct broken files so far.
+        total: number of all files, including broken ones, > 0.
+        max_bad_fraction: value of `--max-bad-fraction`, in [0, 1].
+        flag: flag that the name belongs to.
 
     Raises:
-        error: it names the data, both counts, the first few broken files and the flag.
+        error: the fraction is exceeded; the message names the data, both numbers, the first broken files and the flag.
     """
     if len(bad_files) / total <= max_bad_fraction:
         return

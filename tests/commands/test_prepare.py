@@ -221,7 +221,7 @@ def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path,
     monkeypatch.setattr(shard_writer, "record_of", read_and_vanish)
     assert main([str(source), str(tmp_path / "made"), "--image-size", "8", "--shards", "3", "--workers", "1"]) == 1
     error = capsys.readouterr().err
-    assert "No such file or directory" in error and "it was there when the images were listed" in error
+    assert "No such file or directory" in error and "it existed when the images were listed" in error
     assert "class 1/" in error and error.count("\n") == 1 and not (tmp_path / "made" / "manifest.json").exists()
     away.rename(source)
     prepare(source, tmp_path / "made")

@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from test_images import (
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.formats.images import MAX_BYTES
+from hvdgan.train import main
+from images_on_disk import (
     ANIMATED,
     BLUE,
     PINK,
@@ -24,12 +30,6 @@ from test_images import (
     palette_and_transparency,
     png,
 )
-
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.data import BadImage, open_source
-from hvdgan.data.formats.images import MAX_BYTES
-from hvdgan.train import main
 from packed import prepare
 
 SIZE = 16

@@ -7,12 +7,12 @@ import sys
 import time
 
 import pytest
-from test_tfrecords import records, write
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
+from tfrecord_files import records, write
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --checkpoint-every 20 --sample-every 0 --steps 100000"
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-from test_tfrecords import png, write
 
 from hvdgan import prepare, sample
 from hvdgan.cli.config import Config, TFRecordConfig
@@ -11,6 +10,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
 from packed import write_images, zipped
+from tfrecord_files import png, write
 
 RNG = np.random.default_rng(0)
 

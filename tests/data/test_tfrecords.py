@@ -6,41 +6,15 @@ import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.formats import tfrecord, tfrecord_scan
 from hvdgan.data.sources.keras_datasets import KERAS
+from tfrecord_files import IMAGES, png, records, write
 
 RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
-
-
-def feature(value):
-    values = value if isinstance(value, list) else [value]
-    if isinstance(values[0], bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-    if isinstance(values[0], int):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-
-
-def write(path, records, **options):
-    with tf.io.TFRecordWriter(str(path), **options) as writer:
-        for features in records:
-            named = {name: feature(value) for name, value in features.items()}
-            writer.write(tf.train.Example(features=tf.train.Features(feature=named)).SerializeToString())
-    return path
-
-
-def png(image):
-    return tf.io.encode_png(image).numpy()
-
-
-def records(**more):
-    return [{"image": png(image), "label": number, **more} for number, image in enumerate(IMAGES)]
 
 
 def opened(path, paired=False, **settings):
@@ -126,7 +100,7 @@ def test_mistakes(tmp_path, change, settings, complaint):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (cut, "record 5: its length is another"),
+        (cut, "record 5: its length differs"),
         (lambda path: flip(path, -8), "record 5: its checksum does not match"),
         (lambda path: path.unlink(), "record 5: No such file"),
     ],
@@ -206,7 +180,7 @@ def test_names_that_no_library_knows(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=f"--data keras:faces: expected one of .*keras:{KERAS[0]}"):
         opened("keras:faces")
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with pytest.raises(UserError, match="--data tfds:no_such_set_of_images: TensorFlow Datasets says: "):
+    with pytest.raises(UserError, match="--data tfds:no_such_set_of_images: error of TensorFlow Datasets: "):
         opened("tfds:no_such_set_of_images")
 
 
@@ -215,5 +189,5 @@ def test_a_set_of_keras_that_is_not_there_and_cannot_be_fetched(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr("keras.datasets.mnist.load_data", unreachable)
-    with pytest.raises(UserError, match="--data keras:mnist: Keras has not got it: no route to host; .*KERAS_HOME"):
+    with pytest.raises(UserError, match="--data keras:mnist: Keras cannot load it: no route to host; .*KERAS_HOME"):
         opened("keras:mnist")

@@ -1,6 +1,20 @@
-"""Batches as a rank of some size reads them."""
+"""Sources as --data names them, and the batches that a rank reads of them."""
 
+import numpy as np
+
+from hvdgan.cli.config import Config
+from hvdgan.data import Source, open_source
 from hvdgan.data.pipeline import Batches
+
+
+def opened(data, **changes) -> Source:
+    """A source of 8 x 8 pixels, with the defaults of all other settings."""
+    return open_source(Config(data=str(data), **{"image_size": 8, **changes}))
+
+
+def all_images(source: Source) -> np.ndarray:
+    """All images in their order."""
+    return source.fetch_batch(np.arange(len(source)))
 
 
 def batches_of(source, *, global_batch_size, rank=0, size=1, start_step=0, position=None, **changes):

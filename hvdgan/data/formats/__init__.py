@@ -1,1 +1,1 @@
-"""What files hold: images, records, examples, indexes."""
+"""The formats of files: images, TFRecords and their index, packed shards."""

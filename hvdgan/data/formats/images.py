@@ -1,4 +1,4 @@
-"""From one image file to pixels: what is accepted, and how it is converted."""
+"""Reads image files: checks them by their header, decodes them, and turns them upright."""
 
 import contextlib
 import errno
@@ -16,36 +16,36 @@ from hvdgan.data.source import BadImage, Unreadable
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 
-# Whatever a file's name says, only these decoders see it: others of Pillow's start helper programs (EPS).
+# Only these decoders are tried, whatever the file's name: some others of Pillow start helper programs (EPS).
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 
 MAX_PIXELS = 2**27
-"""Larger images are refused by their header: 134 megapixels hold a 108-megapixel photograph, take up to 400 MB in each
-thread that decodes one, and lie below the 179 at which Pillow itself refuses."""
+"""Larger images are refused by their header. The limit admits photographs of 108 megapixels, bounds the memory of each
+thread that decodes to 400 MB, and is below Pillow's own limit of 179 megapixels."""
 
 MAX_BYTES = 2**30
-"""Larger files are refused unread: a file is read whole before it is decoded."""
+"""Larger files are refused without reading, since a file is read as a whole before it is decoded."""
 
 OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-"""what an OSError says that speaks of one file alone: Pillow's own, rights, links that lead nowhere, a path too long"""
+"""errors that concern one file only: Pillow's own (None), missing permissions, dangling links, too long paths"""
 
-# Pillow would warn, file by file, of damaged metadata and of images from 89 megapixels on, which are welcome here.
+# Pillow would warn, for each file, of damaged metadata and of images above 89 megapixels, which are accepted here.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def check_file(path: str, name: str) -> os.stat_result:
-    """Look at a file without opening it: at a named pipe that would wait for its writer for ever.
+    """Check a file without opening it: opening a named pipe would wait for its writer without end.
 
     Args:
-        path: the file.
-        name: what to call it in errors.
+        path: path of the file.
+        name: name of the file in errors.
 
     Returns:
-        What the system says of it.
+        The file's status.
 
     Raises:
-        BadImage: it is no regular file, empty, too large, or there is no way to it.
+        BadImage: it is not a regular file, is empty or too large, or cannot be reached.
         Unreadable: the disk has failed.
     """
     with _reasons(name):
@@ -60,18 +60,18 @@ def check_file(path: str, name: str) -> os.stat_result:
 
 
 def check_header(path: str, name: str) -> int:
-    """Look at a file without decoding it.
+    """Check a file's header without decoding the image.
 
     Args:
-        path: the file.
-        name: what to call it in errors.
+        path: path of the file.
+        name: name of the file in errors.
 
     Returns:
         The file's size in bytes.
 
     Raises:
-        BadImage: it is no image of an accepted format, too large, or not readable.
-        Unreadable: the disk has failed, as in all that reads here.
+        BadImage: it is not an image of an accepted format, is too large, or cannot be read.
+        Unreadable: the disk has failed, as in all functions of this module.
     """
     status = check_file(path, name)
     with _reasons(name), Image.open(path, formats=_FORMATS) as image:
@@ -80,13 +80,13 @@ def check_header(path: str, name: str) -> int:
 
 
 def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
-    """Decode a file and convert it as `to_pixels` does; of an animation, the first frame.
+    """Decode a file, of an animation the first frame, and convert it as `to_pixels` does.
 
     Args:
-        file: its path, or the open file.
-        name: what to call it in errors.
+        file: path of the file, or the open file.
+        name: name of the file in errors.
         image_size: height and width of the result, in pixels.
-        channels: of the result, 1 or 3.
+        channels: channels of the result, 1 or 3.
 
     Returns:
         uint8 (image_size, image_size, channels).
@@ -96,17 +96,17 @@ def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) 
     """
     with _reasons(name), Image.open(file, formats=_FORMATS) as image:
         _check_pixels(image, name)
-        # JPEG decodes at 1/2, 1/4 or 1/8 for a fraction of the time; twice the size leaves the resampling its work.
+        # JPEG decodes at 1/2, 1/4 or 1/8 in a fraction of the time; twice the size preserves the quality of resampling.
         image.draft(None, (2 * image_size, 2 * image_size))
         image.load()
         return to_pixels(_upright(image), image_size, channels)
 
 
 def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
-    """Width and height of a file's image in pixels, as it is seen, from its header.
+    """Width and height of the upright image in pixels, from the file's header.
 
     Raises:
-        BadImage: it is no image of an accepted format, or too large.
+        BadImage: it is not an image of an accepted format, or is too large.
     """
     with _reasons(name), Image.open(path, formats=_FORMATS) as image:
         _check_pixels(image, name)
@@ -117,10 +117,10 @@ def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int)
     """Decode a file that holds an input and its image side by side, and convert each half as `to_pixels` does.
 
     Args:
-        file: its path, or the open file.
-        name: what to call it in errors.
+        file: path of the file, or the open file.
+        name: name of the file in errors.
         image_size: height and width of the result, in pixels.
-        channels: of one half, 1 or 3.
+        channels: channels of one half, 1 or 3.
 
     Returns:
         uint8 (image_size, image_size, 2 * channels), the left half's channels first.
@@ -143,16 +143,16 @@ def read_partners(files: Sequence[str | BinaryIO], names: Sequence[str], image_s
     """Decode the files of an input and of its image, and convert each as `to_pixels` does.
 
     Args:
-        files: of the input and of the image, paths or open.
-        names: what to call them in errors.
+        files: files of the input and of the image, as paths or open files.
+        names: names of the files in errors.
         image_size: height and width of the result, in pixels.
-        channels: of one image, 1 or 3.
+        channels: channels of one image, 1 or 3.
 
     Returns:
         uint8 (image_size, image_size, 2 * channels), the input's channels first.
 
     Raises:
-        BadImage: one of them cannot be decoded, or they differ in size, so that they would not be cropped alike.
+        BadImage: one of them cannot be decoded, or they differ in size and so would be cropped differently.
     """
     sizes, pixels = [], []
     for file, name in zip(files, names, strict=True):
@@ -170,17 +170,17 @@ def read_partners(files: Sequence[str | BinaryIO], names: Sequence[str], image_s
 
 
 def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
-    """Decode a file as it is, upright but neither cropped nor resized, where 8 bits hold its pixels exactly.
+    """Decode a file of 8 bits per channel without loss: turned upright, but neither cropped nor resized.
 
     Args:
-        path: the file.
-        name: what to call it in errors.
+        path: path of the file.
+        name: name of the file in errors.
 
     Returns:
         uint8 (H, W, 1) for grey and (H, W, 3) for RGB, and the colour profile, if the file has one.
 
     Raises:
-        BadImage: it cannot be decoded, or is neither grey nor RGB of 8 bits, or has transparent pixels.
+        BadImage: it cannot be decoded, is neither grey nor RGB of 8 bits, or has transparent pixels.
     """
     check_header(path, name)
     with _reasons(name), Image.open(path, formats=_FORMATS) as image:
@@ -195,31 +195,31 @@ def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
 
 
 def _loaded(image: Image.Image) -> Image.Image:
-    """The image in its full size, upright: a JPEG decoded smaller may have no even width."""
+    """The upright image in its full size: a JPEG that is decoded at a fraction of it may have an odd width."""
     image.load()
     return _upright(image)
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The loaded image, turned as its EXIF orientation says."""
+    """The loaded image, turned according to its EXIF orientation."""
     try:
         ImageOps.exif_transpose(image, in_place=True)
     except MemoryError:
         raise
-    except Exception:  # damaged metadata says nothing against the pixels
+    except Exception:  # the pixels may be sound although the metadata are damaged
         return image
     return image
 
 
 def _lies_on_its_side(image: Image.Image) -> bool:
-    """Whether the EXIF orientation exchanges width and height, by what was read with the header."""
+    """Check if the EXIF orientation, as far as the header tells it, exchanges width and height."""
     if image.format == "PNG" and "exif" not in image.info:
-        return False  # Pillow would decode all of it, to look behind the pixels
+        return False  # Pillow would decode the whole image to search behind the pixels
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
     except MemoryError:
         raise
-    except Exception:  # damaged metadata turns nothing
+    except Exception:  # damaged metadata do not turn an image
         return False
 
 
@@ -230,10 +230,10 @@ def _check_pixels(image: Image.Image, name: str) -> None:
 
 @contextlib.contextmanager
 def _reasons(name: str) -> Iterator[None]:
-    """Whatever goes wrong is a BadImage of this name: Pillow's parsers raise nearly every type on damaged files.
+    """Turn every error into a BadImage of this name: Pillow's parsers raise many types on damaged files.
 
     Raises:
-        Unreadable: what goes wrong is none of the file's doing.
+        Unreadable: the error is not the file's.
     """
     try:
         yield
@@ -241,19 +241,20 @@ def _reasons(name: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise Unreadable(
-            f"out of memory while decoding {name}; fewer --pipeline.threads or, of hvdgan.prepare, --workers need less"
+            f"out of memory while decoding {name}; "
+            "use fewer threads (--pipeline.threads) or, with hvdgan.prepare, fewer processes (--workers)"
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in OF_ONE_FILE:
             raise Unreadable(
                 f"{name}: {_reason(error)}: the disk or the network has failed, not the image; "
-                "when it is back, give the same command again"
+                "repair it, then give the same command again"
             ) from error
         raise BadImage(name, _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
-    """Why an image cannot be read: one line without the path, which the name already tells."""
+    """The reason why an image cannot be read, in one line and without the path."""
     if isinstance(error, UnidentifiedImageError):
         return "not a PNG, JPEG, WebP, BMP or GIF image"
     if isinstance(error, OSError) and error.strerror:

@@ -1,12 +1,12 @@
-"""The folder of packed shards that hvdgan.prepare makes: its files, its manifest, and whether the two agree.
+"""Reads and checks the manifest of a folder of packed shards, as hvdgan.prepare writes it.
 
-manifest.json                          what the folder holds, with the size and SHA-256 of every other file
+manifest.json                          the content of the folder, with the size and SHA-256 of every other file
 images-00000-of-00064.tfrecord         records: tf.train.Example, see hvdgan.data.packing.shard_writer
 images-00000-of-00064.idx              a line `offset length` per record, as NVIDIA's tfrecord2idx writes it
-images-00000-of-00064.json             the shard's images by name, and what was left out, by name and reason
-labels.npy                             int32, one per image, where there are classes
-prepare.json                           how it was made; there from the start
-.work/                                 while it is being made
+images-00000-of-00064.json             the names of the shard's images; names and reasons of those left out
+labels.npy                             int32, one per image, if there are classes
+prepare.json                           the settings, written at the start
+.work/                                 unfinished files, until the folder is finished
 """
 
 import hashlib
@@ -29,26 +29,24 @@ _BLOCK = 2**20
 
 
 def shard_name(number: int, count: int) -> str:
-    """Of a shard's files, without the ending."""
+    """Name of a shard's files, without the ending."""
     return f"images-{number:05d}-of-{count:05d}"
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether hvdgan.prepare made this folder, or began to."""
+    """Check that hvdgan.prepare made this folder, or began to."""
     return any(_format_of(folder / name) == FORMAT for name in (SETTINGS, MANIFEST))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the manifest says.
+    """The verified manifest of a folder.
 
     Raises:
-        UserError: there is none, it cannot be read, or another version of the format wrote it.
+        UserError: it is missing, cannot be read, is damaged, or has another format version.
     """
     path = folder / MANIFEST
     if not path.exists():
-        raise UserError(
-            f"{folder}: not finished: it has no {MANIFEST}; the hvdgan.prepare command that began it goes on"
-        )
+        raise UserError(f"{folder}: not finished: it has no {MANIFEST}; the same hvdgan.prepare command resumes it")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format_version"]
@@ -65,12 +63,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest with a checksum of itself: a class's name or a count is not to be found in any other file."""
+    """The manifest with its own checksum, which protects the facts that stand in no other file."""
     return {**manifest, "checksum": _checksum(manifest)}
 
 
 def disagreements(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """What the folder's files are that the manifest says otherwise, by their names and sizes alone."""
+    """Differences between the names and sizes of the files and those in the manifest."""
     for name, facts in manifest["files"].items():
         try:
             size = os.stat(folder / name).st_size
@@ -85,10 +83,10 @@ def disagreements(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
 
 
 def refuse_if_other(folder: Path, manifest: dict[str, Any]) -> None:
-    """Refuse a folder whose files are not those of its manifest, by their names and sizes.
+    """Refuse a folder if the names and sizes of its files differ from the manifest.
 
     Raises:
-        UserError: it names the first difference.
+        UserError: they differ; the message names the first difference.
     """
     for found in disagreements(folder, manifest):
         raise UserError(
@@ -97,10 +95,10 @@ def refuse_if_other(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_verified(folder: Path, manifest: dict[str, Any], name: str) -> bytes:
-    """A small file that the manifest names, whole.
+    """The content of a small file, verified by the manifest.
 
     Raises:
-        UserError: it is not what was written.
+        UserError: the file is missing or damaged.
     """
     try:
         content = (folder / name).read_bytes()
@@ -115,7 +113,7 @@ def read_verified(folder: Path, manifest: dict[str, Any], name: str) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """In hex, of a file of any size."""
+    """SHA-256 of a file of any size, in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -128,7 +126,7 @@ def _checksum(values: dict[str, Any]) -> str:
 
 
 def _format_of(path: Path) -> Any:
-    """The format that a JSON file says it is of; None for everything else."""
+    """The value of `format` in a JSON file; None for all other files."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Data that are no pairs: what a recipe of pairs refuses before it trains, from the sizes of a few images."""
+"""Pairs of inputs and images in files: finds partners, and refuses data that hold no pairs before the first step."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,14 @@ _SIDES = ("A", "B")
 """the subfolders of inputs and of images"""
 _SAMPLE = 64
 _MOST = 0.5
-"""part of the sample that may hold no pairs: single files are left out later, when they are decoded"""
+"""fraction of the sample that need not be pairs: single bad files are left out later, when they are decoded"""
 
 
 def sample_of(count: int) -> list[int]:
-    """The places of the images to look at, spread over all of them.
+    """Numbers of at most 64 images, spread evenly over all.
 
     Args:
-        count: of the images, >= 0.
+        count: number of all images, >= 0.
     """
     return np.unique(np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64)).tolist()
 
@@ -31,13 +31,13 @@ def refuse_single_images(
     """Refuse images that do not hold an input in the left half and its image in the right one.
 
     Args:
-        where: the data, as an error begins.
-        names: of the images of a sample.
-        sizes: their widths and heights in pixels, as they are seen; None for one that cannot be read.
-        otherwise: how else these data could hold pairs.
+        where: name of the data, with which the error begins.
+        names: names of the images of a sample.
+        sizes: widths and heights of upright images in pixels; None for an image that cannot be read.
+        otherwise: the other way in which such data can hold pairs.
 
     Raises:
-        UserError: most of them are not twice as wide as high; it names the first.
+        UserError: most of them are not twice as wide as high; the message names the first.
     """
     known = [(name, size[0], size[1]) for name, size in zip(names, sizes, strict=True) if size is not None]
     single = [(name, width, height) for name, width, height in known if width != 2 * height]
@@ -53,16 +53,16 @@ def refuse_single_images(
 def refuse_without_partners(
     where: str, found: Sequence[object], alone: Sequence[BadFile], max_bad_fraction: float | None = None
 ) -> None:
-    """Refuse two folders whose files do not belong together.
+    """Refuse two folders if too many of their files have no partner.
 
     Args:
-        where: the data, as an error begins.
+        where: name of the data, with which the error begins.
         found: the pairs.
         alone: the files without a partner.
-        max_bad_fraction: the part of the pairs that may lack one of their files; None: most of them.
+        max_bad_fraction: largest fraction of pairs that may lack one file, in [0, 1]; None: one half.
 
     Raises:
-        UserError: there are more of these, or no pairs; it names the first.
+        UserError: the fraction is exceeded, or there are no pairs; the message names the first files.
     """
     limit = _MOST if max_bad_fraction is None else max_bad_fraction
     if not alone or (found and len(alone) <= limit * (len(found) + len(alone))):
@@ -77,13 +77,13 @@ def refuse_without_partners(
 
 
 def in_two_folders(folder: str, files: Iterable[str]) -> bool:
-    """Whether there are subfolders A and B, and no images elsewhere."""
+    """Check that all images lie in the subfolders A and B."""
     both = all(os.path.isdir(os.path.join(folder, side)) for side in _SIDES)
     return both and all(file.startswith(("A/", "B/")) for file in files)
 
 
 def match_partners(files: Iterable[str]) -> tuple[list[tuple[str, ...]], list[BadFile]]:
-    """Inputs with the images of the same path, and the files that are left over."""
+    """Pairs of an input and the image of the same path, and the files without a partner."""
     sides: dict[str, dict[str, str]] = {side: {} for side in _SIDES}
     alone = []
     for file in files:

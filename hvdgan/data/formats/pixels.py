@@ -1,4 +1,4 @@
-"""From a decoded image to the square of 8-bit pixels that a source returns: crop, convert, resize."""
+"""Crops, converts and resizes a decoded image to the square of 8-bit pixels that a source returns."""
 
 import numpy as np
 from PIL import Image
@@ -8,13 +8,13 @@ def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
     """Crop the largest centred square, convert and resize it.
 
     Transparent pixels are laid over white. 16-bit grey is scaled to 8 bits, not clipped. RGB becomes grey by the luma
-    of ITU-R BT.601. Larger images shrink with an antialiasing Lanczos filter, smaller ones grow bicubically. Colour
-    profiles are not applied.
+    of ITU-R BT.601. Larger images are reduced with an antialiasing Lanczos filter, smaller ones enlarged bicubically.
+    Colour profiles are not applied.
 
     Args:
-        image: any size and mode.
+        image: image of any size and mode.
         image_size: height and width of the result, in pixels.
-        channels: of the result, 1 or 3.
+        channels: channels of the result, 1 or 3.
 
     Returns:
         uint8 (image_size, image_size, channels).
@@ -29,12 +29,12 @@ def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
 
 
 def to_8_bits(values: np.ndarray) -> np.ndarray:
-    """Scale unsigned 16-bit values to 8 bits: 65535 becomes 255, and the nearest step counts."""
+    """Scale unsigned 16-bit values to 8 bits, rounded to the nearest: 65535 becomes 255."""
     return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """An 8-bit image without transparency, in any of Pillow's modes."""
+    """The image with 8 bits per channel and without transparency, in one of Pillow's modes."""
     if image.mode.startswith("I"):  # 16-bit grey: I;16, or I from older Pillows; convert("L") would clip it
         return Image.fromarray(to_8_bits(np.asarray(image)))
     if image.has_transparency_data:

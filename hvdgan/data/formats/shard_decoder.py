@@ -1,19 +1,19 @@
-"""Records to pixels by TensorFlow's own operations: off the interpreter's lock, so that threads decode in parallel."""
+"""Decodes the records of packed shards with TensorFlow operations, which do not hold the interpreter's lock."""
 
 import numpy as np
 import tensorflow as tf
 
 
 class Decoder:
-    """Makes images of serialized tf.train.Examples.
+    """Turns serialized tf.train.Examples into images.
 
-    The pixels are those that Pillow decodes: JPEG is asked for its accurate transform.
+    The pixels equal those that Pillow decodes, since JPEGs are decoded with the accurate transform.
 
     Args:
         encoding: png, jpeg or raw.
         image_size: height and width of every image, in pixels.
-        channels: of an image, 1 or 3.
-        paired: whether a record holds an input, too; its channels come first.
+        channels: channels of an image, 1 or 3.
+        paired: True if a record also holds an input, whose channels come first.
     """
 
     def __init__(self, encoding: str, image_size: int, channels: int, paired: bool) -> None:
@@ -25,19 +25,19 @@ class Decoder:
         self._single = tf.function(self.images, input_signature=signature, autograph=False)
 
     def __call__(self, record: bytes) -> np.ndarray:
-        """One image, uint8 (image_size, image_size, channels), or twice the channels where paired.
+        """One image, uint8 (image_size, image_size, channels), with twice the channels if paired.
 
         Raises:
-            tf.errors.OpError: it is no such record.
+            tf.errors.OpError: the record cannot be decoded.
         """
         with tf.device("cpu:0"):
             return self._single(tf.constant([record], tf.string))[0].numpy()
 
     def images(self, records: tf.Tensor) -> tf.Tensor:
-        """Operations for some records, (B,) with B known: one for each image, which costs less than a loop in a graph.
+        """Decode records (B,), with B known: an operation for each image costs less than a loop in the graph.
 
         Returns:
-            uint8 (B, image_size, image_size, channels), or twice the channels where paired.
+            uint8 (B, image_size, image_size, channels), with twice the channels if paired.
         """
         parsed = tf.io.parse_example(records, self._wanted)
         return tf.concat([self._side(parsed[name], int(records.shape[0])) for name in self._wanted], axis=-1)

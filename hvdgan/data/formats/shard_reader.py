@@ -1,4 +1,4 @@
-"""The records of a folder of packed shards by their index: found, read and verified one by one."""
+"""Reads and verifies single records of packed shards by their index."""
 
 import functools
 import hashlib
@@ -24,15 +24,16 @@ _OPEN_FILES = 256
 class ShardReader:
     """Reads records; safe to call from several threads.
 
-    manifest: of the folder.
+    Opening checks the sizes of the shards. A record is verified when it is read.
+
+    manifest: manifest of the folder.
 
     Args:
-        folder: that hvdgan.prepare made.
+        folder: folder that hvdgan.prepare made.
         peers: the ranks, each of which reads the indexes of some shards.
 
     Raises:
-        UserError: it is not finished, or its manifest does not match its files. Of the records themselves only the
-            number of bytes is looked at.
+        UserError: the folder is not finished, or its manifest does not match its files.
         RunError: the ranks do not see the same shards.
     """
 
@@ -41,14 +42,13 @@ class ShardReader:
         self._folder = folder
         shards = self.manifest["shards"]
         self._names = [shard["name"] for shard in shards]
-        # The index of each shard's first record, and of the one after the last.
+        # The number of each shard's first record, and the number of all records.
         self._firsts = np.cumsum([0, *(shard["records"] for shard in shards)])
         indices = self._indices(shards, peers)
         self._offsets = np.concatenate([index[:, 0] for index in indices])
         self._lengths = np.concatenate([index[:, 1] for index in indices])
-        # A file that is dropped is closed with its last reader: never under a thread that reads from it.
         self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(self._open)
-        self._facts = functools.lru_cache(maxsize=2)(self._read_facts)  # keys are asked for in their order
+        self._facts = functools.lru_cache(maxsize=2)(self._read_facts)  # keys are read in their order
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -57,12 +57,12 @@ class ShardReader:
         """Serialized tf.train.Examples.
 
         Args:
-            indices: int64 (B,).
+            indices: numbers of the records, int64 (B,).
 
         Raises:
-            RunError: one cannot be read, or is not what was written; it names file and record.
+            RunError: a record cannot be read or is damaged; the message names file and record.
         """
-        # This runs under the interpreter's lock, for every image: a microsecond here is one per image.
+        # This runs for every image under the interpreter's lock, so every microsecond counts.
         shards = (np.searchsorted(self._firsts, indices, side="right") - 1).tolist()
         offsets, lengths = self._offsets[indices].tolist(), self._lengths[indices].tolist()
         places = zip(indices.tolist(), shards, offsets, lengths, strict=True)
@@ -70,7 +70,7 @@ class ShardReader:
 
     def _record(self, index: int, shard: int, offset: int, length: int) -> bytes:
         try:
-            file = self._opened(shard)  # held: of two threads that open it at once one has a file that is in no cache
+            file = self._opened(shard)  # if two threads open it at once, only this name holds one of the two files
             return payload_of(file.read(offset, length))
         except OSError as error:
             raise self.failure(index, str(error.strerror)) from error
@@ -78,44 +78,44 @@ class ShardReader:
             raise self.failure(index, str(error)) from error
 
     def failure(self, index: int, reason: str) -> RunError:
-        """An error that names file, record and image."""
+        """The error for a record, with the names of file and image."""
         shard, place = self._place(index)
         try:
             image = f" ({printable(self._facts(shard)['names'][place])})"
         except (OSError, ValueError, UserError):
-            image = ""  # as damaged as the record
+            image = ""  # damaged, too
         path = self._folder / f"{self._names[shard]}.tfrecord"
         return RunError(
             f"--data {self._folder}: {path.name}, record {place}{image}: {reason}; "
-            f"restore the file, then resume; python -m hvdgan.prepare --verify {self._folder} looks at all"
+            f"restore the file, then resume; python -m hvdgan.prepare --verify {self._folder} checks all records"
         )
 
     def key(self, index: int) -> bytes:
-        """What identifies an image on every machine: its name in a folder or archive, or the digest of an array's."""
+        """Bytes that identify an image on every machine: its name in a folder or archive, or its digest in an array."""
         shard, place = self._place(index)
         facts = self._facts(shard)
         return bytes.fromhex(facts["keys"][place]) if "keys" in facts else os.fsencode(facts["names"][place])
 
     def digest(self, index: int) -> bytes:
-        """The SHA-256 of the key that the image has in what was packed, so that the same images are held out."""
+        """The SHA-256 of the image's key in the packed data, so that the same images are held out."""
         shard, _ = self._place(index)
         key = self.key(index)
         return key if "keys" in self._facts(shard) else hashlib.sha256(key).digest()
 
     def stamp(self) -> list[Any]:
-        """What tells the files that hold the keys from what they were before.
+        """Facts that change when a file with keys changes.
 
         Raises:
-            OSError: one is gone.
+            OSError: a file is missing.
         """
         names = [f"{name}.json" for name in self._names]
         return [[self.manifest["files"][name]["sha256"], *identity(os.fspath(self._folder / name))] for name in names]
 
     def labels(self) -> np.ndarray | None:
-        """int32 (N,), or None where there are none.
+        """Classes of the images, int32 (N,), or None.
 
         Raises:
-            UserError: they are not what was written.
+            UserError: their file is damaged.
         """
         if LABELS not in self.manifest["files"]:
             return None
@@ -123,11 +123,11 @@ class ShardReader:
         return np.load(self._folder / LABELS, allow_pickle=False)
 
     def checksums(self) -> list[bytes]:
-        """Of each shard, as the manifest has them."""
+        """SHA-256 of each shard, from the manifest."""
         return [self.manifest["files"][f"{name}.tfrecord"]["sha256"].encode() for name in self._names]
 
     def _indices(self, shards: Sequence[dict[str, Any]], peers: Peers) -> list[np.ndarray]:
-        """The index of each shard, of which every rank reads some."""
+        """The index of each shard; every rank reads some of them."""
         checksums = [self.manifest["files"][f"{name}.idx"]["sha256"] for name in self._names]
         items = [f"{number} {checksum}" for number, checksum in enumerate(checksums)]
 

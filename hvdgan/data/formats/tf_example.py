@@ -1,6 +1,6 @@
-"""tf.train.Example as bytes: one feature of a record, found without reading the rest of it.
+"""Reads single features of a serialized tf.train.Example, and writes Examples, without TensorFlow.
 
-A label stands beside an image a thousand times its size: reading a data set's labels must not read its images.
+A feature is found without reading the others: reading the labels of a data set does not read its images.
 
 Reference: https://protobuf.dev/programming-guides/encoding; tensorflow/core/example/example.proto.
 """
@@ -8,7 +8,7 @@ Reference: https://protobuf.dev/programming-guides/encoding; tensorflow/core/exa
 from collections.abc import Callable, Iterator, Mapping
 
 Read = Callable[[int, int], bytes]
-"""(offset, count) to the bytes there"""
+"""function of an offset and a count that returns the bytes there"""
 
 _VARINT_BYTES = 10
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -16,14 +16,14 @@ _DELIMITED, _VARINT = 2, 0
 
 
 def features_of(read: Read, end: int) -> Iterator[tuple[str, int, int]]:
-    """The features of a serialized tf.train.Example: name, and where its tf.train.Feature begins and ends.
+    """The features of a serialized tf.train.Example: names, and begin and end of each tf.train.Feature.
 
     Args:
-        read: gives its bytes.
-        end: how many there are.
+        read: function that returns bytes of the Example.
+        end: size of the Example in bytes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a tf.train.Example.
     """
     for first, past in _delimited(read, 0, end, 1):  # Example.features
         for entry, entry_end in _delimited(read, first, past, 1):  # Features.feature, a map
@@ -35,13 +35,13 @@ def features_of(read: Read, end: int) -> Iterator[tuple[str, int, int]]:
 
 
 def single_bytes(read: Read, first: int, past: int) -> tuple[int, int] | None:
-    """Where the one value of a Feature of bytes begins and ends; None if it is of another kind or has not one."""
+    """Begin and end of the value of a Feature of bytes; None if it is of another kind or has not exactly one value."""
     values = [value for some in _delimited(read, first, past, 1) for value in _delimited(read, *some, 1)]
     return values[0] if len(values) == 1 else None
 
 
 def single_integer(read: Read, first: int, past: int) -> int | None:
-    """The one value of a Feature of integers; None if it is of another kind or has not one."""
+    """The value of a Feature of integers; None if it is of another kind or has not exactly one value."""
     found = []
     for start, stop in _delimited(read, first, past, 3):  # Feature.int64_list
         for number, kind, value, end in _fields(read, start, stop):
@@ -58,14 +58,14 @@ def single_integer(read: Read, first: int, past: int) -> int | None:
 
 
 def _delimited(read: Read, first: int, past: int, wanted: int) -> Iterator[tuple[int, int]]:
-    """Where the fields of this number and of variable length begin and end."""
+    """Begin and end of the length-delimited fields with this number."""
     for number, kind, start, stop in _fields(read, first, past):
         if number == wanted and kind == _DELIMITED:
             yield start, stop
 
 
 def _fields(read: Read, first: int, past: int) -> Iterator[tuple[int, int, int, int]]:
-    """(number, kind, start, end) of each field of a message; for a varint the start is its value."""
+    """(number, wire type, start, end) of each field of a message; for a varint, start is its value."""
     place = first
     while place < past:
         tag, place = _varint(read, place, past)
@@ -87,7 +87,7 @@ def _fields(read: Read, first: int, past: int) -> Iterator[tuple[int, int, int, 
 
 
 def _varint(read: Read, place: int, past: int) -> tuple[int, int]:
-    """A number of variable length, and where the next thing begins."""
+    """A varint, and the place of the byte behind it."""
     number = 0
     for count, byte in enumerate(read(place, min(_VARINT_BYTES, past - place))):
         number |= (byte & 0x7F) << (7 * count)
@@ -97,7 +97,7 @@ def _varint(read: Read, place: int, past: int) -> tuple[int, int]:
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:
-    """A serialized tf.train.Example of one value per feature; the same features give the same bytes."""
+    """A serialized tf.train.Example with one value per feature; equal features give equal bytes."""
     entries = b"".join(
         _field(1, _field(1, name.encode()) + _field(2, _feature(features[name]))) for name in sorted(features)
     )

@@ -1,4 +1,4 @@
-"""The TFRecord format: records one after another, each between checksums, found by offset and length.
+"""Reads and writes the records of TFRecord files: each has a length, a payload and two checksums.
 
 Reference: https://www.tensorflow.org/tutorials/load_data/tfrecord; tensorflow/core/example/example.proto.
 """
@@ -13,7 +13,7 @@ _CHECKSUM = struct.Struct("<I")
 CHECKSUM = _CHECKSUM.size
 HEADER = _LENGTH.size + CHECKSUM
 FRAME = HEADER + CHECKSUM
-"""bytes of a record beside those that it holds"""
+"""bytes that a record has in addition to its payload"""
 
 
 def framed(payload: bytes) -> bytes:
@@ -23,15 +23,15 @@ def framed(payload: bytes) -> bytes:
 
 
 def payload_of(record: bytes) -> bytes:
-    """What a record holds.
+    """The payload of a record.
 
     Raises:
-        ValueError: it is not what was written; the text says in what.
+        ValueError: the record is damaged; the text says how.
     """
     if len(record) < FRAME or record[_LENGTH.size : HEADER] != _masked_crc(record[: _LENGTH.size]):
         raise ValueError("no record begins here")
     if _LENGTH.unpack_from(record)[0] != len(record) - FRAME:
-        raise ValueError("its length is another")
+        raise ValueError("its length differs")
     payload = record[HEADER:-CHECKSUM]
     if record[-CHECKSUM:] != _masked_crc(payload):
         raise ValueError("its checksum does not match")
@@ -39,10 +39,10 @@ def payload_of(record: bytes) -> bytes:
 
 
 def length_of(header: bytes) -> int:
-    """How many bytes a record holds, by its first HEADER bytes.
+    """The size of a record's payload in bytes, from the record's first HEADER bytes.
 
     Raises:
-        ValueError: they are none of a record's.
+        ValueError: no record begins with these bytes.
     """
     if len(header) < HEADER or header[_LENGTH.size : HEADER] != _masked_crc(header[: _LENGTH.size]):
         raise ValueError("no record begins here")
@@ -50,13 +50,13 @@ def length_of(header: bytes) -> int:
 
 
 def _masked_crc(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted: a checksum of data that holds checksums would else be weak."""
+    """CRC-32C, rotated and shifted as the format demands, since a CRC of data that contain CRCs would be weak."""
     crc = google_crc32c.value(data)
     return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
 
 
 class RecordFile:
-    """An open file; it is closed with its last reader, never under a thread that reads from it."""
+    """A file open for reading; it is closed with its last reference, so never while a thread reads from it."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,7 @@
-"""Where the records of TFRecord files begin, and their labels: all ranks look for them, each in ranges of the files.
+"""Builds the index of TFRecord files: begins, labels and checksums of their records.
 
-A range begins anywhere: its first record is looked for by the checksum that each length has. What looks like a record
-may lie within another's image, so a range counts only if the one before it ends exactly where its first record begins;
-the first range begins with the file. Otherwise one rank looks at the whole file.
+All ranks share the work in ranges of the files. The ranges of a file are accepted only if each ends exactly where the
+first record of the next one begins. Otherwise one rank scans the whole file.
 """
 
 import hashlib
@@ -22,25 +21,25 @@ from hvdgan.data.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.source import printable
 
 _SMALLEST = 2**24
-"""bytes of a file that are worth a range of their own"""
+"""smallest range in bytes"""
 _RANGES = 4
-"""ranges for each rank: some files are read more slowly than others"""
+"""ranges per rank, since some files are read more slowly than others"""
 _WORTH = 1000
-"""records whose index is kept"""
+"""records from which on the index is cached"""
 
 
 def index_files(name: str, files: Sequence[str], features: Features, peers: Peers, scans: ScanCache) -> list[Index]:
-    """The index of each file, from what was kept or by looking.
+    """The index of each file, from the cache or by a scan.
 
     Args:
-        name: what `--data` says.
-        files: their paths.
-        features: which of a record are needed.
-        peers: the ranks; every one calls this.
-        scans: where the index is, and is to be, kept.
+        name: value of `--data`.
+        files: paths of the files.
+        features: names of the features that are needed.
+        peers: the ranks; each calls this.
+        scans: cache of the index.
 
     Raises:
-        UserError: a file is no TFRecord file, compressed as a whole, has other features, or may not be read.
+        UserError: a file is not a TFRecord file, is compressed as a whole, lacks a feature, or may not be read.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
     identities = on_all(lambda: _identities(name, files), peers, f"--data {name}: its files")
@@ -68,7 +67,7 @@ def _identities(name: str, files: Sequence[str]) -> list[list[Any]]:
 
 
 def _from_cache(scans: ScanCache, key: str, files: Sequence[str]) -> list[list[Any]] | None:
-    """What was kept, if some records of each file are still what they were."""
+    """The packed indexes from the cache, if a sample of records of each file is unchanged."""
     content = scans.get("tfrecords.index", key)
     if content is None:
         return None
@@ -119,7 +118,7 @@ def _indexed(name: str, files: list[str], sizes: list[int], features: Features, 
 
 
 def _ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int, int]]:
-    """(number of the file, first byte, past the last) of the ranges that the ranks share."""
+    """(number of the file, first byte, one past the last) of the ranges that the ranks share."""
     most = max(_SMALLEST, -(-sum(sizes) // (_RANGES * ranks))) if ranks > 1 else max([1, *sizes])
     found = []
     for number, size in enumerate(sizes):
@@ -129,7 +128,7 @@ def _ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int, int]]:
 
 
 def _joined(parts: Sequence[tuple[int, int, Index | None]], size: int) -> Index | None:
-    """The index of a file from those of its ranges; None where one does not end where the next begins."""
+    """The index of a file from those of its ranges; None if a range does not end where the next one begins."""
     end = 0
     for _, past, index in parts:
         if index is None:
@@ -152,5 +151,5 @@ def _joined(parts: Sequence[tuple[int, int, Index | None]], size: int) -> Index 
 
 
 def digest_of(index: Index) -> str:
-    """SHA-256 of all checksums, in hex."""
+    """SHA-256 of the checksums of all records, in hex."""
     return hashlib.sha256(index.checksums.tobytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""The records of one TFRecord file, or of a range of it: where they begin, their labels and their checksums.
+"""Scans a TFRecord file, or a range of it, for its records: their begins, labels and checksums.
 
 A range may begin anywhere in a file. Its first record is found by the checksum of a record's length. Bytes that look
 like a record may also lie inside an image, so the caller accepts a range only if the previous one ends exactly where
@@ -16,19 +16,19 @@ from hvdgan.data.formats.tfrecord import CHECKSUM, FRAME, HEADER, RecordFile, le
 from hvdgan.data.source import printable
 
 _AHEAD = 4096
-"""bytes read at a time while looking for a label"""
+"""bytes read at a time in search of a label"""
 _BLOCK = 2**20
-"""bytes read at a time while looking for a record"""
+"""bytes read at a time in search of a record"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """Which features of a record are what.
+    """The names of a record's features, and the shape of raw images.
 
-    image: an encoded image, or raw bytes.
-    label: one integer; None: there are no labels.
-    input: the other image of a pair; None: a pair lies side by side in the image, which is twice as wide as high.
-    shape: of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
+    image: feature with an encoded image or with raw bytes.
+    label: feature with one integer; None: there are no labels.
+    input: feature with the input of a pair; None: a pair lies side by side in an image twice as wide as high.
+    shape: shape of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
     """
 
     image: str = "image"
@@ -39,12 +39,12 @@ class Features:
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """Of one file, or of a range of it.
+    """The index of a file, or of a range of it.
 
-    offsets: int64 (N,), where each record begins.
-    labels: int32 (N,), or (0,) where there are none.
-    checksums: uint32 (N,), of the records' contents, as they stand in the file.
-    end: where the last record ends.
+    offsets: begins of the records in bytes, int64 (N,).
+    labels: labels of the records, int32 (N,), or (0,) if there are none.
+    checksums: checksums of the payloads, as they stand in the file, uint32 (N,).
+    end: end of the last record in bytes.
     """
 
     offsets: np.ndarray
@@ -54,7 +54,20 @@ class Index:
 
 
 def scan_range(name: str, file: str, features: Features, begin: int, past: int) -> Index | None:
-    """The records that begin in a range of a file; None where something is wrong and the range is not the first."""
+    """The index of the records that begin in a range of a file; None if it cannot be read as records from there.
+
+    Args:
+        name: value of `--data`.
+        file: path of the file.
+        features: names of the features that are needed.
+        begin: first byte of the range.
+        past: one past the last byte of the range.
+
+    Raises:
+        UserError: begin is 0, and the file is not a TFRecord file, is compressed as a whole, or lacks a feature; or it
+            may not be read.
+        RunError: the disk or the network has failed.
+    """
     where = f"--data {name}: {printable(file)}"
     try:
         opened = RecordFile(file)
@@ -66,7 +79,7 @@ def scan_range(name: str, file: str, features: Features, begin: int, past: int) 
         raise unreadable(where, error) from error
     except (UserError, ValueError):
         if begin:
-            return None  # one that begins with the file names the record
+            return None  # the scan of the whole file raises an error that names the record
         raise
 
 
@@ -75,11 +88,11 @@ def _index_of(offsets: list[int], labels: list[int], checksums: bytes, end: int)
 
 
 def _first_record(opened: RecordFile, begin: int, past: int) -> int | None:
-    """Where something begins that looks like a record, and is followed by another or by the end of the file."""
+    """Begin of the first bytes that look like a record and are followed by another one or by the end of the file."""
     while begin < past:
         block = opened.read(begin, min(_BLOCK + HEADER, opened.size - begin))
         place = -1
-        # The upper half of a length is zero: no record has 4 GB.
+        # The upper half of a length is zero, since no record has 4 GB.
         while (place := block.find(b"\0\0\0\0", place + 1)) >= 0:
             start = begin + place - 4
             if place >= 4 and start < past and _looks_like_one(opened, start):
@@ -99,7 +112,7 @@ def _looks_like_one(opened: RecordFile, start: int) -> bool:
 
 
 def _walked(where: str, opened: RecordFile, features: Features, position: int, past: int) -> Index:
-    """The records from one on that begin before the end of a range."""
+    """The index of the records from a position on that begin before the end of a range."""
     offsets: list[int] = []
     labels: list[int] = []
     checksums = bytearray()
@@ -120,7 +133,7 @@ def _walked(where: str, opened: RecordFile, features: Features, position: int, p
                 labels += _looked_up(where, len(offsets), spans, read, features)
             offsets.append(position)
             position += length + FRAME
-            # A record's checksum and the header of the next lie together: one read.
+            # The checksum of a record and the header of the next one are read together.
             border = opened.read(position - CHECKSUM, min(CHECKSUM + HEADER, opened.size - position + CHECKSUM))
             checksums += border[:CHECKSUM]
             header = border[CHECKSUM:]
@@ -130,7 +143,7 @@ def _walked(where: str, opened: RecordFile, features: Features, position: int, p
 
 
 class _Ahead:
-    """Reads a few kilobytes at a time of a part of a file."""
+    """Reads a part of a file, a few kilobytes at a time."""
 
     def __init__(self, opened: RecordFile, begin: int, end: int) -> None:
         self._opened, self._begin, self._end = opened, begin, end
@@ -148,7 +161,7 @@ class _Ahead:
 def _looked_up(
     where: str, place: int, spans: dict[str, tuple[int, int]], read: _Ahead, features: Features
 ) -> list[int]:
-    """The label, as a list of one or none; the features that an image needs must be there."""
+    """The label in a list, which is empty if there are no labels; raises an error if a needed feature is missing."""
     for flag, wanted in (("image", features.image), ("label", features.label), ("input", features.input)):
         if wanted is not None and wanted not in spans:
             found = ", ".join(sorted(printable(name) for name in spans)) or "none"

@@ -1,1 +1,1 @@
-"""From images of any kind to packed shards: what python -m hvdgan.prepare does, without TensorFlow and Horovod."""
+"""Converts images to packed shards for python -m hvdgan.prepare, without TensorFlow and Horovod."""

@@ -1,7 +1,7 @@
-"""Zip and tar archives: where each image lies within the file, and its bytes; nothing is unpacked to the disk by name.
+"""Lists and reads the images in zip and tar archives, without unpacking them to the disk.
 
-A member's name is only ever a name: no path is made of it. Its size is bounded before anything is read, so an archive
-that unfolds to far more than it holds fills neither memory nor disk.
+No path is made of a member's name, and its size is checked before it is read. An archive that expands to far more than
+its size can therefore fill neither memory nor disk.
 """
 
 import bz2
@@ -20,10 +20,10 @@ from hvdgan.cli.replacing import whole_file
 from hvdgan.data.formats.images import MAX_BYTES, SUFFIXES
 from hvdgan.data.source import BadImage, Unreadable, printable
 
-GONE = "it was there when the images were listed. Bring it back, then give the same command again: it goes on"
-"""what to do about an original that can no longer be read"""
+GONE = "it existed when the images were listed. Restore it, then give the same command again to resume"
+"""end of the error for an image that can no longer be read"""
 MAX_EXPANSION = 20
-"""times its size that a compressed tar archive may grow: image files hardly compress"""
+"""largest factor by which a compressed tar archive may expand, since image files hardly compress"""
 _MIN_EXPANDED = 2**26
 _BLOCK = 2**20
 _PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
@@ -32,13 +32,13 @@ _PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7z
 class Member(NamedTuple):
     """An image's file within an archive.
 
-    name: without a leading `./` or `/`.
-    offset: of its bytes (tar) or of its local header (zip), within the archive.
-    stored: bytes within the archive.
-    size: bytes when unpacked.
-    method: of compression, as zip numbers it: 0 none, 8 deflate.
-    crc: CRC-32 of the unpacked bytes, or None where the archive has none.
-    problem: why it cannot be used; empty if it can.
+    name: name without a leading `./` or `/`.
+    offset: offset in the archive of its bytes (tar) or of its local header (zip).
+    stored: size in the archive, in bytes.
+    size: size when unpacked, in bytes.
+    method: number of the compression method in a zip archive: 0 none, 8 deflate.
+    crc: CRC-32 of the unpacked bytes, or None if the archive has none.
+    problem: reason why it cannot be used, or an empty string.
     """
 
     name: str
@@ -54,25 +54,25 @@ def list_zip(path: Path) -> list[Member]:
     """The images of a zip archive.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the archive cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             return [_zip_member(info) for info in archive.infolist() if not info.is_dir() and _is_image(info.filename)]
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError) as error:  # names that are none
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError) as error:  # also damaged names
         raise UserError(f"{path}: cannot be read as a zip archive: {error}") from error
 
 
 def is_tar(path: Path) -> bool:
-    """Whether this is a tar archive, compressed or not, with something in it.
+    """Check for a tar archive, compressed or not, that is not empty.
 
-    Zeros are an empty one to Python, and a zip archive may begin with them.
+    Python takes a file that begins with zeros for an empty tar archive, but a zip archive may begin with zeros.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     try:
-        # Python's own search for the compression takes zeros for endless xz streams.
+        # Python's own detection of the compression takes zeros for endless xz streams.
         unpack = _unpacker(path) or open
         with unpack(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             return archive.next() is not None
@@ -81,18 +81,18 @@ def is_tar(path: Path) -> bool:
     except OSError as error:
         if error.errno is not None:
             raise
-        return False  # what gzip and bz2 say of other content
+        return False  # the error of gzip and bz2 for other content
 
 
 def list_tar(path: Path, work: Path) -> tuple[Path, list[Member]]:
     """The images of a tar archive, and the file to read them from.
 
     Args:
-        path: the archive; a compressed one, which can only be read from its beginning on, becomes a file in `work`.
-        work: a folder that is there.
+        path: path of the archive; a compressed one is expanded to a file in `work`, since it has no random access.
+        work: an existing folder.
 
     Raises:
-        UserError: it is damaged, or unfolds to too much.
+        UserError: the archive is damaged, or expands to too much.
     """
     if unpack := _unpacker(path):
         path = _expanded(path, work / "archive.tar", unpack)
@@ -100,7 +100,7 @@ def list_tar(path: Path, work: Path) -> tuple[Path, list[Member]]:
     try:
         with tarfile.open(path, "r:") as archive:
             while (info := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # it would keep all
+                archive.members = []  # type: ignore[attr-defined]  # else it keeps all members in memory
                 if _is_image(info.name) and not info.isdir():
                     members.append(_tar_member(info, end))
             _check_end(path, archive.offset)
@@ -110,7 +110,7 @@ def list_tar(path: Path, work: Path) -> tuple[Path, list[Member]]:
 
 
 def reason_against(member: Member) -> str:
-    """Why a member is not read; empty if it is."""
+    """The reason why a member is not read, or an empty string."""
     if member.problem:
         return member.problem
     if ".." in member.name.split("/"):
@@ -126,8 +126,8 @@ def read_member(path: str, member: Member) -> bytes:
     """The bytes of an image's file.
 
     Raises:
-        BadImage: they are not what the archive says they are.
-        Unreadable: the archive can no longer be read, which says nothing of an image.
+        BadImage: they differ from the archive's directory.
+        Unreadable: the archive as a whole can no longer be read.
     """
     name = printable(member.name)
     try:
@@ -145,19 +145,19 @@ def read_member(path: str, member: Member) -> bytes:
     except zlib.error as error:
         raise BadImage(name, f"damaged in the archive: {error}") from error
     if len(data) != member.size or (member.crc is not None and zlib.crc32(data) != member.crc):
-        raise BadImage(name, "damaged in the archive: size or checksum is another")
+        raise BadImage(name, "damaged in the archive: size or checksum differs")
     return data
 
 
 def _unpacker(path: Path) -> Any:
-    """What opens a compressed file; None for one that is not."""
+    """The function that opens a compressed file; None if it is not compressed."""
     with path.open("rb") as file:
         start = file.read(6)
     return next((unpack for magic, unpack in _PACKERS.items() if start.startswith(magic)), None)
 
 
 def _is_image(name: str) -> bool:
-    """As in a folder, what begins with a dot is skipped, and what has no suffix of an image does not count."""
+    """Check for a name with an image's suffix that is not hidden, as in a folder."""
     hidden = any(part.startswith(".") and part not in (".", "..") for part in name.split("/"))
     return name.lower().endswith(SUFFIXES) and not hidden
 
@@ -195,7 +195,7 @@ def _tar_member(info: tarfile.TarInfo, end: int) -> Member:
 
 
 def _after_local_header(descriptor: int, member: Member) -> int:
-    """Name and extra field of the local header may have other sizes than those of the directory."""
+    """Place behind the local header, whose name and extra field may have other sizes than the directory's."""
     header = os.pread(descriptor, 30, member.offset)
     if header[:4] != b"PK\x03\x04":
         raise struct.error("no local header")
@@ -204,7 +204,7 @@ def _after_local_header(descriptor: int, member: Member) -> int:
 
 
 def _check_end(path: Path, offset: int) -> None:
-    """Python's reader takes a damaged header in the middle for the end."""
+    """Refuse a damaged header in the middle, which Python's reader takes for the end."""
     with path.open("rb") as file:
         file.seek(offset)
         block = file.read(tarfile.BLOCKSIZE)
@@ -224,8 +224,8 @@ def _expanded(path: Path, target: Path, unpack: Any) -> Path:
             while block := packed.read(_BLOCK):
                 if file.tell() + len(block) > limit:
                     raise UserError(
-                        f"{path}: unfolds to more than {limit:,} bytes, {MAX_EXPANSION} times its size: "
-                        "not an archive of images; unpack it yourself if it is"
+                        f"{path}: expands to more than {limit:,} bytes, {MAX_EXPANSION} times its size, so it is "
+                        "probably not an archive of images; if it is, unpack it yourself"
                     )
                 file.write(block)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:

@@ -1,4 +1,4 @@
-"""Whether a folder of shards is what was written, down to the record."""
+"""Verifies a folder of packed shards, down to the record."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from hvdgan.data.source import printable
 
 
 def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[str]:
-    """What differs from what was written, a line for each file or record.
+    """Descriptions of the damaged files and records, a line for each.
 
     Args:
-        folder: of the shards.
-        manifest: theirs.
-        threads: that read; checksums are computed off the interpreter's lock.
+        folder: folder of the shards.
+        manifest: manifest of the folder.
+        threads: threads that read and compute checksums, for which Python releases the interpreter's lock.
     """
     yield from (found for found in disagreements(folder, manifest) if "does not name" in found)
     for found in parallel_map(lambda name: list(_of_file(folder, manifest, name)), list(manifest["files"]), threads):
@@ -41,7 +41,7 @@ def _of_file(folder: Path, manifest: dict[str, Any], name: str) -> Iterator[str]
 
 
 def _of_records(folder: Path, name: str) -> Iterator[str]:
-    """The damaged records, by the shard's index and names; both may be damaged themselves."""
+    """Descriptions of the damaged records, by the shard's index and names, which may be damaged themselves."""
     path = folder / name
     try:
         index = [line.split() for line in path.with_suffix(".idx").read_text().splitlines()]

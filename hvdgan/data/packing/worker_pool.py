@@ -1,4 +1,4 @@
-"""Who does the work: processes of this machine, ranks of an MPI launcher, or both."""
+"""Distributes jobs over processes of this machine, ranks of an MPI launcher, or both."""
 
 import multiprocessing
 import os
@@ -16,24 +16,24 @@ from hvdgan.cli.launcher import launched
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.2
-_DONE = 7  # the tag of messages about progress
+_DONE = 7  # tag of the messages about progress
 
 
 class FailedElsewhere(RunError):
-    """Rank 0 has failed, and says so itself."""
+    """Rank 0 has failed, and reports its error itself."""
 
 
 class Stopped(Exception):
-    """A process of the pool was asked to end."""
+    """The pool asked this process to end."""
 
 
 class WorkerPool:
-    """The ranks that prepare together; a single one where no launcher started several.
+    """The ranks that prepare together, each with its processes; a single rank if no launcher started several.
 
-    failed: whether this rank alone has failed, so that the others must be ended, too.
+    failed: True if only this rank has failed, so that it must end the others.
 
     Raises:
-        UserError: a launcher has started processes that MPI does not see as one group.
+        UserError: MPI does not see all processes of the launcher as one group.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class WorkerPool:
         if size == 1:
             return
         try:
-            from mpi4py import MPI  # only here: importing it starts MPI
+            from mpi4py import MPI  # here, since the import starts MPI
         except (ImportError, RuntimeError) as error:
             raise UserError(
                 f"{launcher} has started {size} processes, which need mpi4py and an MPI: "
@@ -61,7 +61,7 @@ class WorkerPool:
             )
 
     def from_root(self, work: Callable[[], T]) -> T:
-        """Do something on rank 0 alone, and have its result, or that it has failed, on every rank."""
+        """Call a function on rank 0 only, and return its result on every rank; if it fails, raise on every rank."""
         if self._comm is None:
             return work()
         result, failure, code = None, None, 0
@@ -89,13 +89,13 @@ class WorkerPool:
         workers: int,
         report: Callable[[int], None],
     ) -> None:
-        """Call a function once for each job; the jobs go round the ranks, and a rank's to its processes.
+        """Call a function once for each job, on all ranks and their processes.
 
         Args:
-            function: gets a job's values and a function to call after each image.
-            jobs: on rank 0, the same everywhere else or None.
-            workers: processes of this rank; 1: this one.
-            report: called on rank 0 now and then with the number of images done on all ranks.
+            function: function of a job's values and of a callback, which it calls after each image.
+            jobs: values of the jobs, on rank 0; other ranks pass the same or None.
+            workers: number of processes of this rank; 1: no further process.
+            report: function that rank 0 calls from time to time with the number of images done on all ranks.
 
         Raises:
             RunError: a job has failed, or a process has died.
@@ -116,7 +116,7 @@ class WorkerPool:
         self._wait_for_others(report)
 
     def abort(self, code: int) -> None:
-        """End all ranks, where there are several; call it when the error has been said."""
+        """End all ranks if there are several; call it after the error is reported."""
         if self._comm is not None:
             self._comm.Abort(code)
 
@@ -127,7 +127,7 @@ class WorkerPool:
         return self._comm.scatter(dealt)
 
     def _note(self, count: int) -> None:
-        """Tell rank 0 how many images this rank has done, without waiting for it."""
+        """Send the number of images that this rank has done to rank 0, without waiting."""
         self._counts[self.rank] = count
         if self._comm is None:
             return
@@ -140,7 +140,7 @@ class WorkerPool:
                 self._counts[other] = self._comm.recv(source=other, tag=_DONE)
 
     def _wait_for_others(self, report: Callable[[int], None]) -> None:
-        """A barrier at which a rank sleeps: MPI's own would take a core from those that still work."""
+        """A barrier that sleeps: MPI's own would take a core from the ranks that still work."""
         if self._comm is None:
             return
         barrier = self._comm.Ibarrier()
@@ -150,7 +150,7 @@ class WorkerPool:
                 report(sum(self._counts.values()))
             time.sleep(_POLL_SECONDS / 4)
         if self.rank == 0:
-            self._note(self._counts[0])  # what arrived last
+            self._note(self._counts[0])  # the last messages
         for request in self._sent:
             request.Wait()
         self._sent.clear()
@@ -175,7 +175,7 @@ def _here(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], _: int
 def _in_processes(
     function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], workers: int, note: Callable[[int], None]
 ) -> None:
-    # Spawned, not forked: a fork copies locks that the progress bar's thread may hold.
+    # Spawned, not forked, since a fork copies locks that the progress bar's thread may hold.
     context = multiprocessing.get_context("spawn")
     done, stop = context.Value("Q", 0), context.Event()
     with ProcessPoolExecutor(
@@ -190,7 +190,7 @@ def _in_processes(
                 note(done.value)
         except BrokenProcessPool as error:
             raise RunError(
-                "a process of --workers has died, killed or out of memory; what it was at is not lost: "
+                "a process of --workers was killed or ran out of memory; nothing finished is lost: "
                 "give the same command again, with fewer --workers if memory is short"
             ) from error
         finally:
@@ -203,7 +203,7 @@ _stop: Any = None
 
 
 def _begin(done: Any, stop: Any) -> None:
-    """In a process of the pool: share the counter, leave Ctrl-C to the parent, and end with it."""
+    """Initialize a process of the pool: share the counter, leave Ctrl-C to the parent, and end with the parent."""
     global _progress, _stop
     _progress, _stop = done, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -213,7 +213,7 @@ def _begin(done: Any, stop: Any) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A parent that is killed closes nothing that its children wait for."""
+    """End this process when the parent ends: a killed parent does not close the queues on which its children wait."""
     wait_for([parent])
     os._exit(1)
 

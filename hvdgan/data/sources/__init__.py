@@ -1,1 +1,1 @@
-"""Where images come from: one kind of source per module."""
+"""The sources of images: one kind per module."""

@@ -1,4 +1,4 @@
-"""Images in an .npy or .npz file."""
+"""A source of images in an .npy or .npz file."""
 
 import logging
 import struct
@@ -25,22 +25,22 @@ logger = logging.getLogger(__name__)
 class ArraySource(Source):
     """An array of images (N, H, W, C) with 1, 3 or 4 channels (the fourth is opacity), or (N, H, W) for grey.
 
-    Values are uint8; or uint16, scaled to 8 bits; or floating point, where 64 images spread over the array decide: if
-    none of them goes below 0 the range is [0, 1], else [-1, 1], give or take half an 8-bit step. Another image that
-    leaves this range, or holds a NaN, is a bad image.
+    Values are uint8; uint16, which are scaled to 8 bits; or floating point. For the latter, 64 images spread over the
+    array decide on the range: [0, 1] if none of their values is below 0, else [-1, 1], with a tolerance of half an
+    8-bit step. Any other image with a value outside of this range, or with a NaN, is a bad image.
 
-    An .npy file is memory-mapped, and so is an .npz without compression; a compressed one is held in memory whole, by
-    every rank. Of an .npz the images are its only array, or the one called `images`, `x` or `arr_0`; an integer array
-    `labels` (N,) may go with them.
+    An .npy file and an uncompressed .npz are memory-mapped; every rank holds a compressed .npz in memory. The images of
+    an .npz are its only array, or the one called `images`, `x` or `arr_0`; it may also have an integer array `labels`
+    (N,).
 
-    The fingerprint covers shape, type, labels and the same 64 images: it tells data sets apart, not single pixels.
+    The fingerprint covers shape, type, labels and the same 64 images: it distinguishes data sets, not single pixels.
 
     Args:
-        name: what `--data` says, the file.
-        image_size: in pixels; images are cropped and resized to it.
-        channels: 1, 3, or None for what the array has (4 becomes 3).
-        member: the array to take of an .npz; None: as above.
-        half: 0 or 1: the images are the left or right halves of the array's; None: they are whole.
+        name: value of `--data`, the path of the file.
+        image_size: height and width in pixels, to which images are cropped and resized.
+        channels: 1, 3, or None for those of the array (4 becomes 3).
+        member: name of the array in an .npz; None: as above.
+        half: half of the array's images to use, 0 (left) or 1 (right); None: the whole images.
 
     Raises:
         UserError: the file cannot be read, or is not such an array.
@@ -63,7 +63,7 @@ class ArraySource(Source):
             self._array = self._array[..., None]
         spread = np.unique(np.linspace(0, len(self._array) - 1, _SAMPLE).astype(np.int64))
         sample = self._array[spread]
-        self._low = _low(name, sample)  # of both halves, where one may have a part of the range only
+        self._low = _low(name, sample)  # of both halves, since one may use only a part of the range
         self.array_shape = self._array.shape
         if half is not None:
             width = self.array_shape[2] // 2
@@ -112,16 +112,16 @@ class ArraySource(Source):
 
 
 def array_names(name: str) -> list[str]:
-    """The names of the arrays in an .npz; none for what is no archive."""
+    """The names of the arrays in an .npz; an empty list for any other file."""
     try:
         with zipfile.ZipFile(name) as archive:
             return [member.removesuffix(".npy") for member in archive.namelist()]
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):  # opening it will say why
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):  # opening it raises an error that says why
         return []
 
 
 def _open(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | None, list[Any]]:
-    """Images and labels of a file, memory-mapped where they can be, and what tells it from later ones."""
+    """Images and labels of a file, memory-mapped if possible, and facts that change when the file changes."""
     try:
         before = identity(name)
         if zipfile.is_zipfile(name):
@@ -138,7 +138,7 @@ def _open(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | None,
         detail = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"--data {name}: cannot be read as a NumPy array: {detail}; "
-            "expected what np.save or np.savez writes of an array of numbers"
+            "expected an array of numbers, written by np.save or np.savez"
         ) from error
 
 
@@ -160,12 +160,12 @@ def _open_npz(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | N
 
 
 def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """Map an array that lies uncompressed within the archive; read any other."""
+    """Map an array that is not compressed in the archive; read any other."""
     if member.compress_type != zipfile.ZIP_STORED:
         if member.file_size > _NOTE_BYTES:
             logger.warning(
                 "--data %s: compressed, so every rank holds its %.1f GB in memory; "
-                "what np.save and np.savez write is memory-mapped",
+                "files of np.save and np.savez are memory-mapped",
                 name,
                 member.file_size / 1e9,
             )
@@ -174,7 +174,7 @@ def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
         shape, fortran_order, dtype = _read_header(file)
         header_bytes = file.tell()
     with open(name, "rb") as file:
-        # The sizes of name and extra field are those of the local header, which may differ from the directory's.
+        # Name and extra field of the local header may have other sizes than those in the directory.
         file.seek(member.header_offset + 26)
         name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
     offset = member.header_offset + 30 + name_bytes + extra_bytes + header_bytes
@@ -182,7 +182,7 @@ def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
 
 
 def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether in Fortran's order, and type; the file is left where the values begin."""
+    """Shape, whether the order is Fortran's, and type; then the file is at the first value."""
     readers: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.dtype]]] = {
         (1, 0): npy_format.read_array_header_1_0,
         (2, 0): npy_format.read_array_header_2_0,
@@ -202,7 +202,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarra
 
 
 def _check_array(name: str, array: np.ndarray) -> None:
-    """Raise a UserError unless these can be images."""
+    """Raise a UserError unless the array can hold images."""
     if array.dtype.kind != "f" and not (array.dtype.kind == "u" and array.dtype.itemsize <= 2):
         raise UserError(
             f"--data {name}: values of type {array.dtype}; expected uint8 (0 to 255), uint16 (0 to 65535), "
@@ -214,16 +214,16 @@ def _check_array(name: str, array: np.ndarray) -> None:
             f"--data {name}: array of shape {array.shape}; expected (N, H, W, C) with C 1, 3 or 4, or (N, H, W){hint}"
         )
     if array.size == 0:
-        raise UserError(f"--data {name}: array of shape {array.shape}: it holds no images; expected one at least")
+        raise UserError(f"--data {name}: array of shape {array.shape}: it holds no images; expected at least one")
 
 
 def _low(name: str, sample: np.ndarray) -> int:
-    """The lower end of the range of floating-point values, 0 or -1; 0 for integers, which need none."""
+    """The lower end of the range of floating-point values, 0 or -1; 0 for integers."""
     if sample.dtype.kind != "f":
         return 0
     finite = sample[np.isfinite(sample)]
     if not finite.size:
-        raise UserError(f"--data {name}: none of {len(sample)} images looked at holds a finite value")
+        raise UserError(f"--data {name}: none of the {len(sample)} images in a sample has a finite value")
     low, high = float(finite.min()), float(finite.max())
     for end in (0, -1):
         if low >= end - _slack(end) and high <= 1 + _slack(end):
@@ -235,7 +235,7 @@ def _low(name: str, sample: np.ndarray) -> int:
 
 
 def _slack(low: int) -> float:
-    """How far values may lie outside [low, 1]: earlier processing leaves such, and half an 8-bit step is not seen."""
+    """Tolerance for values outside of [low, 1], which earlier processing may leave: half an 8-bit step."""
     return 0.5 * (1 - low) / 255
 
 
@@ -248,5 +248,5 @@ def _check_labels(name: str, labels: np.ndarray, num_images: int) -> np.ndarray:
         )
     limits = np.iinfo(np.int32)
     if labels.min() < limits.min or labels.max() > limits.max:
-        raise UserError(f"--data {name}: labels from {labels.min()} to {labels.max()}; expected what fits into int32")
+        raise UserError(f"--data {name}: labels from {labels.min()} to {labels.max()}; expected values of int32")
     return labels.astype(np.int32)

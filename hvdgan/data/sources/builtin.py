@@ -1,4 +1,4 @@
-"""The two data sets that need no files: the scanned digits of scikit-learn, and synthetic patterns."""
+"""The built-in data sets, which need no files: the scanned digits of scikit-learn, and synthetic patterns."""
 
 import importlib.metadata
 
@@ -13,11 +13,11 @@ from hvdgan.data.source import Source, fingerprint
 class DigitsSource(Source):
     """The 1,797 scanned digits that come with scikit-learn, 8 x 8 grey pixels, with their labels 0 to 9.
 
-    They grow bicubically to the image size, once, on opening: 1,797 * image_size**2 bytes.
+    They are enlarged bicubically to the image size on opening, and take 1,797 * image_size**2 bytes of memory.
 
     Args:
-        image_size: in pixels, >= 8.
-        channels: 1, or 3 for the grey repeated.
+        image_size: height and width in pixels, >= 8.
+        channels: 1, or 3 for the grey value repeated.
 
     Raises:
         UserError: image_size is below 8.
@@ -28,7 +28,7 @@ class DigitsSource(Source):
     def __init__(self, *, image_size: int, channels: int) -> None:
         if image_size < 8:
             raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
-        # What its load_digits() reads, without the second and a half that its imports take in every rank.
+        # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
         file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
         table = np.loadtxt(str(file), delimiter=",")
         self._scans = scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
@@ -52,12 +52,12 @@ class DigitsSource(Source):
 
 
 class SyntheticSource(Source):
-    """Smooth periodic patterns, 1,024 of them, made without any file: for benchmarks and tests.
+    """1,024 smooth periodic patterns, for benchmarks and tests.
 
-    64 patterns are computed on opening; the others are these, shifted sideways by sixteenths of the width.
+    64 patterns are computed on opening; the others are the same patterns, shifted sideways by sixteenths of the width.
 
     Args:
-        image_size: in pixels.
+        image_size: height and width in pixels.
         channels: 1 or 3.
     """
 
@@ -86,9 +86,9 @@ class SyntheticSource(Source):
 
 
 def _pattern(number: int, image_size: int, channels: int) -> np.ndarray:
-    """Blobs: in each channel the product of a wave down and a wave across, uint8 (image_size, image_size, channels)."""
+    """In each channel the product of a vertical and a horizontal wave, uint8 (image_size, image_size, channels)."""
     bits = np.random.Philox(key=np.array([number, 0], dtype=np.uint64)).random_raw(2 + 2 * channels)
-    waves = 1 + bits[:2] % 2 * 2  # whole, so that a shifted image has no seam, and odd, so that no two shifts are equal
+    waves = 1 + bits[:2] % 2 * 2  # whole numbers: a shifted image has no seam; odd ones: no two shifts are equal
     phases = bits[2:].reshape(2, channels) / 2**64
     places = np.arange(image_size)[:, None] / image_size
     down, across = np.cos(2 * np.pi * (waves[:, None, None] * places + phases[:, None, :]))

@@ -1,4 +1,4 @@
-"""A folder of image files, searched recursively."""
+"""A source of the image files in a folder and in all folders below it."""
 
 import errno
 import io
@@ -32,29 +32,29 @@ _SCAN_CHUNK = 256
 class FolderSource(Source):
     """The images of a folder and of all folders below it, in the order of their relative paths.
 
-    Names that begin with a dot are skipped, so is the `lost+found` of a disk, and files without one of the suffixes of
-    `hvdgan.data.formats.images` do not count. Symbolic links to folders are followed, each folder counts once. Rank 0
-    lists the folders. Every file's header is read on opening, by one of the ranks; the files that fail are left out and
-    listed in `bad_files`. A folder that cannot be listed is left out only where all may fail. A file that is gone
-    later, or has another size, ends the run: the images would no longer be those that the run began with.
+    Hidden names, the `lost+found` of a disk, and files without one of the suffixes of `hvdgan.data.formats.images` are
+    skipped. Symbolic links to folders are followed, and each folder counts once. Rank 0 lists the folders. On opening,
+    the ranks share the reading of all headers; files that fail are left out and listed in `bad_files`. A folder that
+    cannot be listed is left out only if max_bad_fraction is 1. A file that is missing or has another size later ends
+    the run, since the images would differ from those that the run began with.
 
-    Where all images lie in subfolders, the first folder of an image's path is its class; classes are numbered in the
-    order of their names.
+    If all images lie in subfolders, the first folder of an image's path is its class. Classes are numbered in the order
+    of their names.
 
-    Paired, an input and its image are two files of the same path, whatever their suffixes, in the subfolders `A` (the
-    inputs) and `B`, if no images lie elsewhere; in any other folder each file holds the input in its left half and the
-    image in its right half, and must be twice as wide as high.
+    A pair is two files of the same path, apart from the suffix, in the subfolders `A` (inputs) and `B` (images), if no
+    images lie elsewhere. In any other folder, each file holds the input in its left half and the image in its right
+    half, and must be twice as wide as high.
 
     Args:
-        name: what `--data` says, the folder.
-        image_size: in pixels.
+        name: value of `--data`, the path of the folder.
+        image_size: height and width in pixels.
         channels: 1 or 3.
-        max_bad_fraction: the part of the files, or of the pairs, that may fail, in [0, 1].
-        paired: whether each image comes with an input.
-        peers: the ranks that open it together.
+        max_bad_fraction: largest fraction of the files, or of the pairs, that may be broken, in [0, 1].
+        paired: True if each image comes with an input.
+        peers: the ranks that open the folder together.
 
     Raises:
-        UserError: no images are found, too many are broken, they are no pairs, or a folder may not be listed.
+        UserError: there are no images, too many are broken, they are not pairs, or a folder may not be listed.
         RunError: the disk has failed, or a rank does not see a file that rank 0 has found.
     """
 
@@ -109,7 +109,7 @@ class FolderSource(Source):
         return read(files[0], names[0], self.image_size, self.channels)
 
     def _content(self, file: str) -> bytes:
-        """What a file holds, in one read: on a network file system each costs a round trip."""
+        """The content of a file, in one read, since each read costs a round trip on a network file system."""
         expected = self._bytes[file]
         try:
             with open(os.path.join(self.name, file), "rb", buffering=0) as opened:
@@ -126,7 +126,7 @@ class FolderSource(Source):
                 return content
         raise RunError(
             f"--data {self.name}: {printable(file)}: {found}, and {expected:,} bytes when the run began; the data must "
-            "not change while it is in use: bring it back, then resume"
+            "not change during a run: restore the file, then resume"
         )
 
     def key(self, index: int) -> bytes:
@@ -139,9 +139,9 @@ class FolderSource(Source):
 def _listed(
     name: str, paired: bool, max_bad_fraction: float, peers: Peers
 ) -> tuple[list[str], list[tuple[str, ...]], list[BadFile]]:
-    """All files, the file or the files of each image, and what is bad before any file is looked at.
+    """All files, the file or the pair of files of each image, and the bad ones among them, before a file is read.
 
-    Rank 0 lists the folders; every rank has the same list and finds for itself what follows from it.
+    Rank 0 lists the folders. Every rank has the same list, so each finds the pairs by itself.
     """
     seen: list[Any] = []
 
@@ -171,7 +171,7 @@ def _listed(
 
 
 def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> None:
-    """Refuse files that hold no pairs, by the headers of some of them."""
+    """Refuse files that hold no pairs, by the headers of a sample."""
 
     def size(file: str) -> tuple[int, int] | None:
         try:
@@ -187,7 +187,7 @@ def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> No
 
 
 def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:
-    """The size in bytes of each file, or what is wrong with it, in the order of the files."""
+    """The size of each file in bytes, or the reason why it is broken, in the order of the files."""
 
     def check(file: str) -> int | BadFile:
         path = os.path.join(folder, file)
@@ -211,7 +211,7 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
 
 
 def _exists(path: str) -> bool:
-    """Whether there is something of this name, be it a link that leads nowhere."""
+    """Check that the name exists; it may be a dangling link."""
     try:
         os.lstat(path)
     except OSError as error:

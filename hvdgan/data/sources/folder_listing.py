@@ -1,4 +1,4 @@
-"""The image files of a folder and of all folders below it, and the classes that its subfolders name."""
+"""Lists the image files of a folder and of all folders below it, and the classes that its subfolders name."""
 
 import errno
 import os
@@ -15,22 +15,22 @@ _OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 
 
 def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
-    """The image files' paths relative to the folder, sorted, and the folders that may not be listed.
+    """The paths of the image files relative to the folder, sorted, and the folders that may not be listed.
 
     Raises:
-        Unreadable: the disk has failed, or a folder went away meanwhile.
+        Unreadable: the disk has failed, or a folder has disappeared.
     """
     files: list[str] = []
     unlisted: list[BadFile] = []
     seen: set[tuple[int, int]] = set()
-    waiting = [""]  # a list, since recursion would end a thousand folders deep
+    waiting = [""]  # a list, since recursion would fail a thousand folders deep
     while waiting:
         prefix = waiting.pop()
         try:
             if not prefix:
                 seen.add(_identity(os.stat(folder)))
             with os.scandir(os.path.join(folder, prefix)) as listing:
-                # Sorted, because of two links to one folder only the first is followed: the same one on every machine.
+                # Sorted, so that of two links to one folder the same one is followed on every machine.
                 entries = sorted(
                     (entry for entry in listing if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
                 )
@@ -56,21 +56,21 @@ def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
 
 
 def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
-    """Refuse folders that may not be listed, unless all may fail: each could be a class, and counts as one image.
+    """Refuse folders that may not be listed, unless all images may be broken: each could hold a class.
 
     Raises:
-        UserError: it names the first.
+        UserError: there is one; the message names it.
     """
     if unlisted and max_bad_fraction < 1:
         folder, reason = unlisted[0]
         raise UserError(
-            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable or move it away, or do "
-            f"without it by --max-bad-fraction 1 (now {max_bad_fraction:g})"
+            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable, move it away, or leave "
+            f"it out with --max-bad-fraction 1 (now {max_bad_fraction:g})"
         )
 
 
 def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, list[str] | None]:
-    """Labels (N,) and the classes' names by the first folder of each path; None if there is not one everywhere."""
+    """Labels (N,) and class names, from the first folder of each path; None if an image lies in no subfolder."""
     own = [first_folder(files) for files in images]
     if not all(own):
         return None, None
@@ -79,7 +79,7 @@ def classes_of(images: Sequence[tuple[str, ...]]) -> tuple[np.ndarray | None, li
 
 
 def first_folder(files: tuple[str, ...]) -> str:
-    """Of an image's path, or of two partners' path within A; empty if it lies in none."""
+    """The first folder of an image's path, or of a pair's path within A; empty if there is none."""
     path = files[0].partition("/")[2] if len(files) == 2 else files[0]
     return path.rpartition("/")[0].partition("/")[0]
 
@@ -89,27 +89,27 @@ def _unlisted(prefix: str, error: OSError) -> BadFile:
     if error.errno not in _OF_THE_FOLDER:
         raise Unreadable(
             f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
-            "when it is back, give the same command again"
+            "repair it, then give the same command again"
         ) from error
     return BadFile(folder, f"folder: {error.strerror}")
 
 
 def _is_skipped(prefix: str, name: str) -> bool:
-    """Hidden names, and what the file system keeps at the top of a disk, which only root may list."""
+    """Check for hidden names, and for `lost+found` at the top of a disk, which only root may list."""
     return name[0] == "." or (prefix, name) == ("", "lost+found")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one; raises an OSError where it could be one."""
+    """Check for a folder, or a link to one; raises an OSError if that is unknown."""
     try:
         return entry.is_dir()
     except OSError as error:
-        # A link that leads nowhere; and what is called an image is looked at, which will say why.
+        # A dangling link is not a folder. A file with an image's suffix is read later, and that reports the error.
         if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(SUFFIXES):
             return False
         raise
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
-    """What tells a folder from all others of this machine, by whatever path it is reached."""
+    """Numbers that identify a folder on this machine, whatever its path."""
     return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""Data sets known by name: those that Keras brings, and TensorFlow Datasets."""
+"""The data sets that come with Keras, such as MNIST and CIFAR-10."""
 
 import contextlib
 import io
@@ -19,17 +19,17 @@ KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 class KerasSource(Source):
     """The training images of a data set that comes with Keras, and their labels, in memory.
 
-    Keras reads them from its own folder (`KERAS_HOME`, ~/.keras by default) and downloads what is not there. Of several
-    ranks rank 0 does so first, then one rank of each other host, then the rest.
+    Keras reads them from its own folder (`KERAS_HOME`, ~/.keras by default) and downloads missing files. Of several
+    ranks, rank 0 does so first, then one rank of each other host, then the other ranks.
 
     Args:
-        name: what `--data` says, `keras:` and one of KERAS.
-        image_size: in pixels.
-        channels: 1, 3, or None for what the images have.
-        peers: the ranks, each of which calls this.
+        name: value of `--data`, `keras:` and one of KERAS.
+        image_size: height and width in pixels.
+        channels: 1, 3, or None for those of the images.
+        peers: the ranks; each calls this.
 
     Raises:
-        UserError: there is no such set, or it can neither be read nor downloaded.
+        UserError: the data set is unknown, or can neither be read nor downloaded.
     """
 
     batched = prepared = True
@@ -64,15 +64,15 @@ class KerasSource(Source):
 
 
 def _load(name: str, chosen: str) -> tuple[np.ndarray, np.ndarray]:
-    import keras  # seconds that others need not pay
+    import keras  # takes seconds, so only those who need it import it
 
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # its progress bar would come from several ranks
+        with contextlib.redirect_stdout(io.StringIO()):  # several ranks would print its progress bar
             (images, labels), _ = getattr(keras.datasets, chosen).load_data()
-    except Exception as error:  # of many types: no network, a damaged archive, no room
+    except Exception as error:  # of many types: no network, a damaged archive, a full disk
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"--data {name}: Keras has not got it: {reason}; bring its files from a machine with a network to "
+            f"--data {name}: Keras cannot load it: {reason}; copy its files from a machine with a network to "
             f"{os.environ.get('KERAS_HOME', '~/.keras')}/datasets, or set KERAS_HOME"
         ) from error
     return images, labels

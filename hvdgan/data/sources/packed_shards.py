@@ -1,4 +1,4 @@
-"""Images in packed shards, as hvdgan.prepare makes them."""
+"""A source of the images in packed shards, which hvdgan.prepare makes."""
 
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,18 @@ from hvdgan.data.source import Source, fingerprint
 class ShardSource(Source):
     """The images of a folder that hvdgan.prepare made.
 
-    A record is read by its offset, verified and decoded when it is asked for; in memory there are 16 bytes per image,
-    and its label. Images of another size or number of channels than asked for are converted as those of a folder are.
+    `fetch` reads a record by its offset, verifies and decodes it. Memory holds 16 bytes and a label per image. Images
+    of another size or number of channels are converted as those of a folder.
 
     Args:
-        name: what `--data` says, the folder.
-        image_size: in pixels.
-        channels: 1, 3, or None for what the shards hold.
-        paired: whether each image must come with an input.
-        peers: the ranks that open it together.
+        name: value of `--data`, the path of the folder.
+        image_size: height and width in pixels.
+        channels: 1, 3, or None for those of the shards.
+        paired: True if each image must come with an input.
+        peers: the ranks that open the folder together.
 
     Raises:
-        UserError: the manifest does not match the files, or the shards do not hold what is asked for.
+        UserError: the manifest does not match the files, or only one of the recipe and the shards has pairs.
         RunError: the ranks do not see the same shards.
     """
 
@@ -44,7 +44,7 @@ class ShardSource(Source):
         manifest = files.manifest
         _check_pairs(name, bool(manifest["pairs"]), paired)
         self._stored = (manifest["image_size"], manifest["channels"])
-        from hvdgan.data.formats.shard_decoder import Decoder  # TensorFlow; hvdgan.prepare does without
+        from hvdgan.data.formats.shard_decoder import Decoder  # loads TensorFlow, which hvdgan.prepare does not need
 
         self._decoder = Decoder(manifest["encoding"], *self._stored, paired)
         channels = channels or manifest["channels"]
@@ -64,10 +64,10 @@ class ShardSource(Source):
         return len(self._files)
 
     def fetch(self, index: int) -> np.ndarray:
-        """As of any source.
+        """Read one image, as any source does.
 
         Raises:
-            RunError: the record cannot be read, or is not what was written; it names the file and the record.
+            RunError: the record cannot be read or is damaged; the message names the file and the record.
         """
         (record,) = self._files.read(np.array([index]))
         try:

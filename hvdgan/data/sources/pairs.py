@@ -1,4 +1,4 @@
-"""Images with an input each, from sources that are not files of pairs."""
+"""Sources of pairs from arrays, and pairs of an image and its outline."""
 
 from typing import Any
 
@@ -12,12 +12,13 @@ from hvdgan.data.sources.arrays import ArraySource, array_names
 class ArrayPairs(Source):
     """Inputs and images in a file: the arrays `inputs` and `images` of an .npz, or one array of twice-as-wide images.
 
-    In the latter, each image is an input in its left half and the image in its right half. Otherwise as ArraySource.
+    In the latter case, the left half of each holds the input and the right half the image. All else is as in
+    ArraySource.
 
     Args:
-        name: what `--data` says, the file.
-        image_size: in pixels; inputs and images are cropped and resized to it.
-        channels: 1, 3, or None for what the arrays have, 3 if they differ.
+        name: value of `--data`, the path of the file.
+        image_size: height and width in pixels, to which inputs and images are cropped and resized.
+        channels: 1, 3, or None for those of the arrays, 3 if they differ.
 
     Raises:
         UserError: the file cannot be read, or holds no pairs.
@@ -37,7 +38,7 @@ class ArrayPairs(Source):
         if inputs_shape[:3] != shape[:3] or not (two or shape[2] == 2 * shape[1]):
             raise UserError(
                 f"--data {name}: shape {inputs_shape}{f' of inputs and {shape} of images' if two else ''}; "
-                "pairs are two arrays, inputs and images, of one number, height and width in an .npz, or one array "
+                "pairs are two arrays of equal number, height and width, inputs and images, in an .npz, or one array "
                 "whose width is twice its height, with an input in the left half and its image in the right"
             )
         self.array_shape = shape
@@ -82,16 +83,16 @@ class OutlinePairs(SourceWrapper):
 
 
 def outline(images: np.ndarray) -> np.ndarray:
-    """The edge of what is bright: pixels of at least half the range that have a darker one beside, above or below them.
+    """The outlines of bright areas: pixels of at least half the range with a darker one to a side, above or below.
 
     Args:
-        images: uint8 (B, H, W, C); the mean over the channels counts.
+        images: images, uint8 (B, H, W, C); the mean over the channels counts.
 
     Returns:
-        uint8 (B, H, W, C), 255 on the outline and 0 elsewhere, alike in all channels.
+        uint8 (B, H, W, C), 255 on the outline and 0 elsewhere, equal in all channels.
     """
     bright = images.mean(axis=-1) >= 127.5
-    # What reaches the border goes on beyond it, and has no edge there.
+    # The border of the image is no edge: bright areas are continued beyond it.
     padded = np.pad(bright, ((0, 0), (1, 1), (1, 1)), mode="edge")
     inside = padded[:, :-2, 1:-1] & padded[:, 2:, 1:-1] & padded[:, 1:-1, :-2] & padded[:, 1:-1, 2:]
     return np.repeat(((bright & ~inside) * np.uint8(255))[..., None], images.shape[-1], axis=-1)

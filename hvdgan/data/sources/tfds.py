@@ -14,37 +14,37 @@ from hvdgan.data.sources.tfrecords import RecordSource
 def open_tfds(
     name: str, *, image_size: int, channels: int, paired: bool, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
 ) -> Source:
-    """The training images of a set of TensorFlow Datasets that `tfds build` has prepared, read as the TFRecords it is.
+    """The training images of a data set that `tfds build` has prepared.
 
-    Nothing is downloaded: that takes hours for some, and is not a training's business.
+    Nothing is downloaded, since a run should not wait hours for it.
 
     Args:
-        name: what `--data` says, `tfds:` and what tfds.builder takes, such as `tfds:celeb_a`.
-        image_size: in pixels.
+        name: value of `--data`, `tfds:` and a name for tfds.builder, such as `tfds:celeb_a`.
+        image_size: height and width in pixels.
         channels: 1 or 3.
-        paired: whether each image comes with an input, side by side.
+        paired: True if each image comes with an input, side by side.
         peers: the ranks that open it together.
-        scans: where the index is found again.
+        scans: cache of the index.
 
     Raises:
-        UserError: the package or the set is not there, or it holds no images.
+        UserError: the package or the data set is missing, or it holds no images.
     """
     chosen = name.partition(":")[2]
     try:
-        import tensorflow_datasets as tfds  # an extra, and seconds to load
-    except Exception as error:  # it is missing, or something that it needs is of another version
+        import tensorflow_datasets as tfds  # an optional package, which takes seconds to load
+    except Exception as error:  # it is missing, or one of its requirements has another version
         raise UserError(
-            f"--data {name}: TensorFlow Datasets is missing ({error}); pip install 'hvdgan[tfds]'"
+            f"--data {name}: TensorFlow Datasets cannot be imported ({error}); pip install 'hvdgan[tfds]'"
         ) from error
     try:
         builder = tfds.builder(chosen)
         split = builder.info.splits.get("train")
-    except Exception as error:  # of many types, some of them with pages of text
-        raise UserError(f"--data {name}: TensorFlow Datasets says: {_first_line(error)}") from error
+    except Exception as error:  # of many types, some with pages of text
+        raise UserError(f"--data {name}: error of TensorFlow Datasets: {_first_line(error)}") from error
     if not split:
         raise UserError(
             f"--data {name}: no training images in {builder.data_dir}; prepare them once with "
-            f"`tfds build {chosen}`, and set TFDS_DATA_DIR where they are elsewhere"
+            f"`tfds build {chosen}`, and set TFDS_DATA_DIR if they are in another folder"
         )
     if split.filename_template.filetype_suffix != "tfrecord":
         raise UserError(
@@ -70,9 +70,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _features(name: str, features: Any, tfds: Any) -> tuple[str, str | None]:
-    """The names of the image and of its class: the first of their kinds."""
+    """The names of the image and of its class: the first feature of each kind."""
     kinds = (tfds.features.Image, tfds.features.ClassLabel)
     images, labels = ([key for key in features if isinstance(features[key], kind)] for kind in kinds)
     if not images:
-        raise UserError(f"--data {name}: none of its features is an image: {', '.join(features)}")
+        raise UserError(f"--data {name}: none of its features is an image; it has {', '.join(features)}")
     return "image" if "image" in images else images[0], labels[0] if labels else None

@@ -1,4 +1,4 @@
-"""Other people's TFRecord files: images by record, through an index of where each record lies."""
+"""A source of the images in TFRecord files of any origin, by an index of their records."""
 
 import functools
 import glob
@@ -28,7 +28,7 @@ _OPEN_FILES = 256
 
 
 def files_named(data: str) -> list[str]:
-    """The files that `--data` names, by a path or a pattern, sorted; none where it does not speak of TFRecords."""
+    """The TFRecord files that `--data` names by a path or a pattern, sorted; an empty list if it names none."""
     if glob.has_magic(data) and not os.path.exists(data):
         return sorted(path for path in glob.glob(data, recursive=True) if os.path.isfile(path))
     name = os.path.basename(data).lower()
@@ -39,24 +39,24 @@ def files_named(data: str) -> list[str]:
 class RecordSource(Source):
     """The records of TFRecord files, in the order of the files' names, each a tf.train.Example.
 
-    The index, where each record begins and its label, is made on opening, by all ranks together, and kept in memory, 16
-    bytes per record, and in the run folder. A record is read, and its checksum compared,
-    when it is asked for. The fingerprint covers the labels and those checksums, and so every byte.
+    All ranks together build an index of the records and their labels on opening. It takes 16 bytes of memory per record
+    and is cached in the run folder. `fetch` reads a record and verifies its checksum. The fingerprint covers the labels
+    and all checksums, and so every byte.
 
     Args:
-        name: what `--data` says.
-        files: their paths.
-        features: which of a record is what.
-        image_size: in pixels.
+        name: value of `--data`.
+        files: paths of the files.
+        features: names of the features that hold image, label and input.
+        image_size: height and width in pixels.
         channels: 1 or 3.
-        paired: whether each image comes with an input.
-        class_names: what the labels mean, where that is known.
-        peers: the ranks that open it together.
-        scans: where the index is found again.
+        paired: True if each image comes with an input.
+        class_names: names of the labels, or None if they are not known.
+        peers: the ranks that open the files together.
+        scans: cache of the index.
 
     Raises:
-        UserError: a file is no TFRecord file, compressed as a whole, has other features, holds no pairs where there
-            must be some, or may not be read.
+        UserError: a file is not a TFRecord file, is compressed as a whole, lacks a feature, may not be read, or holds
+            no pairs for a recipe of pairs.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
 
@@ -84,7 +84,7 @@ class RecordSource(Source):
         self._offsets = np.concatenate([index.offsets for index in indices])
         labels = np.concatenate([index.labels for index in indices])
         self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(RecordFile)
-        # The name of the labels' feature changes none of them, and every machine may have its own folder.
+        # The fingerprint covers neither the name of the label feature nor the folder, which depends on the machine.
         parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
         parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]
         parts += [digest_of(index).encode() for index in indices]
@@ -105,10 +105,10 @@ class RecordSource(Source):
         return len(self._offsets)
 
     def fetch(self, index: int) -> np.ndarray:
-        """As of any source.
+        """Read one image, as any source does.
 
         Raises:
-            RunError: the record cannot be read, or its checksum differs; it names the file and the record.
+            RunError: the record cannot be read, or its checksum differs; the message names the file and the record.
         """
         named = self._named(index)
         sides = [self._features.image] if self._features.input is None else [self._features.input, self._features.image]
@@ -127,14 +127,14 @@ class RecordSource(Source):
         return []  # the fingerprint covers the names, and how many records each file has
 
     def _files_in(self, index: int, sides: Sequence[str]) -> list[io.BytesIO]:
-        """What some features of a record hold."""
+        """The values of some features of a record, as files."""
         contents = _values(self._payload(index), sides)
         if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
             raise BadImage(self._named(index), f"it has no feature {missing[0]} of one value in bytes")
         return [io.BytesIO(content) for content in contents if content is not None]
 
     def _refuse_single_images(self, peers: Peers) -> None:
-        """Refuse images that hold no pairs, by the headers of some of them."""
+        """Refuse images that hold no pairs, by the headers of a sample."""
 
         def size(index: int) -> tuple[int, int] | None:
             try:
@@ -167,9 +167,9 @@ class RecordSource(Source):
         try:
             opened = self._opened(self._files[file])
             length = length_of(opened.read(offset, HEADER))
-            # What a damaged length says is not believed before memory is asked for.
+            # A damaged length could ask for any amount of memory.
             if offset + length + FRAME > opened.size:
-                raise ValueError("its length is another")
+                raise ValueError("its length differs")
             return payload_of(opened.read(offset, length + FRAME))
         except OSError as error:
             reason = error.strerror or str(error)
@@ -194,10 +194,10 @@ class RecordSource(Source):
 
 
 def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
-    """What `--tfrecord-shape` says.
+    """The value of `--tfrecord-shape` as numbers.
 
     Raises:
-        UserError: it is no shape of an image.
+        UserError: it is not the shape of an image.
     """
     if text is None:
         return None
@@ -217,7 +217,7 @@ def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
 
 
 def _values(payload: bytes, names: Sequence[str]) -> list[bytes | None]:
-    """The bytes of some features; None for one that is not there or of another kind."""
+    """The bytes of some features; None for a feature that is missing or of another kind."""
 
     def read(offset: int, count: int) -> bytes:
         return payload[offset : offset + count]
