@@ -1,4 +1,4 @@
-"""Augmentation as functions of (seed, step, sample): flips of the data, and what the discriminator is shown."""
+"""Augmentations as functions of (seed, step, sample): flips of the data, and changes that gradients flow through."""
 
 from collections.abc import Sequence
 
@@ -16,19 +16,19 @@ def flip(images: tf.Tensor, random: Random) -> tf.Tensor:
 
     Args:
         images: (B, H, W, C).
-        random: draws once per image.
+        random: source of the draws, one per image.
     """
     return tf.where(random.uniform("flip", (1, 1, 1)) < 0.5, images, tf.reverse(images, axis=[2]))
 
 
 def diff_augment(images: tf.Tensor, kinds: Sequence[Kind], random: Random, key: str) -> tf.Tensor:
-    """Change images in ways that gradients flow through.
+    """Augment the images that a discriminator sees; gradients flow through.
 
     Args:
         images: (B, H, W, C) in [-1, 1].
-        kinds: which changes; they are made in the order colour, translation, cutout.
-        random: draws some numbers per image.
-        key: other numbers for each.
+        kinds: augmentations to apply, always in the order colour, translation, cutout.
+        random: source of the draws.
+        key: name of the draws; each key has its own numbers.
 
     Reference: Zhao et al. 2020, "Differentiable augmentation for data-efficient GAN training", section 4.
     """
@@ -53,12 +53,12 @@ def _color(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
 
 
 def _translate(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """Shift by whole pixels; what comes in is 0."""
+    """Shift by whole pixels, and fill with 0."""
     for axis in (1, 2):
         size = images.shape[axis]
         most = int(size * _SHIFT + 0.5)
         shift = _whole(draws[:, axis - 1], 2 * most + 1) - most
-        places = tf.range(size)[None] + shift[:, None]  # (B, size): which row or column comes here
+        places = tf.range(size)[None] + shift[:, None]  # (B, size): row or column that moves to each place
         inside = tf.cast((places >= 0) & (places < size), images.dtype)
         images = tf.gather(images, tf.clip_by_value(places, 0, size - 1), axis=axis, batch_dims=1)
         images *= inside[:, :, None, None] if axis == 1 else inside[:, None, :, None]
@@ -66,7 +66,7 @@ def _translate(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
 
 
 def _cut_out(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """Set a square to 0; a part of it may lie outside the image."""
+    """Set a square to 0, a part of which may lie outside the image."""
     covered = []
     for axis in (1, 2):
         size = images.shape[axis]
@@ -79,5 +79,5 @@ def _cut_out(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
 
 
 def _whole(draws: tf.Tensor, below: int) -> tf.Tensor:
-    """Numbers in [0, 1) as whole ones in [0, below)."""
+    """Turn numbers in [0, 1) into integers in [0, below)."""
     return tf.cast(draws * below, tf.int32)

@@ -28,10 +28,10 @@ _OWN_NAMES = frozenset(vars(Batch(_NOTHING, None, _NOTHING, {})))  # attributes 
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
-    """Refuse a recipe without methods that it must have.
+    """Refuse a recipe class that lacks required methods.
 
     Raises:
-        Mistake: naming the first one.
+        Mistake: names the first missing method.
     """
     for name in names:
         if getattr(kind, name) is getattr(Recipe, name):
@@ -40,10 +40,10 @@ def check_methods(kind: type[Recipe], *names: str) -> None:
 
 
 def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
-    """An instance of a recipe's class.
+    """Make an instance of a recipe class.
 
     Raises:
-        Mistake: it cannot be made, or lacks what every recipe needs.
+        Mistake: __init__() fails, or a required method is missing.
     """
     check_methods(kind, "networks", "optimizers", "stages")
     recipe = call(kind, options, data, what="__init__()", wanted="it must take (self, options, data)")
@@ -53,12 +53,12 @@ def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
 
 
 def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
-    """The recipe's networks, each with variables of its own."""
+    """Call networks(), and check that the networks are built and share no variables."""
     networks = call(recipe.networks, what="networks()", wanted="it must take (self)")
     if not isinstance(networks, dict) or not networks:
         raise Mistake(f"networks() returns {described(networks)}; it must return {NETWORKS}", recipe.networks)
     for name, network in networks.items():
-        # Losses know it as an attribute, and checkpoints as a part of a path.
+        # Losses use the name as an attribute, and checkpoints as part of a path.
         if not isinstance(name, str) or not name or "/" in name:
             raise Mistake(
                 f"networks() gives a network the name {name!r}; choose one such as generator", recipe.networks
@@ -93,7 +93,7 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
 
 
 def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[str, keras.optimizers.Optimizer]:
-    """The recipe's optimizers, one for each network."""
+    """Call optimizers(), and check that every network has an optimizer of its own."""
     optimizers = call(recipe.optimizers, what="optimizers()", wanted="it must take (self)")
     if not isinstance(optimizers, dict):
         raise Mistake(f"optimizers() returns {described(optimizers)}; it must return {OPTIMIZERS}", recipe.optimizers)
@@ -123,7 +123,7 @@ def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[s
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """What a recipe's stages() gives; hvdgan.recipe.stages.Schedule checks it.
+    """Call stages(); hvdgan.recipe.schedule.Schedule checks the result.
 
     Raises:
         Mistake: stages() fails.
@@ -132,15 +132,15 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 
 
 def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Tensor]:
-    """What a recipe's draw() gives, once it is known to be draws; numbers are made tensors.
+    """Call draw(), check the result, and turn numbers into tensors.
 
     Args:
-        recipe: whose draw() is called.
-        random: given to it.
-        where: what the message begins with, such as "stage both: ".
+        recipe: recipe whose draw() is called.
+        random: source of the draws.
+        where: beginning of error messages, such as "stage both: ".
 
     Raises:
-        Mistake: draw() fails, or gives something else.
+        Mistake: draw() fails, or returns something else.
     """
     at = recipe.draw
     drawn = call(at, random, what=f"{where}draw()", wanted="it must take (self, random)")
@@ -154,7 +154,7 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
     }
     for name, value in drawn.items():
         for tensor in tf.nest.flatten(value):
-            # Without a first dimension, or with one of 1, it is the same for all samples, such as a weight or a mask.
+            # A tensor without a batch dimension, or with one of 1, is the same for all samples, such as a weight.
             if not tf.is_tensor(tensor) or not (
                 tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, 1, random.count)
             ):
@@ -209,16 +209,16 @@ def prepare(recipe: Recipe, pixels: tf.Tensor, labels: tf.Tensor | None, random:
 
 
 def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """What a loss gives: a scalar float32 and its metrics, scalars float32.
+    """Call a loss, and return it and its metrics as float32 scalars.
 
     Args:
-        loss: of an update.
-        nets: the networks as it sees them.
-        batch: what it is computed from.
-        where: stage and update, for messages.
+        loss: loss of an update.
+        nets: networks as the update sees them.
+        batch: batch of the update.
+        where: stage and update, for error messages.
 
     Raises:
-        Mistake: the loss fails, or gives something else.
+        Mistake: the loss fails, or returns something else.
     """
     given = call(loss, nets, batch, what=f"{where}: the loss", wanted="it must take (self, nets, batch)")
     if not isinstance(given, tuple | list) or len(given) != 2 or tf.is_tensor(given):
@@ -245,10 +245,10 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
 
 
 def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
-    """What an update's only_if says of its metrics, a scalar bool.
+    """Call an update's only_if on its metrics, and return its verdict as a scalar bool.
 
     Raises:
-        Mistake: only_if fails, or gives something else.
+        Mistake: only_if fails, or returns something else.
     """
     wanted = f"it gets the metrics {', '.join(metrics)}, and must return one bool"
     given = call(only_if, metrics, what=f"{where}: only_if of the metrics {', '.join(metrics)}", wanted=wanted)
@@ -258,10 +258,10 @@ def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, t
 
 
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """What a recipe's sample() gives, once it is known to be images.
+    """Call sample(), and check that it returns images.
 
     Raises:
-        Mistake: sample() fails, or gives something else.
+        Mistake: sample() fails, or returns something else.
     """
     given = call(recipe.sample, nets, batch, what="sample()", wanted="it must take (self, nets, batch)")
     what = f"sample() returns {described(given)}; it must return {SAMPLES}"
@@ -275,10 +275,10 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
-    """What a recipe's evaluate() gives, by name, (count,) float32 each.
+    """Call evaluate(), and return its metrics by name, (count,) float32 each.
 
     Raises:
-        Mistake: evaluate() fails, or gives something else.
+        Mistake: evaluate() fails, or returns something else.
     """
     wanted = f"it must return {METRICS}"
     metrics = call(recipe.evaluate, nets, batch, what="evaluate()", wanted="it must take (self, nets, batch)")
@@ -292,7 +292,7 @@ def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, 
 
 
 def _float32(value: Any) -> tf.Tensor | None:
-    """A tensor of numbers; None where it is none."""
+    """The value as a float32 tensor; None if it does not consist of numbers."""
     try:
         tensor = tf.convert_to_tensor(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Everything that training changes, each tensor under its own name: networks, averages, optimizers."""
+"""The variables of a run, each under the name that a checkpoint gives it: networks, averages, optimizers."""
 
 import contextlib
 import dataclasses
@@ -21,11 +21,11 @@ from hvdgan.training.steps.loss_scale import LossScale
 class TrainState:
     """The variables of a run.
 
-    networks: by name.
-    optimizers: one per network, built on its trainable variables.
-    learning_rates: of the optimizers as the recipe made them; one that has a schedule of its own is left out.
+    networks: networks by name.
+    optimizers: one optimizer per network, built on its trainable variables.
+    learning_rates: learning rate that the recipe gave to each optimizer; optimizers with a schedule are left out.
     ema: for each averaged network, one average per floating-point variable, in the order of averaged_variables().
-    loss_scales: of the updates by name, where the run has any.
+    loss_scales: loss scales of the updates by name; empty without float16.
     """
 
     networks: dict[str, keras.Model]
@@ -52,12 +52,12 @@ class TrainState:
         return named
 
     def digests(self) -> dict[str, str]:
-        """A SHA-256 of every tensor that must be the same on all ranks, by name: all but the statistics."""
+        """The SHA-256 of each tensor that must be the same on all ranks, by name: all except the statistics."""
         own = {id(variable) for variable in self.statistics()}
         return digests({name: variable for name, variable in self.tensors().items() if id(variable) not in own})
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
-        """Give the optimizers of these networks the values that new ones begin with."""
+        """Reset the optimizers of these networks to the values of new ones."""
         with mistakes.of(recipe):
             new = optimizers_of(recipe, self.networks)
         for name in networks:
@@ -66,11 +66,11 @@ class TrainState:
                 variable.assign(initial)
 
     def statistics(self) -> list[keras.Variable]:
-        """What each rank gathers from its own samples: BatchNorm's moving statistics and their averages over time."""
+        """The variables that each rank estimates from its own samples: BatchNorm's statistics and their averages."""
         return self._with_averages(statistics_of)
 
     def other_state(self) -> dict[str, keras.Variable]:
-        """What layers keep that is no statistic and must be the same on all ranks, in words that name it."""
+        """The other state of layers, which must be the same on all ranks, by a description for messages."""
         return {
             f"network {name}, layer {layer.name}: {variable.path}": variable
             for name, network in self.networks.items()
@@ -78,14 +78,14 @@ class TrainState:
         }
 
     def own_statistics(self, saved: np.ndarray) -> np.ndarray | None:
-        """Each rank's statistics out of a checkpoint's, (size, n).
+        """Select each rank's statistics from those of a checkpoint.
 
         Args:
-            saved: (size, m), as read_statistics() returned them on each rank. Older checkpoints have whatever is
-                floating-point and not trained among them.
+            saved: (size, m), result of read_statistics() on each rank. Older checkpoints also hold every other
+                floating-point variable that is not trained.
 
         Returns:
-            None where the checkpoint counts other variables as statistics.
+            (size, n), or None if the checkpoint counts other variables as statistics.
         """
         wanted = {id(variable) for variable in self.statistics()}
         for variables in (self.statistics(), self._with_averages(_floats_not_trained)):
@@ -96,7 +96,7 @@ class TrainState:
         return None
 
     def _with_averages(self, chosen: Callable[[keras.Model], list[keras.Variable]]) -> list[keras.Variable]:
-        """Some variables of each network, and after them what the run keeps as their averages over time."""
+        """The chosen variables of each network, each network's followed by their averages over time."""
         found = []
         for name, network in self.networks.items():
             some = chosen(network)
@@ -106,14 +106,14 @@ class TrainState:
         return found
 
     def read_statistics(self) -> np.ndarray:
-        """All statistics one after another, (n,), float32 or float64 where some are."""
+        """All statistics in one array (n,): float64 if any of them is, else float32."""
         variables = self.statistics()
         dtype = np.float64 if any(variable.dtype == "float64" for variable in variables) else np.float32
         values = [np.asarray(variable.numpy(), dtype).ravel() for variable in variables]
         return np.concatenate([np.zeros(0, dtype), *values])
 
     def write_statistics(self, values: np.ndarray) -> None:
-        """Give the statistics the values that read_statistics returned, here or on another rank."""
+        """Set the statistics to the result of read_statistics(), of this rank or of another one."""
         begin = 0
         for variable in self.statistics():
             end = begin + math.prod(variable.shape)
@@ -122,15 +122,15 @@ class TrainState:
 
     @contextlib.contextmanager
     def with_statistics(self, everyones: np.ndarray) -> Iterator[None]:
-        """The means over ranks stand in for this rank's statistics, which have their own bits again afterwards.
+        """Set the statistics to their means over ranks, and restore this rank's own bits afterwards.
 
         Args:
-            everyones: (size, n), each rank's read_statistics().
+            everyones: (size, n), result of read_statistics() on each rank.
         """
         own = self.read_statistics()
-        # In double precision, so that the mean of equal numbers is that number for any number of ranks.
+        # In double precision, so that the mean of equal numbers is exactly that number, for any number of ranks.
         means = everyones.astype(np.float64).mean(axis=0).astype(own.dtype)
-        if np.array_equal(means, own):  # of one rank, or the same on all
+        if np.array_equal(means, own):  # one rank, or the same values on all ranks
             yield
             return
         self.write_statistics(means)
@@ -140,7 +140,7 @@ class TrainState:
             self.write_statistics(own)
 
     def sampling_values(self) -> dict[str, list[tuple[keras.Variable, keras.Variable]]]:
-        """For each averaged network the pairs (its variable, the average that stands in for it)."""
+        """For each averaged network the pairs (variable, average that is used instead of it in samples)."""
         return {
             name: list(zip(averaged_variables(self.networks[name]), averages, strict=True))
             for name, averages in self.ema.items()
@@ -148,17 +148,17 @@ class TrainState:
 
     @property
     def sampling_nets(self) -> Nets:
-        """The networks in inference mode; where the run averages them the averages stand in."""
+        """The networks in inference mode, with averaged weights for those that the run averages."""
         return Nets(self.networks, training=False, values=self.sampling_values())
 
 
 def prepare_keras(precision: str) -> None:
-    """Bring Keras's global state to where networks come out alike on every host, whatever was built or set before.
+    """Set Keras' global state, so that the same networks are built on every host and at any time in a process.
 
     Args:
-        precision: the dtype policy of layers that name none.
+        precision: dtype policy of layers that name none.
     """
-    keras.config.set_floatx("float32")  # a user's ~/.keras/keras.json may say otherwise, and on one host only
+    keras.config.set_floatx("float32")  # ~/.keras/keras.json may differ, even between hosts
     keras.config.set_image_data_format("channels_last")
     keras.utils.clear_session()  # layers without a name are numbered from 1 again
     keras.config.set_dtype_policy(precision)
@@ -166,6 +166,10 @@ def prepare_keras(precision: str) -> None:
 
 def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     """Build a recipe's networks, their optimizers and their averages.
+
+    Args:
+        recipe: recipe that makes the networks and the optimizers.
+        ema_decay: decay of the averages; 0: none are kept.
 
     Raises:
         Mistake: a network is not built, shares variables with another, or has no optimizer.
@@ -193,7 +197,7 @@ def digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
 
 
 def _check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
-    """Refuse names in the recipe's ema and may_change that are not there."""
+    """Refuse unknown names in the recipe's ema and may_change."""
     options = [field.name for field in dataclasses.fields(recipe.options)]
     for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
         names, at = getattr(recipe, attribute), mistakes.attribute(type(recipe), attribute)
@@ -206,7 +210,7 @@ def _check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
 
 
 def averaged_variables(network: keras.Model) -> list[keras.Variable]:
-    """The variables of which an average over time makes sense: the floating-point ones."""
+    """The variables that can be averaged over time: the floating-point ones."""
     return [variable for variable in network.variables if is_float(variable)]
 
 
@@ -224,14 +228,14 @@ def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
-    """An optimizer's variables as <variable path>/<slot>, and its scalars by their own names.
+    """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names.
 
-    Keras names a slot after the path of its variable, with other separators.
+    Keras names a slot after the path of its variable, with "_" instead of "/".
     """
     prefixes = {variable.path.replace("/", "_") + "_": variable.path for variable in network.trainable_variables}
     for variable in optimizer.variables:
         name = variable.path.rpartition("/")[2]
-        # The longest fits: conv_1_kernel_momentum also begins with a variable named conv_1.
+        # The longest prefix is the right one: conv_1_kernel_momentum also begins with the name of a variable conv_1.
         prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
         yield (f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name), variable
 

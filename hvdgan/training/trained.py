@@ -1,4 +1,4 @@
-"""What a run has learnt, to be used: its networks and their averages, without ranks, optimizers or data."""
+"""Loads the networks of a checkpoint for use: their weights and averages, without ranks, optimizers or data."""
 
 import dataclasses
 from pathlib import Path
@@ -20,11 +20,13 @@ Weights = Literal["averaged", "trained"]
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A checkpoint's networks and the recipe that knows how to use them.
+    """The networks of a checkpoint and the recipe that uses them.
 
-    checkpoint: the folder it is from.
-    step: steps done so far.
-    config: the settings of the run.
+    checkpoint: folder of the checkpoint.
+    step: number of steps that the run had done.
+    config: settings of the run.
+    recipe: recipe of the run.
+    state: networks and averages; the optimizers have not been restored.
     """
 
     checkpoint: Path
@@ -37,20 +39,21 @@ class Trained:
         """The networks in inference mode.
 
         Args:
-            weights: averaged over time, for the networks of which the run has averages, or as trained.
+            weights: "averaged": averages over time, for the networks that the run averages; "trained": the weights
+                themselves.
         """
         return self.state.sampling_nets if weights == "averaged" else Nets(self.state.networks, training=False)
 
 
 def load_trained(path: Path) -> Trained:
-    """Build the networks of a checkpoint and give them its values.
+    """Build the networks of a checkpoint and restore their values.
 
     Args:
-        path: a run folder, whose newest checkpoint is taken, or the folder of a checkpoint.
+        path: run folder, of which the newest checkpoint is loaded, or folder of a checkpoint.
 
     Raises:
-        UserError: it is neither, or its recipe is not to be found.
-        RunError: the checkpoint is damaged, or of other networks than the recipe now makes.
+        UserError: path is neither, or the recipe cannot be found.
+        RunError: the checkpoint is damaged, or the recipe now makes other networks.
     """
     found = find(path)
     manifest = files.read_manifest(found)
@@ -70,6 +73,6 @@ def _spec(found: Path, manifest: dict[str, Any]) -> DataSpec:
         return DataSpec(**manifest["data"]["spec"])
     except (KeyError, TypeError) as error:
         raise RunError(
-            f"{found}: its manifest.json does not tell what the images were like (data, spec); go on training for a "
-            "step to get a checkpoint that does"
+            f"{found}: its manifest.json does not describe the images (data, spec); resume the run for a step to get a "
+            "checkpoint that does"
         ) from error

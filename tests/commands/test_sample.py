@@ -231,7 +231,7 @@ def folder(tmp_path, monkeypatch, runs):
         (2, "moved", "if the images of the run have moved, name them or others with --data"),
         (2, "strange", "strange: --recipe not_there:GAN: there is no module not_there"),
         (2, "newer", "newer: Unknown option"),
-        (1, "older", "older: its manifest.json does not tell what the images were like"),
+        (1, "older", "older: its manifest.json does not describe the images"),
         (1, "wider", "wider: networks/generator/block_4/kernel is float32 (4, 4, 8, 100), and the network's is"),
         (1, "listed", "manifest.json is damaged: its config is []; expected an object"),
         (1, "broken", "is damaged: ema/generator/"),
