@@ -1,4 +1,4 @@
-"""The command: python -m hvdgan.slurm, which writes the batch script of a training, and submits it if asked to."""
+"""The command python -m hvdgan.slurm: writes the batch script of a run, and submits it with --submit."""
 
 from hvdgan.cli import start
 
@@ -27,7 +27,7 @@ python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time 24:00:00 -- --recipe d
 MODULE = "hvdgan.train"
 _ASKS = Parameter(group=Group("What the job asks for", sort_key=1))
 _RUNS = Parameter(group=Group("How it runs", sort_key=2))
-# Minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on; as sbatch reads them.
+# The formats that sbatch accepts: minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on.
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+)(?::(\d+))?(?::(\d+))?)")
 
 
@@ -41,7 +41,7 @@ def _fits(pattern: str, expected: str) -> Callable[[type, Sequence[Token]], str]
     return read
 
 
-# What stands in an #SBATCH line must not begin another option or line.
+# Values in an #SBATCH line must not begin another option or line.
 _word = _fits(r"[\w.,:+*&|()\[\]@%/=-]+", "a word without spaces")
 _time = _fits(_TIME.pattern, "a time such as 90, 24:00:00 or 2-12 (minutes, hours:minutes:seconds, days-hours)")
 _seeds = _fits(r"\d+(-\d+)?(,\d+(-\d+)?)*(%[1-9]\d*)?", "a list of seeds such as 0-4, 1,5,9 or 0-15%4 (4 at a time)")
@@ -97,14 +97,14 @@ class Job:
     """file or folder that is copied to each node's own disk and becomes --data"""
 
     def check(self) -> None:
-        """Refuse what would fail, or do something else than asked, once the job runs.
+        """Refuse settings with which the job would fail, or would ignore a flag.
 
         Raises:
             UserError: names the flag, what was expected and what to do.
         """
         seconds = _seconds(self.time)
         if not self.signal_seconds <= 65535:
-            raise UserError(f"--signal-seconds {self.signal_seconds}: Slurm knows at most 65535")
+            raise UserError(f"--signal-seconds {self.signal_seconds}: Slurm takes at most 65535")
         if 0 < seconds <= self.signal_seconds:
             raise UserError(
                 f"--signal-seconds {self.signal_seconds}: the job has no more than {seconds} s (--time {self.time}); "
@@ -124,23 +124,62 @@ class Job:
 
     @property
     def ranks_per_node(self) -> int:
-        """How many ranks a node gets."""
+        """Number of ranks on each node."""
         return self.tasks_per_node or self.gpus_per_node or 1
 
 
+@main_of()
+def main(arguments: list[str]) -> None:
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    own, of_trainer = arguments[:split], arguments[split + 1 :]
+
+    def command(*, submit: bool = False, job: Annotated[Job, Parameter(name="*")] = Job()) -> None:
+        """Print the script, or submit it.
+
+        Parameters
+        ----------
+        submit:
+            hand the script to sbatch instead of printing it
+        """
+        words = ["python", "-m", "hvdgan.slurm", *(word for word in own if word != "--submit"), *arguments[split:]]
+        text = script(job, of_trainer, f"Written by: {shlex.join(words)}")
+        if submit:
+            _submit(text)
+        else:
+            print(text, end="")
+
+    run_app(command, own, name="slurm", help_text=_HELP)
+
+
+def _submit(text: str) -> None:
+    home = Path(os.environ.get("HVDGAN_HOME", "."))
+    if not (home / "launch" / "slurm.sh").is_file():
+        raise UserError(
+            f"--submit: no launch/slurm.sh in {home.resolve()}; submit in the checkout, or set HVDGAN_HOME to it"
+        )
+    sbatch = shutil.which("sbatch")
+    if sbatch is None:
+        raise UserError("--submit: there is no sbatch on the PATH; without --submit the script is printed")
+    done = subprocess.run([sbatch], input=text, capture_output=True, text=True)
+    if done.returncode:
+        problem = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise RunError(f"--submit: sbatch failed: {problem}")
+    print(done.stdout, end="")
+
+
 def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
-    """The batch script of a job.
+    """Write the batch script of a job.
 
     Args:
-        job: what it asks for and how it runs.
-        arguments: of the trainer; sbatch's own come after them.
-        opening: comment at its top.
+        job: settings of the job.
+        arguments: arguments of hvdgan.train; those given to sbatch follow them.
+        opening: comment at the top of the script.
 
     Returns:
-        The text for sbatch. It is submitted in the checkout, whose launch/slurm.sh it uses.
+        The script. It must be submitted in the checkout, because it uses launch/slurm.sh.
 
     Raises:
-        UserError: the fields, or the arguments, do not go together.
+        UserError: the settings, or the arguments, contradict each other.
     """
     job.check()
     for flag, taken in (("--data", job.stage_data), ("--seed", job.seeds), ("--run-dir", job.seeds)):
@@ -148,7 +187,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
         if taken and flag in given:
             raise UserError(f"{flag}: {'--stage-data' if flag == '--data' else '--seeds'} sets it; leave one out")
     if bad := [word for word in arguments if "\0" in word]:
-        raise UserError(f"{bad[0]!r}: no command line can hold this")
+        raise UserError(f"{bad[0]!r}: a command line cannot hold a null character")
     lines = [
         "#!/usr/bin/env bash",
         *(f"# {line}".rstrip() for line in opening.splitlines()),
@@ -165,7 +204,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
 def _head(job: Job) -> Iterator[str]:
     yield f"#SBATCH --job-name={job.job_name}"
     yield f"#SBATCH --nodes={job.nodes}"
-    yield "# Ranks of a node, and its GPUs: the same number. Not --gpus-per-task, which hides the others."
+    yield "# Ranks and GPUs of each node: the same number. Not --gpus-per-task, which hides the other ranks' GPUs."
     yield f"#SBATCH --ntasks-per-node={job.ranks_per_node}"
     yield f"{'' if job.gpus_per_node else '#'}#SBATCH --gres=gpu:{job.gpus_per_node or job.ranks_per_node}"
     yield f"#SBATCH --cpus-per-task={job.cpus_per_task}"
@@ -179,8 +218,9 @@ def _head(job: Job) -> Iterator[str]:
         yield "# The seeds; 0-15%4 would run 4 at a time."
         yield f"#SBATCH --array={job.seeds}"
     yield f"#SBATCH --output={job.output or ('%x-%j.out' if job.seeds is None else '%x-%A_%a.out')}"
-    yield f"# {job.signal_seconds} s before the end this script is told (B:); the ranks save, and the job is requeued."
-    yield f"#SBATCH --signal=B:USR2@{job.signal_seconds}"
+    before = job.signal_seconds
+    yield f"# {before} s before the end Slurm signals this script (B:); the ranks save, and the job is requeued."
+    yield f"#SBATCH --signal=B:USR2@{before}"
     yield "#SBATCH --requeue"
     yield "#SBATCH --open-mode=append"
     if job.launcher == "elastic":
@@ -191,26 +231,30 @@ def _head(job: Job) -> Iterator[str]:
 def _settings(job: Job) -> Iterator[str]:
     settings: list[tuple[str, Any, str]] = []
     if job.launcher == "elastic":
-        settings += [("MIN_NP", job.min_np, "fewest ranks with which it goes on")]
+        settings += [("MIN_NP", job.min_np, "smallest number of ranks with which the run continues")]
     elif job.container is None:
         settings += [("LAUNCHER", job.launcher, "srun or horovodrun (over ssh between the nodes)")]
     if job.launcher != "elastic":
         settings += [
-            ("SRUN_MPI", job.mpi, "what the MPI of Horovod's build speaks; srun --mpi=list shows what there is")
+            (
+                "SRUN_MPI",
+                job.mpi,
+                "PMI of the MPI that Horovod was built with; srun --mpi=list shows all",
+            )
         ]
     if job.container is not None:
         settings += [
-            ("IMAGE", job.container, "has TensorFlow, and Horovod built with an MPI that speaks the same"),
+            ("IMAGE", job.container, "image with TensorFlow, and Horovod built with an MPI that has this PMI"),
             ("RUNTIME", job.runtime, "apptainer, or pyxis (srun's plugin for enroot)"),
-            ("MOUNTS", job.mounts, "more folders that it should see, with commas between; the checkout is one"),
+            ("MOUNTS", job.mounts, "folders to mount in addition to the checkout, separated by commas"),
         ]
     if job.seeds is not None:
-        settings += [("RUNS", job.runs, "folder for the run folders, seed-0 and so on")]
+        settings += [("RUNS", job.runs, "parent of the run folders, seed-0 and so on")]
     settings += [
-        ("MAX_REQUEUES", job.max_requeues, "how often it may go back into the queue"),
+        ("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued"),
         ("STAGE_DATA", job.stage_data, "file or folder that is copied to each node's own disk and becomes --data"),
     ]
-    yield "# How it runs; the same names in the environment of sbatch come first."
+    yield "# Settings; environment variables of the same names, given to sbatch, take precedence."
     defaults = [f"default_{name}={shlex.quote(str(value))}" for name, value, _ in settings if not _plain(value)]
     yield from defaults
     lines = [f'{name}="${{{name}:-{value if _plain(value) else f"$default_{name}"}}}"' for name, value, _ in settings]
@@ -220,7 +264,7 @@ def _settings(job: Job) -> Iterator[str]:
 
 
 def _plain(value: object) -> bool:
-    """Whether it can stand in double quotes and braces as it is."""
+    """Check that a value needs no quoting inside of "${NAME:-value}"."""
     return not re.search(r"[^\w./,:+@%=-]", str(value))
 
 
@@ -268,7 +312,7 @@ def _command(job: Job) -> tuple[str, ...]:
 
 
 def _seconds(time: str) -> int:
-    """A time as sbatch reads it, in seconds; 0: without end."""
+    """Convert a time limit of sbatch to seconds; 0: no limit."""
     match = _TIME.fullmatch(time)
     if match is None:
         raise UserError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours")
@@ -280,45 +324,6 @@ def _seconds(time: str) -> int:
     else:
         hours, minutes, seconds = 0, int(match[5]), int(match[6] or 0)
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-@main_of()
-def main(arguments: list[str]) -> None:
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    own, of_trainer = arguments[:place], arguments[place + 1 :]
-
-    def command(*, submit: bool = False, job: Annotated[Job, Parameter(name="*")] = Job()) -> None:
-        """Write or submit.
-
-        Parameters
-        ----------
-        submit:
-            hand the script to sbatch instead of printing it
-        """
-        words = ["python", "-m", "hvdgan.slurm", *(word for word in own if word != "--submit"), *arguments[place:]]
-        text = script(job, of_trainer, f"Written by: {shlex.join(words)}")
-        if submit:
-            _submit(text)
-        else:
-            print(text, end="")
-
-    run_app(command, own, name="slurm", help_text=_HELP)
-
-
-def _submit(text: str) -> None:
-    home = Path(os.environ.get("HVDGAN_HOME", "."))
-    if not (home / "launch" / "slurm.sh").is_file():
-        raise UserError(
-            f"--submit: no launch/slurm.sh in {home.resolve()}; do it in the checkout, or set HVDGAN_HOME to it"
-        )
-    sbatch = shutil.which("sbatch")
-    if sbatch is None:
-        raise UserError("--submit: there is no sbatch on the PATH; without --submit the script is printed")
-    done = subprocess.run([sbatch], input=text, capture_output=True, text=True)
-    if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise RunError(f"--submit: sbatch has not taken it: {said}")
-    print(done.stdout, end="")
 
 
 if __name__ == "__main__":

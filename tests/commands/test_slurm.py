@@ -21,7 +21,7 @@ that all nodes share; the trainer's arguments follow:
 
 What the job asks for: edit these lines, or override them: sbatch --time=2:00:00 slurm/{name}.sbatch ...
 """
-# The files of slurm/ are what these jobs come to.
+# The files of slurm/ are the scripts of these jobs.
 FILES = {
     "single_node": (
         Job(nodes=1, tasks_per_node=4),
@@ -35,12 +35,12 @@ FILES = {
     ),
     "elastic": (
         Job(nodes=2, tasks_per_node=4, launcher="elastic"),
-        "Several nodes, of which some may be lost: the others go on.",
+        "Several nodes; if some are lost, the run continues on the others.",
         "sbatch slurm/elastic.sbatch --recipe dcgan --global-batch-size 512 --run-dir runs/elastic",
     ),
     "array": (
         Job(nodes=1, tasks_per_node=1, seeds="0-4", job_name="hvdgan-seeds"),
-        "The same training with several seeds, a job for each.",
+        "The same run with several seeds, a job for each.",
         "RUNS=runs/dcgan-seeds sbatch slurm/array.sbatch --recipe dcgan",
     ),
     "container": (
@@ -67,11 +67,11 @@ def file_of(name: str) -> str:
 
 
 def compare(path: Path, text: str) -> None:
-    """Equal, or written anew where HVDGAN_WRITE_GOLDEN is set."""
+    """Compare with a golden file; write it instead if HVDGAN_WRITE_GOLDEN is set."""
     if os.environ.get("HVDGAN_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    assert path.read_text() == text, f"HVDGAN_WRITE_GOLDEN=1 python -m pytest {__file__} writes it anew"
+    assert path.read_text() == text, f"HVDGAN_WRITE_GOLDEN=1 python -m pytest {__file__} updates it"
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -105,7 +105,7 @@ def test_the_text_of_a_job(name, capsys):
         ("--time 4", "--signal-seconds 300: the job has no more than 240 s (--time 4)"),
         ("--time 0:4:0", "no more than 240 s"),
         ("--time 0-0:4", "no more than 240 s"),
-        ("--signal-seconds 70000", "--signal-seconds 70000: Slurm knows at most 65535"),
+        ("--signal-seconds 70000", "--signal-seconds 70000: Slurm takes at most 65535"),
         ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
         ("--launcher elastic", "--launcher elastic: on one node the run ends with it"),
         ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
@@ -140,7 +140,7 @@ def test_no_line_of_the_text_can_come_from_a_value():
     )
     assert words.stdout.split("\0")[:2] == [nasty, nasty], words.stderr
     assert "# Written by: a\n# b\n" in text
-    with pytest.raises(UserError, match="no command line can hold this"):
+    with pytest.raises(UserError, match="a command line cannot hold a null character"):
         script(Job(), ["a\0b"])
 
 
