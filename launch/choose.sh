@@ -1,8 +1,8 @@
-# What launch/setup.sh finds on this machine and what it chooses; sourced by it, with root, venv and pins set.
+# Finds what this machine has and chooses the build. launch/setup.sh sources it, with root, venv and pins set.
 # shellcheck shell=bash disable=SC2034,SC2154  # the variables are shared with setup.sh
 
-# Settings that would bend what pip sees or where it installs go. Our own .venv leaves the PATH: PyPI's mpirun may be in
-# there and must not be taken for the machine's.
+# Unset variables that would change what pip sees or where it installs. Take our own .venv from the PATH: PyPI's mpirun
+# may be in it, and must not be taken for the machine's.
 clean_environment() {
     unset PYTHONPATH PYTHONHOME
     export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -18,7 +18,7 @@ choose_python() {
     local probe='import sys; print("%d.%d.%d" % sys.version_info[:3]); import ensurepip, venv; print("fits")'
     local name answer seen=""
     local -a names=(python3.11 python3.12 python3.10 python3)
-    # The one that .venv was made from goes first: another that turns up later is no reason to make it anew.
+    # The Python of .venv comes first, so that a newly installed one does not cause a rebuild.
     if [[ -e "$venv/.hvdgan-packages" ]]; then names=("$(readlink -f "$venv/bin/python")" "${names[@]}"); fi
     if [[ -n "${PYTHON:-}" ]]; then names=("$PYTHON"); fi
     for name in "${names[@]}"; do
@@ -44,11 +44,11 @@ choose_device() {
     elif gpu="$(timeout 30 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null)" && [[ -n "$gpu" ]]; then
         device=gpu device_why="nvidia-smi found ${gpu%%$'\n'*}"
     elif [[ "$(kept device)" == gpu ]]; then
-        # A login node without a GPU must not undo what the compute nodes need.
+        # A login node without a GPU must not undo the build for the compute nodes.
         device=gpu device_why=".venv was made for GPUs; HVDGAN_GPU=0 undoes it"
     fi
     [[ "$device" == gpu ]] || return 0
-    # The nvcc on the PATH may be a wrapper somewhere else: it says itself where its toolkit is.
+    # The nvcc on the PATH may be a wrapper outside the toolkit; nvcc prints where its toolkit is.
     local -a toolkits=("$(nvcc --dryrun -x cu -E /dev/null 2>&1 | sed -n 's|^#. _HERE_=\(.*\)/bin$|\1|p')")
     toolkits+=(/usr/local/cuda "$(kept cuda)")
     if [[ -n "${CUDA_HOME:-}" ]]; then toolkits=("$CUDA_HOME"); fi
@@ -65,14 +65,14 @@ choose_mpi() {
     said="$(timeout 30 mpirun --version 2>/dev/null)" || said=""
     if [[ -z "$said" ]]; then
         mpi_why="mpirun is not on the PATH"
-        # A module that this shell has not loaded must not undo the build.
+        # An MPI module that is not loaded in this shell must not undo the build.
         if [[ "$(kept mpi)" =~ [0-9] ]] && mpi_still_loads; then
             mpi="$(kept mpi)" messages="this machine's MPI"
             mpi_why="it was built with $mpi (mpirun is not on the PATH now); HVDGAN_MPI=0 undoes it"
         fi
         return
     fi
-    # The names are those by which horovodrun tells them apart.
+    # horovodrun tells MPIs apart by these names.
     case "$said" in
         *"Open MPI"* | *OpenRTE*) kind="Open MPI" ;;
         *"IBM Spectrum MPI"*) kind="Spectrum MPI" ;;

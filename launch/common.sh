@@ -1,5 +1,5 @@
-# What the launch scripts and Slurm jobs share: options, hosts, and a launcher that is asked to stop.
-# A script sources it first, and is named in its messages.
+# Shared by the launch scripts and Slurm jobs: options, hosts, running a launcher and stopping it on a signal.
+# A script sources this file first; messages begin with the script's name.
 # shellcheck shell=bash disable=SC2034  # module, print, hosts, ranks and taken are for the scripts
 
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -14,44 +14,44 @@ say() { printf '%s: %s\n' "$script" "$*" >&2; }
 die() { say "$*"; exit 1; }
 usage_error() { say "$*; see --help"; exit 2; }
 
-# The comment at the top of the script.
+# Print the comment at the top of the script.
 show_help() { sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"; }
 
-# value OPTION [WORD ...]: the word after an option.
+# value OPTION [WORD ...]: print the word after an option.
 value() {
     [[ -n "${2:-}" && "$2" != -- ]] || usage_error "$1 needs a value"
     printf '%s' "$2"
 }
 
-# whole OPTION [WORD ...]: the same, a whole number of at least 1.
+# whole OPTION [WORD ...]: print the word after an option, which must be a whole number of at least 1.
 whole() {
     [[ "${2:-}" =~ ^[1-9][0-9]{0,6}$ ]] || usage_error "$1 ${2:-}: expected a whole number of at least 1"
     printf '%s' "$2"
 }
 
-# common_option WORD ...: take an option that every script has, and set taken to the words it has. Fails where the
-# trainer's arguments begin.
+# common_option WORD ...: parse an option that every script has, and set taken to the number of its words. Fails at the
+# first of the trainer's arguments.
 common_option() {
     case "$1" in
         -h | --help) show_help; exit 0 ;;
         --print) print=1 taken=1 ;;
-        # "|| exit": set -e does not hold in a function whose failing is asked for.
+        # "|| exit": set -e does not apply inside a function whose exit status is tested.
         -m) module="$(value "$@")" || exit; taken=2 ;;
         --) taken=1; return 1 ;;
         --*) taken=0; return 1 ;;
-        *) usage_error "$1: unknown option; those of the trainer begin with two dashes" ;;
+        *) usage_error "$1: unknown option; the trainer's options begin with two dashes" ;;
     esac
 }
 
-# The checkout's own .venv, unless another environment is active. Sets python to its full path, which holds on every
-# host that sees the same files.
+# Use the checkout's own .venv, unless another environment is active. Sets python to the full path, which is valid on
+# every host that sees the same files.
 use_python() {
     local active="${VIRTUAL_ENV:-${CONDA_DEFAULT_ENV:-}}"
     if [[ -z "$active" || "$active" == base ]] && [[ -x "$root/.venv/bin/python" ]]; then PATH="$root/.venv/bin:$PATH"; fi
     python="$(command -v python)" || die "found no python; run launch/setup.sh, or activate your environment"
 }
 
-# GPUs that a process started here would see.
+# Print the number of GPUs that a process started here would see.
 count_gpus() {
     local visible="${CUDA_VISIBLE_DEVICES-all}"
     case "$visible" in
@@ -61,24 +61,24 @@ count_gpus() {
     esac
 }
 
-# Cores that this process may use; nproc would take OMP_NUM_THREADS for their number.
+# Print the number of cores that this process may use. nproc would return OMP_NUM_THREADS if it is set.
 count_cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 
-# Ranks that this machine can take: one for each GPU, or for each core where there is none.
+# Print the number of ranks for this machine: one per GPU, or one per core without GPUs.
 count_ranks() {
     local gpus
     gpus="$(count_gpus)"
     if ((gpus)); then echo "$gpus"; else count_cores; fi
 }
 
-# The allocation, a line HOST:SLOTS for each of its hosts.
+# Print the Slurm allocation, one line HOST:SLOTS per host.
 slurm_hosts() {
     local names part times
     local -a tasks=() hosts_of_job
     command -v scontrol >/dev/null || die "SLURM_JOB_ID is set, and scontrol is not on the PATH; name the hosts with -H"
-    names="$(scontrol show hostnames "${SLURM_JOB_NODELIST:?}")" || die "scontrol does not tell the hosts of this job"
+    names="$(scontrol show hostnames "${SLURM_JOB_NODELIST:?}")" || die "scontrol does not name the hosts of this job"
     mapfile -t hosts_of_job <<<"$names"
-    # Such as 4(x2),3: four on each of the first two hosts, three on the next.
+    # For example 4(x2),3: four tasks on each of the first two hosts, three on the next.
     for part in ${SLURM_TASKS_PER_NODE//,/ }; do
         times=1
         if [[ "$part" =~ ^([0-9]+)\(x([0-9]+)\)$ ]]; then part="${BASH_REMATCH[1]}" times="${BASH_REMATCH[2]}"; fi
@@ -87,14 +87,14 @@ slurm_hosts() {
     for part in "${!hosts_of_job[@]}"; do printf '%s:%s\n' "${hosts_of_job[part]}" "${tasks[part]:-1}"; done
 }
 
-# A host file, a line HOST:SLOTS for each: "host", "host:4" or "host slots=4"; # begins a comment.
+# Print a host file, one line HOST:SLOTS per host. Its lines are "host", "host:4" or "host slots=4"; # begins a comment.
 hosts_of_file() {
     [[ -r "$1" ]] || usage_error "--hostfile $1: cannot be read"
     sed -E 's/#.*//; s/[[:space:]]+slots[[:space:]]*=[[:space:]]*/:/; s/[[:space:]]+$//; s/^[[:space:]]+//; /^$/d' "$1"
 }
 
-# read_hosts WHERE SLOTS WORD ...: sets hosts to HOST:SLOTS,HOST:SLOTS and ranks to the sum of the slots. A word without
-# :SLOTS gets SLOTS.
+# read_hosts WHERE SLOTS WORD ...: set hosts to HOST:SLOTS,HOST:SLOTS and ranks to the sum of the slots. SLOTS is the
+# number for words without :SLOTS; WHERE is the option for error messages.
 read_hosts() {
     local where="$1" slots="$2" word given
     hosts="" ranks=0
@@ -102,14 +102,14 @@ read_hosts() {
         word="$given"
         if [[ -z "$word" ]]; then continue; fi
         if [[ "$word" != *:* ]]; then word+=":$slots"; fi
-        [[ "$word" =~ ^[A-Za-z0-9_.-]+:([1-9][0-9]{0,5})$ ]] || usage_error "$where: $given is no HOST or HOST:SLOTS"
+        [[ "$word" =~ ^[A-Za-z0-9_.-]+:([1-9][0-9]{0,5})$ ]] || usage_error "$where: $given is not HOST or HOST:SLOTS"
         hosts+="${hosts:+,}$word"
         ranks=$((ranks + BASH_REMATCH[1]))
     done
     ((ranks)) || usage_error "$where: names no host"
 }
 
-# host_option WORD ...: take an option that says where to start, and set taken; fails if it is none of them.
+# host_option WORD ...: parse an option that names hosts, and set taken. Fails for other options.
 host_option() {
     case "$1" in
         -H | --hosts) where="$1" list="$(value "$@")" || exit ;;
@@ -121,7 +121,7 @@ host_option() {
     taken=2
 }
 
-# What those options come to: sets hosts, ranks and np, the processes in all.
+# Set hosts, ranks and np (the number of processes) from the options that host_option has parsed.
 choose_hosts() {
     local -a words
     case "${where:-}" in
@@ -136,8 +136,7 @@ choose_hosts() {
     ((np <= ranks)) || usage_error "-np $np: $where has $ranks slots"
 }
 
-# mpi_flavour MPIRUN: whose it is: "Open MPI 4.1.4", "MPICH 4.2.0", "Intel MPI 2021.1"; nothing where it
-# does not run.
+# mpi_flavour MPIRUN: print its name and version, such as "Open MPI 4.1.4" or "MPICH 4.2.0"; nothing if it does not run.
 mpi_flavour() {
     local said kind=""
     said="$(timeout 30 "$1" --version 2>/dev/null)" || return 0
@@ -150,8 +149,7 @@ mpi_flavour() {
     printf '%s %s' "$kind" "$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$said" | head -n 1)"
 }
 
-# horovodrun takes MPI wherever Horovod was built with it, and fails where that is Open MPI 5: then over Gloo, unless
-# the user has said which.
+# horovodrun uses MPI if Horovod was built with it, and fails with Open MPI 5. Use Gloo then, unless the user has chosen.
 choose_controller() {
     local mpi
     if [[ "$controller" == --gloo ]]; then return; fi
@@ -165,7 +163,7 @@ choose_controller() {
     esac
 }
 
-# Print the command as it could be typed; with --print do no more.
+# Print the command as it could be typed; with --print exit afterwards.
 show() {
     local word words=""
     for word in "$@"; do
@@ -175,7 +173,7 @@ show() {
     printf '+%s\n' "$words" >&2
 }
 
-# descendants PID: the processes below it, whichever of its threads has started them.
+# descendants PID: print the ids of all processes below PID, started by any of its threads.
 descendants() {
     local child
     local -a below
@@ -183,8 +181,8 @@ descendants() {
     for child in "${below[@]}"; do echo "$child"; descendants "$child"; done
 }
 
-# stop_ranks PID: ask the ranks of this host that a launcher has started to save and stop; the others hear it from them.
-# The launcher itself would give them 5 seconds after a SIGTERM, and die of a SIGUSR2.
+# stop_ranks PID: signal the ranks that launcher PID has started on this host to save and stop; they inform the ranks on
+# other hosts. The launcher gets no signal: it would kill the ranks 5 seconds after a SIGTERM, and die of a SIGUSR2.
 stop_ranks() {
     local pid asked=0
     local -a words
@@ -195,42 +193,42 @@ stop_ranks() {
     if ((!asked)); then kill -TERM "$1" 2>/dev/null || true; fi
 }
 
-# supervise COMMAND ...: run a launcher and exit with its code. SIGTERM, SIGUSR1, SIGUSR2 and Ctrl-C ask its ranks to save
-# and stop; a second one ends the launcher.
+# supervise COMMAND ...: run a launcher and exit with its code. SIGTERM, SIGUSR1, SIGUSR2 and Ctrl-C make its ranks save
+# and stop; a second signal ends the launcher.
 supervise() {
     run_launcher own_session "$@"
     exit "$code"
 }
 
 own_session() {
-    # Ctrl-C at the terminal must reach us alone.
+    # Ctrl-C in the terminal must reach this script only.
     exec setsid "$@"
 }
 
-# on_signal NAME: what the launcher is told; a job script has its own.
+# on_signal NAME: pass a signal on to the ranks. A job script has its own version.
 on_signal() { if ((asked++)); then kill -TERM "$launcher" || true; else stop_ranks "$launcher"; fi; }
 
-# heard NAME: tell the launcher of a signal, or remember it until there is one.
+# heard NAME: handle a signal, or remember it until the launcher has started.
 heard() {
     woken=1
     if [[ -n "$launcher" ]]; then on_signal "$1"; else early="$1"; fi
 }
 
-# deaf COMMAND ...: run it without it hearing the signals that are for the launcher, also where they go to all of a group.
+# deaf COMMAND ...: run it and ignore the launcher's signals, also those that are sent to the whole process group.
 deaf() {
     trap '' TERM INT HUP USR1 USR2
     exec "$@"
 }
 
-# run_launcher COMMAND ...: run it with on_signal for whatever signal comes, and set code to its exit code, and why_stopped
-# to what rank 0 says if it was asked to stop. When ranks have stopped so, horovodrun makes 1 of their 75, and srun
-# 137, since it kills the rank that is last to leave: what they say of the first one tells.
+# run_launcher COMMAND ...: run it and handle signals with on_signal. Sets code to its exit code, and why_stopped to
+# rank 0's message if the ranks were asked to stop. If ranks leave with 75, horovodrun exits with 1, and srun with 137,
+# because it kills the last rank. So the exit code of the first rank is read from their messages.
 run_launcher() {
     local reader pipes name tenths
     asked=0 woken=1 why_stopped="" launcher="" early=""
-    # Before it starts: a signal must not leave it running without us.
+    # Set the traps before the launcher starts: a signal must not end this script and leave the launcher running.
     for name in TERM INT HUP USR1 USR2; do
-        # shellcheck disable=SC2064  # the name of now
+        # shellcheck disable=SC2064  # expand the name now
         trap "heard $name" "$name"
     done
     pipes="$(mktemp -d)"
@@ -246,12 +244,12 @@ run_launcher() {
     "$@" 2>"$pipes/all" &
     launcher=$!
     if [[ -n "$early" ]]; then on_signal "$early"; fi
-    # A signal ends the wait before the launcher has ended.
+    # A signal ends the wait before the launcher ends, so wait again.
     while ((woken)); do
         woken=0 code=0
         wait "$launcher" || code=$?
     done
-    # Until all is read; a process that the launcher has left behind may keep the pipe open.
+    # Wait until everything is read, but at most 10 s: a process that the launcher left behind may keep the pipe open.
     for ((tenths = 0; tenths < 100; tenths++)); do
         kill -0 "$reader" 2>/dev/null || break
         sleep 0.1

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Train a DCGAN on real handwritten digits with two processes; further arguments go to the trainer.
-# RUN_DIR (runs/demo), RANKS (2) and CONTROLLER (gloo or mpi; horovodrun's choice) can be set in the environment.
+# Environment variables: RUN_DIR (default: runs/demo), RANKS (2), CONTROLLER (gloo or mpi; default: horovodrun's choice).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 run_dir="${RUN_DIR:-runs/demo}"
 export PATH="$PWD/.venv/bin:$PATH"
-# horovodrun loads TensorFlow too, which then greets.
+# horovodrun loads TensorFlow too, which would print its messages.
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
 
 command=(horovodrun ${CONTROLLER:+"--$CONTROLLER"} -np "${RANKS:-2}"

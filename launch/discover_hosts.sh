@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # usage: launch/discover_hosts.sh [--hosts HOST:SLOTS,... | --hostfile FILE] [--slots N]
 #
-# The hosts that an elastic run may use now, a line HOST:SLOTS for each. launch/elastic.sh has horovodrun call it every
-# second: a host that is no longer listed leaves the run, and one that is new joins it.
+# Prints the hosts that an elastic run may use now, one line HOST:SLOTS per host. For launch/elastic.sh horovodrun calls
+# it every second: a host that is no longer listed leaves the run, and a new one joins it.
 #
-#   --hostfile FILE   those that the file names at this moment: "host slots=4", "host:4" or "host" in a line
-#   --hosts ...       these, always
-#   --slots N         processes on hosts that say no SLOTS (default: 1)
+#   --hostfile FILE   hosts in the file at this moment, one per line: "host slots=4", "host:4" or "host"
+#   --hosts ...       fixed hosts
+#   --slots N         processes on hosts without SLOTS (default: 1)
 #   --help            this text
 #
-# Without hosts: those of the Slurm allocation that Slurm does not hold for down. For a node to be lost without the job's
-# end the job must have been submitted with --no-kill.
+# Without these options: the hosts of the Slurm allocation that Slurm does not report as down. Submit the job with
+# --no-kill, so that it survives the loss of a node.
 set -euo pipefail
 script=launch/discover_hosts.sh
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-# The lines of the allocation whose node answers; sinfo puts a star behind the state of one that does not.
+# Print the lines of the allocation whose node answers; sinfo marks the state of the others with a star.
 hosts_that_are_up() {
     local all states line
     all="$(slurm_hosts)"

@@ -1,32 +1,32 @@
 #!/usr/bin/env bash
 # usage: launch/elastic.sh [-np N] [--min-np N] [--max-np N] [-H HOST:SLOTS,... | --hostfile FILE] [more] [TRAINER ARGUMENTS ...]
 #
-# Processes on several machines that may come and go, by horovodrun over Gloo and ssh without a password. A host that is
-# lost does not end the run: it goes on from the last commit in memory, with those that remain; hosts that turn up are
-# taken in. All hosts must see this checkout, its .venv and the run folder under the same path.
+# Starts processes on several machines that may come and go, by horovodrun over Gloo and ssh without a password. A lost
+# host does not end the run: the remaining ranks continue from the last commit in memory, and new hosts are taken in.
+# All hosts must see this checkout, its .venv and the run folder under the same path.
 #
 #   launch/elastic.sh -np 4 --min-np 2 --max-np 8 --hostfile hosts.txt --recipe dcgan --commit-every 50
 #
-#   -np N                        processes to start with (default: all slots there are now); it waits until there are as many
-#   --min-np N                   fewer than that wait for hosts, and in the end give up (default: 1)
-#   --max-np N                   more are not used (default: all slots)
-#   --hostfile FILE              "host slots=4", "host:4" or "host" in a line; it is read again every second
-#   -H, --hosts HOST:SLOTS,...   these hosts (default: those of the Slurm allocation that are up)
-#   --slots N                    processes on hosts that say no SLOTS (default: 1)
-#   --interface NAME,...         network interfaces to use (default: what two hosts at the start have in common)
+#   -np N                        processes to start with, for which it waits (default: all slots that exist now)
+#   --min-np N                   fewest processes; with fewer the run waits for hosts, and ends after --elastic-timeout
+#                                (default: 1)
+#   --max-np N                   most processes (default: all slots)
+#   --hostfile FILE              hosts, one per line: "host slots=4", "host:4" or "host"; read again every second
+#   -H, --hosts HOST:SLOTS,...   fixed hosts (default: the hosts of the Slurm allocation that are up)
+#   --slots N                    processes on hosts without SLOTS (default: 1)
+#   --interface NAME,...         network interfaces (default: those that two hosts have in common at the start)
 #   --elastic-timeout N          seconds to wait for --min-np slots (default: 600)
-#   --cooldown LOW,HIGH          seconds after which a host that was lost is tried again; from LOW on, twice as long each
-#                                time (default: 20,600)
+#   --cooldown LOW,HIGH          seconds until a lost host is tried again, from LOW on doubled each time (default: 20,600)
 #   --ssh-port N, --ssh-identity FILE
 #   --print                      print the command and do nothing
-#   -m MODULE                    another module than hvdgan.train
+#   -m MODULE                    module to run instead of hvdgan.train
 #   --                           ends these options
 #   --help                       this text
 #
-# horovodrun gives up a host as a whole: where one of its processes dies, all of it leave. On one host alone it ends with
-# the first. SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second one ends them at once.
+# horovodrun gives up a host as a whole: if one of its processes dies, all processes of that host leave, and a run on one
+# host ends. SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second signal ends them at once.
 set -euo pipefail
-# The rank that remains waits so long in Gloo for a host that was cut off and has closed no connection.
+# Seconds that the remaining ranks wait in Gloo for a host that was cut off without closing its connections.
 export HOROVOD_GLOO_TIMEOUT_SECONDS="${HOROVOD_GLOO_TIMEOUT_SECONDS-120}"
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -67,12 +67,12 @@ np="${wanted:-$((max && ranks > max ? max : ranks))}"
 if [[ -n "$interface" ]]; then
     options+=(--network-interfaces "$interface")
 elif [[ "$hosts" != *,* ]]; then
-    usage_error "$where: one host alone does not tell which network the others will share; name it with --interface"
+    usage_error "$where: one host does not show which network other hosts will share; name it with --interface"
 fi
 use_python
-# A string for the shell: horovodrun hands it to one.
+# One string, because horovodrun passes it to a shell.
 printf -v discover '%q ' bash "$root/launch/discover_hosts.sh" "${discovery[@]}"
-# An ssh that notices when the other host is gone: without it horovodrun waits for that host's processes for ever.
+# launch/bin has an ssh that notices when the other host is gone; otherwise horovodrun waits for its processes for ever.
 PATH="$root/launch/bin:$PATH"
 command=(horovodrun -np "$np" --min-np "$min" ${max:+--max-np "$max"} --host-discovery-script "${discover% }"
     --blacklist-cooldown-range "${cooldown[@]}" --disable-cache "${options[@]}" "$python" -m "$module" "$@")

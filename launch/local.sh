@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # usage: launch/local.sh [--print] [-m MODULE] [TRAINER ARGUMENTS ...]
 #
-# One process on this machine, without a launcher: for debugging. It takes a GPU if it sees one.
+# Starts one process on this machine, without a launcher, for debugging. It uses a GPU if it sees one.
 #
 #   launch/local.sh --recipe dcgan --max-steps 500
 #
 #   --print     print the command and do nothing
-#   -m MODULE   another module than hvdgan.train
-#   --          ends these options: launch/local.sh -- --help shows the trainer's
+#   -m MODULE   module to run instead of hvdgan.train
+#   --          end of these options: launch/local.sh -- --help shows the trainer's help
 #   --help      this text
 set -euo pipefail
 # shellcheck source=launch/common.sh

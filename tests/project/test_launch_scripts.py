@@ -225,10 +225,10 @@ def test_an_mpirun_of_the_users_choice(machine):
         ("single_node.sh", ["-np", "two"], "-np two: expected a whole number"),
         ("single_node.sh", ["-np"], "-np : expected a whole number"),
         ("single_node.sh", ["-m", "--", "x"], "-m needs a value"),
-        ("single_node.sh", ["recipe"], "recipe: unknown option; those of the trainer begin with two dashes"),
+        ("single_node.sh", ["recipe"], "recipe: unknown option; the trainer's options begin with two dashes"),
         ("multi_node.sh", [], "which hosts? -H or --hostfile"),
-        ("multi_node.sh", ["-H", "a:x"], "-H: a:x is no HOST or HOST:SLOTS"),
-        ("multi_node.sh", ["-H", "a;b"], "-H: a;b is no HOST"),
+        ("multi_node.sh", ["-H", "a:x"], "-H: a:x is not HOST or HOST:SLOTS"),
+        ("multi_node.sh", ["-H", "a;b"], "-H: a;b is not HOST"),
         ("multi_node.sh", ["-H"], "-H needs a value"),
         ("multi_node.sh", ["-H", ","], "-H: names no host"),
         ("multi_node.sh", ["-H", "a:2", "-np", "3"], "-np 3: -H has 2 slots"),
@@ -245,7 +245,7 @@ def test_mistakes(machine, script, words, complaint):
 @pytest.mark.parametrize(
     ("flavour", "complaint"),
     [
-        ("broken", "there is no mpirun that runs; launch/single_node.sh and launch/multi_node.sh need no MPI"),
+        ("broken", "mpirun is missing or does not run; launch/single_node.sh and launch/multi_node.sh need no MPI"),
         ("something else", "mpirun says it is Other 1.2.3; expected Open MPI 4, Open MPI 5 or MPICH"),
         ("Intel MPI 2021.1", "mpirun says it is Intel MPI 2021.1; expected Open MPI 4, Open MPI 5 or MPICH"),
     ],
