@@ -8,9 +8,9 @@ step between saves, and of the time from one save to the next at the default of 
 """
 
 import argparse
+import functools
 import os
 import shutil
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -26,8 +26,8 @@ from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.training.resuming.claim import snapshot
 from hvdgan.training.run import build
+from hvdgan.training.saving import snapshot
 
 
 def main() -> None:
@@ -62,7 +62,8 @@ def main() -> None:
         (during if step % given.steps < 2 and step >= given.steps else steps).append(time.perf_counter() - begin)
         if (step + 1) % given.steps == 0:
             begin = time.perf_counter()
-            saver.save(snapshot(run, step + 1, 0, "benchmark", run.state.read_statistics()[None], {}))
+            statistics = run.state.read_statistics()[None]
+            saver.save(functools.partial(snapshot, run, step + 1, 0, "benchmark", statistics, {}))
             stalls.append(time.perf_counter() - begin)
     saver.finish()
     size = sum(path.stat().st_size for path in next((folder / "checkpoints").glob("step-*")).iterdir())

@@ -28,7 +28,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
-from hvdgan.training import loop
+from hvdgan.training.loop import Loop
+from hvdgan.training.monitoring.meter import Meter
 
 DEFAULTS = {
     "--recipe": "dcgan",
@@ -44,9 +45,9 @@ seconds: Counter[str] = Counter()
 
 def main() -> int:
     """Train, print the parts; 0 if they are under the goal, 1 if not, else what the training returns."""
-    clock(loop._Loop, "_step", "steps", time.perf_counter)
-    clock(loop._Loop, "_log", "logging", time.perf_counter)
-    clock(loop._Loop, "_between", "between", time.perf_counter)
+    clock(Loop, "step", "steps", time.perf_counter)
+    clock(Meter, "log", "logging", time.perf_counter)
+    clock(Loop, "between", "between", time.perf_counter)
     clock(checkpoint, "write", "writing", time.thread_time)
     given = sys.argv[1:]
     named = {word.partition("=")[0] for word in given}

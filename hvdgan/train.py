@@ -1,14 +1,13 @@
-"""The command: python -m hvdgan.train, by itself or under horovodrun, mpirun or srun."""
+"""Trains a GAN: python -m hvdgan.train, by itself or under horovodrun, mpirun or srun."""
 
 from hvdgan.cli import start
 
 start.begin(__name__)
 
-import contextlib
 import os
 import sys
 
-# Before TensorFlow is loaded: its start-up lines would come from every rank.
+# Set before TensorFlow is loaded, or every rank would print its start-up lines.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
@@ -16,70 +15,64 @@ import tensorflow as tf
 from hvdgan.cli.app import main_of
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
-from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training import loop, run
+from hvdgan.training import session
 from hvdgan.training.command import Command, parse
+from hvdgan.training.commits import Commits
 from hvdgan.training.monitoring.stopping import STOPPED, Stopping
+from hvdgan.training.run import build, folder_of
+from hvdgan.training.summary import describe
 
 
 @main_of(interrupted="interrupted; with --resume auto the same command resumes from the last checkpoint")
 def main(arguments: list[str]) -> int:
-    """Parse, build, and train or describe."""
-    # Before the command line is read, which imports the recipe: the flags depend on it.
+    """Parse the command line, build the run, and train it or describe it.
+
+    Args:
+        arguments: words of the command line.
+
+    Returns:
+        The exit code: 0 done, 75 stopped on request and saved.
+    """
+    # The devices are claimed first, because the command line depends on the recipe, whose file may run operations.
     joining.claim()
-    return _run(parse(arguments))
-
-
-def _run(command: Command | None) -> int:
+    command = parse(arguments)
     if command is None:
-        return 0  # it was asked for the help, which is printed
+        return 0  # the help was asked for, and is printed
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     if joining.is_elastic() and not command.dry_run:
-        from hvdgan.training import elastic  # which needs Horovod
+        from hvdgan.training import elastic  # imports Horovod
 
         return 0 if elastic.train(command) else STOPPED
     with failures_in_words(lambda: None):
-        return _train(command, joining.start(command.expect_size))
-
-
-def _train(command: Command, ranks: Ranks) -> int:
-    log = None if command.dry_run else run.folder_of(command.config) / "log.txt"
-    reached = True
-    with (
-        heartbeat.start(
-            ranks.rank,
-            ranks.gather,
-            command.config.peer_timeout,
-            log,
-            stall_seconds=command.config.stall_timeout,
-            activity=ranks.activity,
-        ) as heart,
-        failures_in_words(heart.opinion),
-        _stopping(command, ranks) as stopping,
-    ):
-        built = run.build(command.config, command.recipe, command.options, ranks)
-        if command.dry_run:
-            if ranks.is_root:
-                print(run.describe(built))
-        else:
-            reached = loop.train(built, command.resume, heart, stopping)
+        ranks = joining.start(command.expect_size)
+    with session.watch(command, ranks) as heart, failures_in_words(heart.opinion):
+        reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart)
         ranks.shutdown()
     return 0 if reached else STOPPED
 
 
-def _stopping(command: Command, ranks: Ranks) -> contextlib.AbstractContextManager[Stopping | None]:
-    """Notices signals from before the build on; a dry run has nothing to save, and ends at the first one."""
-    if command.dry_run:
-        return contextlib.nullcontext()
-    return Stopping(ranks, run.folder_of(command.config) / "stop", command.time_budget)
+def _describe(command: Command, ranks: Ranks) -> bool:
+    run = build(command.config, command.recipe, command.options, ranks)
+    if ranks.is_root:
+        print(describe(run))
+    return True
+
+
+def _train(command: Command, ranks: Ranks, heart: Heartbeat) -> bool:
+    # Requests to stop are noticed from before the build on.
+    with Stopping(ranks, folder_of(command.config) / "stop", command.time_budget) as stopping:
+        commits = Commits()
+        run, found = session.prepare(command, ranks, commits)
+        return session.train(run, found, heart, stopping, commits)
 
 
 if __name__ == "__main__":
     code = main()
     if code:
-        # Not sys.exit: a rank that fails must not wait in MPI_Finalize or in Horovod's shutdown for those that go on.
+        # Not sys.exit: a rank that fails must not wait for the other ranks in MPI_Finalize or in Horovod's shutdown.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

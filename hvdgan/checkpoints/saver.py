@@ -1,4 +1,4 @@
-"""Checkpoints in the background: the loop waits for the copy to memory only, a thread brings it to the disk."""
+"""Writes checkpoints in a background thread, so that the loop waits only for the copy to memory."""
 
 import threading
 from collections.abc import Callable
@@ -10,13 +10,14 @@ from hvdgan.cli.errors import RunError
 
 
 class Saver:
-    """Writes one snapshot at a time, on rank 0.
+    """Writes one snapshot at a time. Only rank 0 writes; on the other ranks each method does nothing.
 
     Args:
-        folder: RUN_DIR/checkpoints.
-        retention: which of the older ones stay.
-        say: called with a line for people.
-        join: waits for a thread.
+        folder: path of RUN_DIR/checkpoints.
+        retention: rule that chooses the older checkpoints to keep.
+        say: function that logs a line.
+        join: function that waits for a thread.
+        is_root: True on rank 0.
     """
 
     def __init__(
@@ -25,39 +26,48 @@ class Saver:
         retention: Retention,
         say: Callable[[str], None],
         join: Callable[[threading.Thread], None] = threading.Thread.join,
+        *,
+        is_root: bool = True,
     ) -> None:
         self._folder = folder
         self._retention = retention
         self._say = say
         self._join = join
+        self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
         self._unremoved: list[str] = []
 
-    def save(self, snapshot: checkpoint.Snapshot) -> None:
-        """Begin to write; what is still being written is waited for.
+    def save(self, take: Callable[[], checkpoint.Snapshot]) -> None:
+        """Start to write a snapshot, after the previous one is written.
 
-        A failure to write does not end the training: it is said, and the next checkpoint is another try.
+        A failure to write does not end the run: it is logged, and the next checkpoint is another try.
+
+        Args:
+            take: function that copies the variables to memory; called on rank 0 only.
         """
+        if not self._is_root:
+            return
+        snapshot = take()
         if self._thread and self._thread.is_alive():
-            self._say(f"step {snapshot.step}: waits for the checkpoint before to be written; save less often?")
+            self._say(f"step {snapshot.step}: waits until the previous checkpoint is written; save less often?")
         self.settle()
         if self._failure:
-            self._say(f"warning: {self._failure}; training goes on, this is the next try")
+            self._say(f"warning: {self._failure}; the run continues, and this checkpoint is the next try")
             self._failure = None
-        # Not a daemon: an exit in the middle of a write would waste it.
+        # Not a daemon thread: an exit in the middle of a write would waste it.
         self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint")
         self._thread.start()
 
     def report(self) -> None:
-        """Say it soon if the last write has failed."""
+        """Log soon that the last write has failed."""
         if self._thread and not self._thread.is_alive():
             self.settle()
             if self._failure:
-                self._say(f"warning: {self._failure}; training goes on, and tries again at the next checkpoint")
+                self._say(f"warning: {self._failure}; the run continues, and the next checkpoint is another try")
 
     def settle(self) -> None:
-        """Wait for the last write, however it ends; what it could not tidy up is said, and is no failure."""
+        """Wait for the last write, and log which old checkpoints it could not delete; does not raise."""
         if self._thread:
             self._join(self._thread)
             self._thread = None
@@ -68,7 +78,7 @@ class Saver:
         """Wait for the last write.
 
         Raises:
-            RunError: it has failed.
+            RunError: the last write has failed.
         """
         self.settle()
         if self._failure:
@@ -80,14 +90,14 @@ class Saver:
             checkpoint.write(self._folder, snapshot)
         except RunError as error:
             self._failure = error
-        except Exception as error:  # in a thread it would be lost
+        except Exception as error:  # an exception that leaves a thread would be lost
             self._failure = RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}")
         else:
             self._failure = None
-            self._tidy(snapshot)
+            self._prune(snapshot)
 
-    def _tidy(self, snapshot: checkpoint.Snapshot) -> None:
-        """Delete what need not stay; whatever happens here, the new checkpoint is there."""
+    def _prune(self, snapshot: checkpoint.Snapshot) -> None:
+        """Delete old checkpoints; the new one is complete, so that no failure here ends the run."""
         try:
             self._unremoved = self._retention.prune(self._folder, snapshot)
         except Exception as error:

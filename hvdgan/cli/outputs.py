@@ -96,11 +96,11 @@ def write(path: Path, save: Callable[[Path], None]) -> None:
         raise RunError(f"{path} cannot be written: {error}") from error
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, indent: int = 1) -> None:
     """Write what is expressible in JSON, as write() does."""
 
     def save(partial: Path) -> None:
-        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
 
     write(path, save)
 

@@ -1,4 +1,4 @@
-"""The parts of a run, built alike on every rank, and what they come to in words."""
+"""Builds the parts of a run, the same on every rank."""
 
 import dataclasses
 import hashlib
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import keras
-import numpy as np
 
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import shared_errors
@@ -23,7 +22,6 @@ from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.returned import make_recipe, stages_of
 from hvdgan.recipe.schedule import Schedule
-from hvdgan.recipe.stages import Update
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.state import TrainState, build_state, prepare_keras
@@ -209,38 +207,3 @@ def _check_batch(config: Config, ranks: Ranks) -> None:
             f"--accumulate {config.accumulate}: a rank's {last - first} images of each global batch of "
             f"{config.global_batch_size} cannot be cut into so many equal micro-batches"
         )
-
-
-def describe(run: Run) -> str:
-    """The whole run in words: settings, networks with parameters, stages with what their updates own and reduce."""
-    lines = ["config:", json.dumps(run.settings(), indent=2), "networks:"]
-    for name, network in run.state.networks.items():
-        frozen = network.count_params() - _trainable(network)
-        lines.append(f"  {name}: {_trainable(network):,} trainable parameters, {frozen:,} other")
-    lines.append(f"stages ({run.schedule.total_steps:,} steps; this run ends at step {run.last_step:,}):")
-    for stage in run.schedule.stages:
-        lines.append(f"  {stage.name}: {stage.steps:,} steps")
-        for update in stage.updates:
-            often = "every step" if update.every == 1 else f"every {update.every} steps"
-            lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; {_reduced(run, update)}")
-    batch_size = run.config.global_batch_size
-    counts = sorted({round(weight * batch_size / run.ranks.size) for weight in run.ranks.weights(batch_size)})
-    lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
-    source = run.source
-    held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
-    if run.held_out and run.evaluated and len(run.evaluated) < len(run.held_out):
-        held += f", of which evaluations look at {len(run.evaluated):,} (--eval-images)"
-    what = "pairs of images" if source.paired else "images"
-    lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s){held}")
-    return "\n".join(lines)
-
-
-def _reduced(run: Run, update: Update) -> str:
-    """What one of its all-reduces moves: 4 bytes for each parameter, or 2; nothing where there is one rank."""
-    bytes_each = 2 if run.config.compression == "fp16" else 4
-    size = bytes_each * sum(_trainable(run.state.networks[name]) for name in update.owns)
-    return f"all-reduces {size:,} bytes" if run.ranks.size > 1 else "one rank all-reduces nothing"
-
-
-def _trainable(network: keras.Model) -> int:
-    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)

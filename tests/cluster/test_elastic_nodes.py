@@ -35,15 +35,15 @@ def test_it_goes_on_without_the_node_and_takes_it_in_again(cluster, folder):
     wait_for_step(13)
     cluster.crash("node2")
     try:
-        wait_until(lambda: "1 rank(s) go on at step 1" in said(), 180, said)
+        wait_until(lambda: "1 rank(s) resume at step 1" in said(), 180, said)
         lost = last_step(folder / "run")
         wait_for_step(lost + 3)
     finally:
         cluster.boot("node2")
-    wait_until(lambda: "2 rank(s) go on at step" in said() or process.poll() is not None, 240, said)
+    wait_until(lambda: "2 rank(s) resume at step" in said() or process.poll() is not None, 240, said)
     (folder / "brake").unlink()
     wait_until(lambda: process.poll() is not None, 240, said)
-    assert process.returncode == 0 and "2 rank(s) go on at step" in said(), said()
+    assert process.returncode == 0 and "2 rank(s) resume at step" in said(), said()
     records = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == list(range(1, STEPS + 1))
     cluster.wait_idle()

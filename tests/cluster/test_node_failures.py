@@ -31,7 +31,7 @@ def test_a_job_ends_by_name_and_goes_on_when_resubmitted(cluster, folder, one_ho
 
     job = Job(cluster, folder)
     job.ended("COMPLETED")
-    assert "going on at step 10 of" in job.said()
+    assert "resuming at step 10 of" in job.said()
     assert_same_bits(job.run_dir, one_host("mpi"))
 
 

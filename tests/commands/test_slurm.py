@@ -370,4 +370,4 @@ def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster, nam
     reached = newest(here / ("b" if named else "a") / "checkpoints")
     done = cluster.job("single_node", *command, SLURM_RESTART_COUNT="1", **more)
     assert done.returncode == 75, done.stderr
-    assert f"going on at step {step_of(reached)} of 50" in done.stderr
+    assert f"resuming at step {step_of(reached)} of 50" in done.stderr

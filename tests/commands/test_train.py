@@ -104,7 +104,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     train(tmp_path, *arguments, "--run-dir", "whole", "--max-steps", "40", ranks=ranks)
     train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", str(stop), ranks=ranks)
     done = train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", "40", ranks=ranks)
-    assert f"going on at step {stop} of 40" in done.stderr
+    assert f"resuming at step {stop} of 40" in done.stderr
     whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
     assert whole.keys() == parts.keys()
     assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]

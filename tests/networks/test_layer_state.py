@@ -11,7 +11,8 @@ from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.config import Resume
 from hvdgan.networks.layer_state import other_state_of, statistics_of
-from hvdgan.training.resuming.claim import claim, snapshot
+from hvdgan.training.resuming.claim import claim
+from hvdgan.training.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train
 from tiny import Counting, Stateful, TinyOptions
 

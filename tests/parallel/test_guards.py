@@ -8,11 +8,13 @@ import tensorflow as tf
 
 from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
-from hvdgan.training.loop import _Loop
-from hvdgan.training.monitoring.guards import check_ranks
+from hvdgan.recipe.schedule import Position
+from hvdgan.training.commits import Commits
+from hvdgan.training.loop import Loop
+from hvdgan.training.monitoring.drift import check_ranks
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.claim import Found
+from hvdgan.training.resuming.found import Found
 from tiny import Tiny
 
 
@@ -21,26 +23,26 @@ def loop_of(ranks, tmp_path):
     def make(recipe=Tiny, **settings):
         run = tiny_run(recipe, ranks=ranks, **settings)
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
-        return _Loop(run, record, Found(), Stopping(ranks, tmp_path / "stop", None), None)
+        return Loop(run, Found(), record, Stopping(ranks, tmp_path / "stop", None), Commits())
 
     return make
 
 
 def test_ranks_that_have_drifted_apart_are_told_the_variables(ranks):
     run = tiny_run(ranks=ranks)
-    check_ranks(run, 1)
+    check_ranks(ranks, run.state, 1)
     kernel = run.state.networks["generator"].trainable_variables[0]
     if ranks.rank == 1:
         kernel.assign(kernel + 1e-6)
     with pytest.raises(RunError, match=r"step 1: .* 1 of \d+ tensors: networks/generator/generator/dense.*/kernel;"):
-        check_ranks(run, 1)
+        check_ranks(ranks, run.state, 1)
 
 
 def test_statistics_are_each_ranks_own_and_no_drift(ranks):
     run = tiny_run(ranks=ranks)
     for variable in run.state.statistics():
         variable.assign(variable + float(ranks.rank))
-    check_ranks(run, 1)
+    check_ranks(ranks, run.state, 1)
 
 
 def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
@@ -50,12 +52,12 @@ def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named
             return loss * (float("nan") if ranks.rank == 1 else 1.0), metrics
 
     loop = loop_of(OnRank1, max_bad_steps=2)
-    step = loop.run.steps[0]
+    stage = loop.run.schedule.stages[0]
     batches = iter([data_of(loop.run)] * 2)
-    loop._step(step, batches, 0, 0)
+    loop.step(batches, 0, Position(0, stage, 0))
     assert loop.bad_updates.counts == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
-        loop._step(step, batches, 1, 1)
+        loop.step(batches, 1, Position(0, stage, 1))
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):

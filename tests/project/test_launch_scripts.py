@@ -314,4 +314,4 @@ def test_a_training_that_is_asked_to_stop_and_goes_on(tmp_path):
     done = run([*script, *trainer, "--steps", "1000000", "--max-steps", str(reached + 2)], tmp_path, VIRTUAL_ENV="/one")
     assert done.returncode == 0, done.stderr
     assert "2 rank(s) on 1 host(s), launcher horovodrun" in done.stdout + done.stderr
-    assert f"going on at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
+    assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")

@@ -25,7 +25,7 @@ def test_the_trainings_of_the_readme_in_turn(tmp_path):
         done = run(shlex.split(command.replace(f"--max-steps {steps}", f"--max-steps {fewer}")), tmp_path)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "runs" / "dcgan" / "samples" / f"step-0000000{fewer}.png").exists()
-    assert "going on at step 4 of 8" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+    assert "resuming at step 4 of 8" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--help"])
@@ -43,7 +43,7 @@ def test_the_commands_of_the_page_on_checkpoints(tmp_path):
     for command, few in ((first, "500 4"), (second, "600 6")):
         steps, fewer = few.split()
         assert run(shlex.split(command.replace(steps, fewer)), tmp_path).returncode == 0
-    assert "going on at step 4 of 6" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+    assert "resuming at step 4 of 6" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
 
 
 def test_make_demo(tmp_path):

@@ -224,7 +224,7 @@ def test_a_resumed_run_may_be_longer_and_log_otherwise(folder, capsys):
     assert main([*TINY, "--run-dir", "run"]) == 0
     longer = [*TINY[:-1], "5", "--run-dir", "run", "--log-every", "1", "--pipeline.prefetch", "1"]
     assert main(longer) == 0
-    assert "going on at step 2 of 5" in capsys.readouterr().err
+    assert "resuming at step 2 of 5" in capsys.readouterr().err
     steps = [json.loads(line)["step"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps == [2, 3, 4, 5]
 
@@ -260,7 +260,7 @@ def test_a_run_that_goes_on_from_elsewhere_stands_by_itself_at_once(folder, caps
     assert main(elsewhere) == 0
     assert (folder / "b" / "checkpoints" / "latest").read_text() == "step-00000001\n"
     assert main([*TINY, "--run-dir", "b"]) == 0
-    assert "going on at step 1 of 2" in capsys.readouterr().err
+    assert "resuming at step 1 of 2" in capsys.readouterr().err
 
 
 def test_a_finished_run_is_left_as_it_is(folder, capsys):

@@ -87,5 +87,5 @@ def test_more_steps_of_the_example_resume_its_run(tmp_path):
     arguments = ["--recipe", "my_gan:MyGAN", "--image-size", "16", "--width", "16", "--warmup-steps", "2", "--steps"]
     train(tmp_path, *arguments, "2", PYTHONPATH=str(ROOT))
     done = train(tmp_path, *arguments, "4", PYTHONPATH=str(ROOT))
-    assert "going on at step 4 of 6" in done.stderr and "the last stage, both, has 4 steps instead of 2" in done.stderr
+    assert "resuming at step 4 of 6" in done.stderr and "the last stage, both, has 4 steps instead of 2" in done.stderr
     assert "warning: the learning rate of judge, fool decays over the steps of stage both" in done.stderr

@@ -4,11 +4,11 @@ import json
 import threading
 
 import tensorflow as tf
-from test_saving import TINY, manifest, train
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.monitoring.guards import BadUpdates
+from hvdgan.training.monitoring.bad_updates import BadUpdates
+from saved import TINY, manifest, train
 from tiny import Tiny
 
 
@@ -58,9 +58,9 @@ def test_a_checkpoint_holds_the_counts_of_its_own_step(tmp_path, monkeypatch):
         assert snapshot.step > 2 or later.wait(60)
         return write(folder, snapshot)
 
-    def counted(counter, step, number, *more):
-        count(counter, step, number, *more)
-        if number == 3:
+    def counted(counter, stage, step, *more):
+        count(counter, stage, step, *more)
+        if step == 3:
             later.set()
 
     monkeypatch.setattr(checkpoint, "write", write_late)

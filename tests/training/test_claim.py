@@ -10,7 +10,8 @@ from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.config import Resume
 from hvdgan.train import main
-from hvdgan.training.resuming.claim import claim, snapshot
+from hvdgan.training.resuming.claim import claim
+from hvdgan.training.saving import snapshot
 from tiny import TinyOptions
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
@@ -104,4 +105,4 @@ def test_a_checkpoint_in_a_new_folder_has_its_settings_beside_it_also_where_noth
     settings = json.loads((tmp_path / "b" / "config.json").read_text())
     assert settings["steps"] == int(limit[1]) and settings["run_dir"] == str(tmp_path / "b")
     assert train(tmp_path / "b", "--steps", "6") == 0
-    assert "going on at step 4 of 6" in capsys.readouterr().err
+    assert "resuming at step 4 of 6" in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
     assert not list((tmp_path / "faults").iterdir()), said
     assert "Traceback" not in said
     log = (tmp_path / "run" / "log.txt").read_text()
-    went_on = [(int(ranks), int(step)) for ranks, step in re.findall(r"(\d) rank\(s\) go on at step (\d+) of", log)]
+    went_on = [(int(ranks), int(step)) for ranks, step in re.findall(r"(\d) rank\(s\) resume at step (\d+) of", log)]
     assert [ranks for ranks, _ in went_on] == [1, 2, 1, 2], said
     struck = [int(step) for step in re.findall(r"(?:kill|freeze) at (\d+)", said)]
     for at, (_, step) in zip(struck, went_on[::2], strict=True):
@@ -105,7 +105,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_o
     assert f" rank {rank} (host " in line and "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
     # Those that join later wait for each other as before: what was counted with the ranks before is forgotten.
-    assert re.findall(r"(\d) rank\(s\) go on at step", log) == ["1", "2"], said
+    assert re.findall(r"(\d) rank\(s\) resume at step", log) == ["1", "2"], said
     assert "done: 300 steps" in log and "<stderr>:Traceback" not in said, said
 
 
@@ -130,7 +130,7 @@ def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path, fault, complaint):
     code, said = elastic(tmp_path, "--steps", "150", faults=[fault])
     assert code == 1, said
-    assert complaint in said and "stopped: " in said and "go on at step" not in said, said
+    assert complaint in said and "stopped: " in said and "resume at step" not in said, said
 
 
 def elastic_sh(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:

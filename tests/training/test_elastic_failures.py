@@ -8,20 +8,20 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import LostPeer
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training import elastic
+from hvdgan.training import elastic, session
 from hvdgan.training.command import parse
 from hvdgan.training.commits import Commits
 
 
 def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
     heart = SimpleNamespace(opinion=lambda: "rank 1 has stopped with an error of its own", has_failed=lambda: True)
-    monkeypatch.setattr(elastic.heartbeat, "start", lambda *_, **__: contextlib.nullcontext(heart))
+    monkeypatch.setattr(session, "watch", lambda *_, **__: contextlib.nullcontext(heart))
     monkeypatch.setattr(elastic, "check_devices", lambda ranks: None)
 
     def build(*_):
         raise tf.errors.UnknownError(None, None, "HorovodAllgather: Horovod has been shut down")
 
-    monkeypatch.setattr(elastic.run, "build", build)
+    monkeypatch.setattr(session, "build", build)
     command = parse(["--recipe", "tiny:Tiny"])
     with pytest.raises(LostPeer, match="talking to the other ranks failed: .*; rank 1 has stopped with an error"):
         elastic._train(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None)

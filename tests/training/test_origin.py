@@ -106,7 +106,7 @@ def test_never_refuses_a_folder_but_for_the_requeued_job_that_began_it(
             monkeypatch.setenv(name, value)
     capsys.readouterr()
     assert train(tmp_path, "--steps", "4", "--resume", "never") == code
-    said = "going on at step 2 of 4" if code == 0 else f"--resume never: {tmp_path} holds a run already"
+    said = "resuming at step 2 of 4" if code == 0 else f"--resume never: {tmp_path} holds a run already"
     assert said in capsys.readouterr().err
 
 

@@ -85,7 +85,7 @@ def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp
     assert train(tmp_path, "whole") == 0
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
     log = (tmp_path / "whole" / "log.txt").read_text()
-    assert "stage first ends after 6 of 40 steps: judge/steady no longer gets better; this run ends at step 9" in log
+    assert "stage first ends after 6 of 40 steps: judge/steady no longer improves; this run ends at step 9" in log
     for stop in (3, 8):
         assert train(tmp_path, f"cut-{stop}", "--max-steps", str(stop)) == 0
         assert train(tmp_path, f"cut-{stop}", "--max-steps", "100") == 0

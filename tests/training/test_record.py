@@ -8,7 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Plateau
 from hvdgan.training.monitoring.plateau import Watch
-from hvdgan.training.monitoring.record import Record, Window, merge_states
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.monitoring.window import Window, merge_states
 
 VALUES = {"images_per_sec": 100.0, "step_seconds": 0.5, "wait_seconds": 0.01, "judge/loss": 1.25}
 

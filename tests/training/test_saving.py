@@ -14,33 +14,14 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.cli.lock import lock
-from hvdgan.train import main
-from hvdgan.training import run as run_module
-from hvdgan.training.command import parse
+from hvdgan.training import session
+from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.steps.step import StageStep
+from saved import TINY, manifest, state, steps, train
 from tiny import Tiny
 
-TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".split()
-
-
-def train(run_dir, *arguments, flags=TINY):
-    """Run the command; what is given overrides the flags."""
-    kept = [word for pair in zip(flags[::2], flags[1::2], strict=True) if pair[0] not in arguments for word in pair]
-    return main([*kept, "--run-dir", str(run_dir), *arguments])
-
-
-def steps(run_dir):
-    return sorted(int(path.name[5:]) for path in (run_dir / "checkpoints").glob("step-*"))
-
-
-def state(run_dir, step):
-    return (run_dir / "checkpoints" / f"step-{step:08d}" / "state.safetensors").read_bytes()
-
-
-def manifest(run_dir, step):
-    return json.loads((run_dir / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text())
 
 
 def test_the_newest_stay(tmp_path):
@@ -68,7 +49,7 @@ class Known(Tiny):
 def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
     errors = {2: 5.0, 4: 1.0, 6: 3.0, 8: 2.0}
     done = iter(sorted(errors))
-    monkeypatch.setattr("hvdgan.training.loop.Evaluator.__call__", lambda _: {"eval/error": errors[next(done)]})
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": errors[next(done)]})
     flags = ["--recipe", "test_saving:Known", *TINY[2:], "--checkpoint-every", "2", "--eval-every", "2", "--keep", "1"]
     flags += ["--best-metric", "eval/error"]
     assert train(tmp_path, "--max-steps", "6", flags=flags) == 0
@@ -114,7 +95,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_loudl
     monkeypatch.setattr(StageStep, "__call__", watched)
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     assert slow == [2, 4, 6, 8] and steps(tmp_path) == [4, 6, 8]
-    assert "step 4: waits for the checkpoint before to be written" in capsys.readouterr().err
+    assert "step 4: waits until the previous checkpoint is written" in capsys.readouterr().err
 
 
 def failing(monkeypatch, bad):
@@ -207,13 +188,13 @@ def test_the_time_budget_counts_from_the_start_of_the_process(tmp_path, monkeypa
 
 
 def test_a_signal_in_the_build_ends_the_run_before_its_first_step(tmp_path, monkeypatch, capsys):
-    build = run_module.build
+    build = session.build
 
     def signalled_build(*arguments):
         os.kill(os.getpid(), signal.SIGUSR2)
         return build(*arguments)
 
-    monkeypatch.setattr(run_module, "build", signalled_build)
+    monkeypatch.setattr(session, "build", signalled_build)
     assert train(tmp_path) == 75
     assert "stopped before the first step, at step 0 of 8 (rank 0: SIGUSR2)" in capsys.readouterr().err
     monkeypatch.undo()
@@ -245,8 +226,8 @@ def test_a_signal_ends_a_dry_run(tmp_path):
     """In a child, since it ends the process."""
     child = os.fork()
     if not child:
-        with train_module._stopping(parse([*TINY, "--dry-run"]), train_module.Ranks()):
-            os.kill(os.getpid(), signal.SIGTERM)
+        train_module.build = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+        train(tmp_path, "--dry-run")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
@@ -300,8 +281,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, c
     }[how]()
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     error = capsys.readouterr().err
-    assert "step-00000008" in error and "going on from step-00000006 instead" in error
-    assert "going on at step 6 of 8" in error
+    assert "step-00000008" in error and "resuming from step-00000006 instead" in error
+    assert "resuming at step 6 of 8" in error
     assert state(tmp_path, 8) == whole
 
 

@@ -11,6 +11,7 @@ find more batches ready than the later ones, are not counted.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -34,9 +35,15 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.kernels import layers_of
+from hvdgan.recipe.returned import stages_of
+from hvdgan.recipe.schedule import Position, Schedule
 from hvdgan.recipe.stages import Update
-from hvdgan.training import loop
+from hvdgan.training import session as training
 from hvdgan.training.command import parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.loop import steps_from
+from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.resuming.restore import restore
 from hvdgan.training.run import Run, build
 from hvdgan.training.steps.graphs import operations
 from hvdgan.training.steps.step import StageStep
@@ -45,10 +52,6 @@ _MORE = 10**9
 """steps that the last stage has beyond those that are measured, for copies that wait for others"""
 _ALLREDUCE_SECONDS = 0.2
 _TIMELINE_STEPS = 10
-
-
-class _Enough(Exception):
-    """All that was to be measured is."""
 
 
 class Unreduced(Ranks):
@@ -131,9 +134,7 @@ class _ClockedStep:
 
     def __call__(self, step: int, stage_step: int, data: dict[str, tf.Tensor]) -> Any:
         session = self.session
-        if stage_step >= self.clock.steps:
-            if session.meeting is None or session.meeting.all_done():
-                raise _Enough
+        if stage_step >= self.clock.steps:  # a copy that waits for the others
             return self.inner(step, stage_step, data)
         block, begins = self.clock.enter(stage_step)
         if begins:
@@ -176,13 +177,14 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         cycle = math.lcm(*(update.every for update in step.stage.updates))
         blocks = plan(spec.steps, cycle, run.config.pipeline.prefetch + 1, several=ranks.size > 1)
         clocked.append(_ClockedStep(step, apart, Clock(blocks), session))
-    # However the metrics go, every block is run.
-    run.schedule.stages = tuple(dataclasses.replace(stage, until=None) for stage in run.schedule.stages)
-    run.schedule.ended.update({index: step.clock.steps for index, step in enumerate(clocked)})
-    run.schedule.ended[len(clocked) - 1] += _MORE
-    run = dataclasses.replace(run, steps=cast(tuple[StageStep, ...], tuple(clocked)))
-    with _clocked_batches(session), contextlib.suppress(_Enough):
-        loop.train(run, Resume(resume="never"), Heartbeat())
+    run = dataclasses.replace(
+        run, schedule=_measured_schedule(run, clocked), steps=cast(tuple[StageStep, ...], tuple(clocked))
+    )
+    commits = Commits()
+    found = restore(run, Resume(resume="never"), commits)
+    stopping = Stopping(ranks, run.run_dir / "stop", None)
+    read = functools.partial(_ClockedBatches, session)
+    training.train(run, found, Heartbeat(), stopping, commits, read=read, steps=_steps(run, clocked, meeting))
     peak = session.peak or _peak_memory()
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
     if spec.timeline:
@@ -222,23 +224,35 @@ def _build(spec: Spec, ranks: Ranks, run_dir: Path) -> Run:
     return build(config, command.recipe, command.options, ranks)
 
 
-@contextlib.contextmanager
-def _clocked_batches(session: _Session) -> Iterator[None]:
-    """Let the loop read its batches with a clock."""
+class _ClockedBatches(Batches):
+    """Batches that note how long the loop waits for each."""
 
-    class Clocked(Batches):
-        def __next__(self) -> dict[str, tf.Tensor]:
-            begin = time.perf_counter()
-            batch = super().__next__()
-            session.waited = time.perf_counter() - begin
-            return batch
+    def __init__(self, session: _Session, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._session = session
 
-    before = loop.Batches
-    setattr(loop, "Batches", Clocked)  # noqa: B010  # mypy knows it as a class
-    try:
-        yield
-    finally:
-        setattr(loop, "Batches", before)  # noqa: B010
+    def __next__(self) -> dict[str, tf.Tensor]:
+        begin = time.perf_counter()
+        batch = super().__next__()
+        self._session.waited = time.perf_counter() - begin
+        return batch
+
+
+def _measured_schedule(run: Run, clocked: Sequence[_ClockedStep]) -> Schedule:
+    """Return a schedule in which each stage has the steps of its blocks, whatever its plateau would say."""
+    counts = [step.clock.steps for step in clocked]
+    counts[-1] += _MORE
+    choice = ",".join(f"{step.stage.name}={count}" for step, count in zip(clocked, counts, strict=True))
+    stages = [dataclasses.replace(stage, until=None) for stage in stages_of(run.recipe)]
+    return Schedule(stages, list(run.state.networks), choice)
+
+
+def _steps(run: Run, clocked: Sequence[_ClockedStep], meeting: Meeting | None) -> Iterator[tuple[int, Position]]:
+    """Yield the steps of all blocks; a copy continues until the others, which count on its load, are done."""
+    for step, at in steps_from(run, 0):
+        if at.stage_step >= clocked[at.index].clock.steps and (meeting is None or meeting.all_done()):
+            return
+        yield step, at
 
 
 def _finish(finite: dict[str, tf.Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The broken files that a run skips: known to all ranks, and each sent to the others once."""
+"""Collects the broken files that the ranks skip, and sends each name to the other ranks once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -7,20 +7,20 @@ from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 
 _PORTION = 4096
-"""files at most that all ranks together send in one call, so that its size does not grow with the ranks"""
+"""largest number of files that all ranks together send in one call, so that its size does not grow with the ranks"""
 
 
 class BadFiles:
-    """Collects what the ranks have met.
+    """The broken files that all ranks have met.
 
     Args:
-        name: what `--data` says.
-        found: what was broken on opening, which all ranks know.
-        total: the number of all images, broken ones included.
-        max_bad_fraction: the part of them that may be broken.
-        ranks: that tell each other.
-        say: called with a line for people about each file, once.
-        saved: what an earlier run had in `known`, about which its line has been said.
+        name: value of `--data`, for messages.
+        found: broken files found while the data was opened, which all ranks know.
+        total: number of all images, broken ones included.
+        max_bad_fraction: largest fraction of the images that may be broken.
+        ranks: ranks that share their broken files.
+        say: function that logs a line; called once for each file.
+        saved: attribute `known` of the interrupted run, whose files have been logged.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class BadFiles:
         self._ranks = ranks
         self._say = say
         self.known = dict(saved)
-        """reasons by name, the same on every rank, expressible in JSON"""
+        """reasons by file name, the same on every rank, as JSON types"""
 
     def report(self, met: Iterable[BadFile]) -> None:
-        """Tell the other ranks what is new; every rank calls it.
+        """Share new broken files with the other ranks; every rank calls this.
 
         Args:
-            met: all that this rank has met so far.
+            met: all broken files that this rank has met.
 
         Raises:
-            RunError: on every rank alike, where too many are broken.
+            RunError: on every rank, if too many files are broken.
         """
         self._add(self._found)
         self._found = ()
@@ -62,7 +62,7 @@ class BadFiles:
             for some, _ in everyones:
                 self._add(some)
             waiting = [bad for bad in waiting[portion:] if bad.name not in self.known]
-            # Next time the ranks that have more share it alone: it may be one out of hundreds.
+            # The next call is shared by the ranks that have more to send: it may be one rank out of hundreds.
             senders = sum(more for _, more in everyones)
         refuse_if_too_many(
             RunError,

@@ -1,64 +1,81 @@
-"""Whether reading images keeps up with computing, told once after the first steps, with what would help."""
+"""Checks once, after the first steps, whether reading images keeps up with computing, and suggests remedies."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hvdgan.cli.config import Config
+from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.ranks import Ranks
 
 _STEPS = 100
+"""number of steps after which the verdict is logged"""
 _WARM_UP = 5
-"""first steps that do not count: compiling and filling the queue"""
+"""number of first steps that do not count: they compile, and fill the queue"""
 _TOLERATED = 0.1
-"""part of the time that the slowest rank may wait for its images"""
+"""largest fraction of the time that the slowest rank may wait for its images"""
 
 
 class InputCheck:
-    """Adds up what a rank waits and what its steps take.
+    """Adds up the seconds that a rank waits for images, and logs the verdict once.
 
     Args:
-        steps: after which it has seen enough, > 5.
+        ranks: ranks that are compared.
+        config: configuration; global_batch_size and pipeline are used.
+        say: function that logs a line.
+        prepared: True if hvdgan.prepare would not make the data faster to read.
+        steps: number of steps to look at, > 5.
     """
 
-    def __init__(self, steps: int = _STEPS) -> None:
+    def __init__(
+        self, ranks: Ranks, config: Config, say: Callable[[str], None], *, prepared: bool, steps: int = _STEPS
+    ) -> None:
+        self._ranks = ranks
+        self._config = config
+        self._say = say
+        self._prepared = prepared
         self._left = steps
-        self._waiting = steps - _WARM_UP
+        self._counted = steps - _WARM_UP
         self._sums = [0.0, 0.0]
 
-    def add(self, wait_seconds: float, step_seconds: float) -> bool:
-        """One more step; whether it was the last that counts. Every rank must then tell the others its `seconds`."""
+    def add(self, wait_seconds: float, step_seconds: float) -> None:
+        """Add a step; every rank calls this after each step.
+
+        Args:
+            wait_seconds: time from the begin of the step until its images were there.
+            step_seconds: time of the whole step.
+        """
         self._left -= 1
-        if 0 <= self._left < self._waiting:
+        if 0 <= self._left < self._counted:
             self._sums[0] += wait_seconds
             self._sums[1] += step_seconds
-        return self._left == 0
-
-    @property
-    def seconds(self) -> list[float]:
-        """Waited for images, and in all, per step."""
-        return [total / self._waiting for total in self._sums]
+        if self._left == 0:
+            mine = [total / self._counted for total in self._sums]
+            everyones = self._ranks.gather(mine, "seconds waited for images")
+            threads = self._config.pipeline.threads or cores_of_rank(self._ranks)
+            self._say(verdict(everyones, self._config, threads=threads, prepared=self._prepared))
 
 
 def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> str:
-    """One line about the rank that waits longest: the others wait for it.
+    """Describe in one line the rank that waits longest; the other ranks wait for it.
 
-    A rank that waits gets images as fast as its pipeline gives them; what a step takes besides is computing.
+    A rank that waits receives images as fast as its pipeline reads them; the rest of a step is computing.
 
     Args:
-        everyones: of each rank, seconds waited for images and seconds of a step in all.
-        config: global_batch_size and pipeline are used.
-        threads: that each rank reads with.
-        prepared: whether the data is in a form that hvdgan.prepare would not better.
+        everyones: for each rank, mean seconds per step that it waited for images, and mean seconds of a step.
+        config: configuration; global_batch_size and pipeline are used.
+        threads: number of threads that read on each rank.
+        prepared: True if hvdgan.prepare would not make the data faster to read.
     """
     rank, (waited, total) = max(enumerate(everyones), key=lambda each: each[1][0])
     part = waited / max(total, 1e-9)
     images = config.global_batch_size
     if part <= _TOLERATED:
-        return f"input keeps up: {part:.0%} of the first {_STEPS} steps went into waiting for images"
+        return f"input keeps up: {part:.0%} of the first {_STEPS} steps was spent waiting for images"
     remedies = [] if prepared else ["pack the data once (python -m hvdgan.prepare)"]
     if config.pipeline.cache == "none":
-        remedies.append("keep what is decoded (--pipeline.cache memory or disk)")
-    remedies.append(f"read with more threads where there are cores (--pipeline.threads, now {threads})")
+        remedies.append("cache decoded images (--pipeline.cache memory or disk)")
+    remedies.append(f"if there are idle cores, read with more threads (--pipeline.threads, now {threads})")
     return (
-        f"warning: input is the bottleneck: rank {rank} waits for images {part:.0%} of the time; the pipeline gives "
+        f"warning: input is the bottleneck: rank {rank} waits for images {part:.0%} of the time; the pipeline reads "
         f"{images / max(total, 1e-9):.0f} images/s, and the steps could take "
         f"{images / max(total - waited, 1e-9):.0f}; {'; '.join(remedies)}"
     )

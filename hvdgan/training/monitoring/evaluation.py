@@ -1,4 +1,4 @@
-"""Metrics of the images held out, over all ranks."""
+"""Evaluates the networks on the held-out images, over all ranks."""
 
 import math
 
@@ -18,18 +18,19 @@ from hvdgan.recipe.returned import measured, prepare
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
-_FIRST_STEP = -2  # no training step, nor the samples': what is drawn here is the same at every evaluation
+# Neither a training step nor the samples' step: every evaluation draws the same, and nothing else draws it.
+_FIRST_STEP = -2
 
 
 class Evaluator:
     """Runs a recipe's evaluate() over held-out images, each once, with the same draws every time.
 
     Args:
-        recipe: measures.
-        state: the networks, averaged where the run averages them.
-        source: the held-out images to look at.
-        ranks: that share the images.
-        config: seed, batch size and threads are used.
+        recipe: recipe with evaluate().
+        state: networks of the run; moving averages are used where the run has them.
+        source: held-out images.
+        ranks: ranks that share the images.
+        config: configuration; seed, batch size and threads are used.
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, source: Source, ranks: Ranks, config: Config) -> None:
@@ -44,10 +45,10 @@ class Evaluator:
         self._function = tf.function(self._measure, autograph=False)
 
     def __call__(self) -> dict[str, float]:
-        """The means by name over all images that can be read; every rank calls it and gets them.
+        """Return the means by name over all readable images, on every rank; every rank calls this.
 
         Raises:
-            RunError: on every rank, where none can be read, or one of them reads data that is not what it was.
+            RunError: on every rank, if no image can be read, or the data of a rank has changed.
         """
         everyones = from_all(lambda: [*self._sums(), self.bad_files[:1]], self._ranks, "evaluation")
         total = sum(count for _, count, _ in everyones)
@@ -61,31 +62,31 @@ class Evaluator:
 
     @property
     def bad_files(self) -> list[BadFile]:
-        """The distinct broken images met by this rank so far."""
+        """Distinct broken images that this rank has met."""
         return list(self._reader.bad.values())
 
     def remark(self, before: int | None) -> str | None:
-        """A warning where this looks at other images than the evaluator of the run that goes on.
+        """Return a warning if the interrupted run evaluated other images; None if not.
 
         Args:
-            before: how many that one looked at; None: all that were held out, or there was none.
+            before: number of images that the interrupted run evaluated; None: all held-out ones, or it had none.
         """
         if before is None or before == len(self._source):
             return None
         return (
-            f"warning: evaluations look at {len(self._source):,} held-out images, and looked at {before:,} before: "
-            "their metrics, and the best of them, are compared all the same"
+            f"warning: evaluations look at {len(self._source):,} held-out images, and looked at {before:,} before; "
+            "the best checkpoint is chosen among metrics of both"
         )
 
     def trace(self) -> set[str]:
-        """Trace what a call runs, without an image: a mistake in evaluate() must not wait until the first one is due.
+        """Trace evaluate() without an image, so that a mistake in it is found before the first evaluation is due.
 
         Returns:
             The names of the metrics.
 
         Raises:
             Mistake: evaluate() fails, or does not return metrics.
-            UserError: it draws what it would not draw again.
+            UserError: evaluate() draws random numbers that a resumed run could not repeat.
         """
         count = self._last - self._first
         data = {"images": tf.TensorSpec((count, *self._source.shape), tf.uint8)}
@@ -97,18 +98,18 @@ class Evaluator:
         return set(traced.structured_outputs)
 
     def _sums(self) -> tuple[dict[str, float], int]:
-        """The sums by name over this rank's images that can be read, and how many they are."""
+        """Return the sums by name over this rank's readable images, and the number of those images."""
         sums: dict[str, float] = {}
         count = 0
         size = self._config.global_batch_size
         numbers = np.arange(math.ceil(len(self._source) / size))
         everything = numbers[:, None] * size + np.arange(self._first, self._last)
-        for number, (images, readable) in enumerate(self._reader(everything)):
-            indices = everything[number]
+        for number, indices, (images, readable) in zip(numbers, everything, self._reader(everything), strict=True):
             data = {"images": tf.constant(images)}
             if self._source.labels is not None:
                 data["labels"] = tf.constant(self._source.labels[np.minimum(indices, len(self._source) - 1)])
-            for name, values in self._function(tf.constant(_FIRST_STEP - number, tf.int64), data).items():
+            step = tf.constant(_FIRST_STEP - int(number), tf.int64)
+            for name, values in self._function(step, data).items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
             count += int(readable.sum())
         return sums, count

@@ -1,30 +1,33 @@
-"""Grids of images: what the networks draw from fixed latents, and the real images beside them."""
+"""Draws grids of images from fixed latents, and a grid of real images to compare them with."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.pictures import save_grid
 from hvdgan.data import BadImage, Source
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.returned import check_methods, prepare, sampled
+from hvdgan.training.monitoring.record import Record
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 _GRID = 64
-_FIXED_STEP = -1  # no training step: its draws are the samples' own
+_FIXED_STEP = -1  # not a training step, so that nothing else has the same draws
 
 
 class Sampler:
-    """Draws the same grid of samples again and again, so that two of them can be compared.
+    """Draws samples from the same latents each time, so that the grids of two steps can be compared.
 
     Args:
-        recipe: draws and shows the samples.
-        state: the networks, averaged where the run averages them.
-        source: real images for the recipes that need some, and for the grid of real ones.
-        seed: of the run.
+        recipe: recipe with sample().
+        state: networks of the run; moving averages are used where the run has them.
+        source: real images, for recipes that need some and for the grid of real ones.
+        seed: seed of the run.
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, source: Source, seed: int) -> None:
@@ -35,15 +38,15 @@ class Sampler:
         self._function = tf.function(self._draw, autograph=False)
 
     def __call__(self) -> np.ndarray:
-        """Images, (N, H, W, C) uint8, of the networks as they are now."""
+        """Draw images, (N, H, W, C) uint8, with the current weights."""
         return to_uint8(self._function(*self._examples).numpy())
 
     def trace(self) -> None:
-        """Trace what a call runs, without an image: a mistake in sample() must not wait until the first grid is due.
+        """Trace sample() without an image, so that a mistake in it is found before the first grid is due.
 
         Raises:
-            Mistake: sample() is not there, fails, or returns no images.
-            UserError: it draws what it would not draw again.
+            Mistake: sample() is missing, fails, or returns no images.
+            UserError: sample() draws random numbers that a resumed run could not repeat.
         """
         check_methods(type(self._recipe), "sample")
         count = len(_places(self._source))
@@ -54,7 +57,7 @@ class Sampler:
 
     @property
     def real(self) -> np.ndarray:
-        """Images of the data, (N, H, W, C) uint8; a pair side by side."""
+        """Real images, (N, H, W, C) uint8; the two images of a pair side by side."""
         pixels, _ = self._examples
         return np.concatenate(np.split(pixels, 2, axis=-1), axis=2) if self._source.paired else pixels
 
@@ -69,13 +72,42 @@ class Sampler:
         return sampled(self._recipe, self._state.sampling_nets, prepared.batch("sample"))
 
 
+class Grids:
+    """Writes grids to RUN_DIR/samples. Only rank 0 draws and writes; on the other ranks each method does nothing.
+
+    Args:
+        sampler: sampler of the grids.
+        folder: path of RUN_DIR/samples.
+        record: record of the run, which reports a failure to write.
+        is_root: True on rank 0.
+    """
+
+    def __init__(self, sampler: Sampler, folder: Path, record: Record, *, is_root: bool) -> None:
+        self._sampler = sampler
+        self._folder = folder
+        self._record = record
+        self._is_root = is_root
+
+    def write_real(self) -> None:
+        """Write the grid of real images."""
+        if self._is_root:
+            with self._record.tolerant("samples"):
+                save_grid(self._folder / "real.png", self._sampler.real)
+
+    def write(self, done: int) -> None:
+        """Write the grid of samples after `done` steps."""
+        if self._is_root:
+            with self._record.tolerant("samples"):
+                save_grid(self._folder / f"step-{done:08d}.png", self._sampler())
+
+
 def _places(source: Source) -> np.ndarray:
-    """Which of its images are shown: up to 64, spread evenly, so that every class of a sorted folder is there."""
+    """Choose up to 64 images, spread evenly, so that every class of a sorted folder is shown."""
     return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
 
 
 def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
-    """These images as the source fetches them, but for those that cannot be read, and their labels."""
+    """Fetch the chosen images that can be read, and their labels."""
     images, indices = [], []
     for index in _places(source):
         try:
@@ -89,5 +121,5 @@ def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def to_uint8(images: np.ndarray) -> np.ndarray:
-    """Images in [-1, 1] as uint8, rounded and clipped."""
+    """Convert images from [-1, 1] to uint8, rounded and clipped."""
     return np.clip(np.rint((images + 1.0) * 127.5), 0, 255).astype(np.uint8)

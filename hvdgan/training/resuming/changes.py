@@ -73,7 +73,7 @@ def stage_steps(stages: Sequence[Stage]) -> str:
     return ",".join(f"{stage.name}={stage.steps}" for stage in stages)
 
 
-def way_on(run: Run) -> str:
+def how_to_continue(run: Run) -> str:
     """What to do where the last step of a run is reached."""
     if run.last_step < run.schedule.total_steps:
         return "raise --max-steps to go on"

@@ -1,0 +1,76 @@
+"""Counts updates that were skipped because they were not finite, and stops a run that has too many in a row."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hvdgan.cli.errors import RunError
+from hvdgan.distributed.ranks import Ranks
+
+
+class BadUpdates:
+    """Counts for each update how often in a row it was not finite and skipped by every rank.
+
+    Args:
+        ranks: ranks that report what was not finite.
+        max_bad_steps: number of bad updates in a row that stops the run, >= 1.
+        say: function that logs a line.
+        counts: attribute `counts` of the interrupted run.
+    """
+
+    def __init__(self, ranks: Ranks, max_bad_steps: int, say: Callable[[str], None], counts: Mapping[str, int]) -> None:
+        self._ranks = ranks
+        self._max_bad_steps = max_bad_steps
+        self._say = say
+        self.counts = dict(counts)
+        """number of bad updates in a row by <stage>/<update>, as JSON types"""
+
+    def count(
+        self,
+        stage: str,
+        step: int,
+        metrics: Mapping[str, Any],
+        skipped: Mapping[str, bool],
+        diagnose: Callable[[str], Sequence[str]],
+    ) -> None:
+        """Count the bad updates of a step; every rank calls this after each step.
+
+        A float16 overflow does not count while the loss scale can still be lowered. The count of an update that was not
+        due stays as it is.
+
+        Args:
+            stage: name of the stage.
+            step: global step.
+            metrics: metrics of the step by name.
+            skipped: for each update that was due, whether it was skipped.
+            diagnose: function that names what is not finite in an update on this rank.
+
+        Raises:
+            RunError: an update was bad max_bad_steps times in a row; names what is not finite on which rank.
+        """
+        bad = [each for each in skipped if skipped[each] and metrics.get(f"{each}/loss_scale", 1.0) <= 1.0]
+        for update, was_skipped in skipped.items():
+            if not was_skipped:
+                self.counts.pop(f"{stage}/{update}", None)
+        for update in bad:
+            where = f"step {step}, stage {stage}, update {update}"
+            key = f"{stage}/{update}"
+            self.counts[key] = self.counts.get(key, 0) + 1
+            if self.counts[key] >= self._max_bad_steps:
+                raise self._failure(where, diagnose(update), self.counts[key])
+            self._say(f"warning: {where}: not finite, and skipped by every rank ({self.counts[key]} in a row)")
+
+    def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
+        found = self._ranks.gather(list(mine), "what is not finite")
+        named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
+        return RunError(
+            f"{where}: the gradients are not finite ({'; '.join(named) or 'the variables can no longer be named'}), "
+            f"{times} step(s) in a row; no rank has applied them; lower the learning rate, or check the data; "
+            "the last checkpoint is intact"
+        )
+
+
+def without_skipped(metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> dict[str, Any]:
+    """Drop the metrics that the losses of skipped updates have computed."""
+    prefixes = tuple(f"{update}/" for update, was_skipped in skipped.items() if was_skipped)
+    kept = ("/applied", "/loss_scale")
+    return {name: value for name, value in metrics.items() if not name.startswith(prefixes) or name.endswith(kept)}

@@ -1,0 +1,119 @@
+"""Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.retention import Best, Retention
+from hvdgan.checkpoints.saver import Saver
+from hvdgan.training.commits import Commits
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.resuming.found import Found
+from hvdgan.training.run import Run
+
+
+class Saving:
+    """Takes snapshots of a run, and follows its best metric.
+
+    Args:
+        run: run to save.
+        found: place from which the run has resumed.
+        record: record of the run.
+        commits: receives the commits of an elastic run.
+    """
+
+    def __init__(self, run: Run, found: Found, record: Record, commits: Commits) -> None:
+        self._run = run
+        self._found = found
+        self._commits = commits
+        config, ranks = run.config, run.ranks
+        self._best = Best.of(config.best_metric, config.best_mode, found.progress.get("best"))
+        self._measured: dict[str, float] = dict(found.progress.get("measured", {}))
+        self._saver = Saver(
+            run.checkpoints, Retention(config.keep), record.say, ranks.activity.join, is_root=ranks.is_root
+        )
+
+    def add(self, values: dict[str, float]) -> None:
+        """Note metrics that were measured since the last checkpoint; one of them may be the best metric."""
+        self._measured.update(values)
+
+    def save(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+        """Copy the run to memory, from where a thread writes it; every rank calls this.
+
+        Args:
+            done: number of steps done.
+            statistics: (size, n) statistics of all ranks.
+            progress: state of the loop, as JSON types.
+        """
+        if self._best:
+            self._best = self._best.after(done, self._measured.get(self._best.metric))
+        self._measured = {}
+        self._saver.save(lambda: self._snapshot(done, statistics, progress))
+
+    def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+        """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
+        self._commits.take(self._snapshot(done, statistics, {**progress, "measured": self._measured}))
+
+    def report(self) -> None:
+        """Log soon that a checkpoint could not be written."""
+        self._saver.report()
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is written, or has failed."""
+        self._saver.settle()
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is written; every rank calls this.
+
+        Raises:
+            RunError: on every rank, if it could not be written.
+        """
+        self._run.ranks.from_root(self._saver.finish, "last checkpoint")
+
+    def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
+        position = self._found.position + (done - self._found.step) * self._run.config.global_batch_size
+        best = self._best and dataclasses.asdict(self._best)
+        return snapshot(self._run, done, position, self._found.run_id, statistics, {**progress, "best": best})
+
+
+def snapshot(
+    run: Run, step: int, position: int, run_id: str, statistics: np.ndarray, progress: dict[str, Any]
+) -> checkpoint.Snapshot:
+    """Copy everything that a checkpoint holds.
+
+    Args:
+        run: run whose variables are copied.
+        step: number of steps done; >= 1 for a checkpoint, >= 0 for a commit, which is not written.
+        position: number of samples seen.
+        run_id: id of the run that the folder belongs to.
+        statistics: (size, n) statistics of all ranks.
+        progress: state of the loop, as JSON types.
+    """
+    at = run.schedule.at(max(step - 1, 0))
+    facts = {
+        "run_id": run_id,
+        "stage": at.stage.name,
+        "stage_index": at.index,
+        "stage_step": at.stage_step + 1,
+        "stages": [[stage.name, stage.steps] for stage in run.schedule.stages],
+        "samples_seen": position,
+        "data": {
+            "source": run.source.name,
+            "fingerprint": run.source.fingerprint,
+            "num_images": len(run.source),
+            "position": position,
+            "spec": dataclasses.asdict(run.recipe.data),
+        },
+        "seed": run.config.seed,
+        "ranks": run.ranks.size,
+        "config": run.settings(),
+        "config_sha256": hashlib.sha256(json.dumps(run.settings(), sort_keys=True).encode()).hexdigest(),
+        "best": progress.get("best"),
+        "progress": progress,
+    }
+    with run.state.with_statistics(statistics):
+        return checkpoint.take(step, run.state.tensors(), statistics, facts)

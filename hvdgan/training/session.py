@@ -1,0 +1,144 @@
+"""Trains a run on one set of ranks: watches them, builds, restores, trains, and words each known error in one line."""
+
+import contextlib
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from hvdgan.cli.errors import RunError
+from hvdgan.data.pipeline import Batches
+from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.liveness.heartbeat import Heartbeat
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import mistakes
+from hvdgan.training.command import Command
+from hvdgan.training.commits import Commits
+from hvdgan.training.loop import Loop, Steps, steps_from
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.resuming.found import Found
+from hvdgan.training.resuming.restore import restore
+from hvdgan.training.run import Run, build, folder_of
+from hvdgan.training.summary import announce
+
+
+def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
+    """Begin to watch the other ranks; every rank calls this.
+
+    Args:
+        command: command line.
+        ranks: ranks of the run.
+        elastic: True if the run continues without a lost rank.
+
+    Raises:
+        LostPeer, RunError: a collective has failed.
+    """
+    config = command.config
+    with failures_in_words(lambda: None):
+        return heartbeat.start(
+            ranks.rank,
+            ranks.gather,
+            config.peer_timeout,
+            None if command.dry_run else folder_of(config) / "log.txt",
+            elastic=elastic,
+            stall_seconds=config.stall_timeout,
+            activity=ranks.activity,
+        )
+
+
+def prepare(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, Found]:
+    """Build a run and restore it; every rank calls this.
+
+    Args:
+        command: command line.
+        ranks: ranks of the run.
+        commits: commits of an elastic run.
+
+    Raises:
+        UserError: the data, the recipe, the settings or the run folder cannot be used.
+        RunError: a checkpoint cannot be read, or the ranks would build different things.
+    """
+    run = build(command.config, command.recipe, command.options, ranks)
+    return run, restore(run, command.resume, commits)
+
+
+def train(
+    run: Run,
+    found: Found,
+    heart: Heartbeat,
+    stopping: Stopping,
+    commits: Commits,
+    *,
+    read: Callable[..., Batches] = Batches,
+    steps: Steps | None = None,
+) -> bool:
+    """Train to the last step of the schedule or of --max-steps; every rank calls this.
+
+    Args:
+        run: run, built and restored.
+        found: place from which the run resumes; its lock is released at the end.
+        heart: watch over the other ranks, which names a lost one.
+        stopping: requests to stop before the last step.
+        commits: receives the commits of an elastic run.
+        read: function that opens the batches, with the arguments of Batches.
+        steps: steps to run, as steps_from() yields them; None: all that are left.
+
+    Returns:
+        True if the last step is reached; False if the run has stopped on request, and is saved.
+
+    Raises:
+        UserError: the run folder cannot be used.
+        RunError: a checkpoint cannot be written, the data fails, or the run diverges.
+        LostPeer: a collective has failed.
+        HostsChanged: other ranks are to take part in an elastic run.
+    """
+    stopping.take_interrupts()
+    with found.lock or contextlib.nullcontext():
+        try:
+            record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=found.step, total_steps=run.last_step)
+        except OSError as error:
+            raise _in_words(error, run, heart) from error
+        with contextlib.closing(record):
+            try:
+                announce(run, found, record.say)
+                if run.ranks.is_root:
+                    with record.tolerant("the index of the data"):
+                        run.scans.write()
+                if found.step >= run.last_step:
+                    return True
+                with _open_batches(run, found, read) as batches:
+                    loop = Loop(run, found, record, stopping, commits)
+                    return loop.train(batches, steps or steps_from(run, found.step))
+            except (RunError, OSError, tf.errors.OpError) as error:
+                failure = _in_words(error, run, heart)
+                record.say(f"stopped: {failure}")
+                if failure is error:
+                    raise
+                raise failure from error
+
+
+def _open_batches(run: Run, found: Found, read: Callable[..., Batches]) -> Batches:
+    config, ranks = run.config, run.ranks
+    return read(
+        run.source,
+        seed=config.seed,
+        global_batch_size=config.global_batch_size,
+        places=ranks.slice_of(config.global_batch_size),
+        position=found.position,
+        threads=config.pipeline.threads or cores_of_rank(ranks),
+        prefetch=config.pipeline.prefetch,
+        max_bad_fraction=config.max_bad_fraction,
+        device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
+    )
+
+
+def _in_words(error: Exception, run: Run, heart: Heartbeat) -> Exception:
+    """Return an error of a known kind as one line, and any other as it is."""
+    if isinstance(error, OSError):
+        return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
+    if isinstance(error, tf.errors.OpError):
+        updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
+        return collective_failure(error, heart.opinion) or mistakes.in_graph(error, run.recipe, updates) or error
+    return error
