@@ -24,59 +24,59 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fraction
 from hvdgan.data.formats.manifest import MANIFEST, is_prepared, read_manifest
 from hvdgan.data.packing.destination import Plan, begun, completed, duplicates, parts
-from hvdgan.data.packing.listing import Originals
+from hvdgan.data.packing.listing import Listing
 from hvdgan.data.packing.shard_writer import Encoding, Packing, finish, pack
 from hvdgan.data.packing.verify import damages
 from hvdgan.data.packing.worker_pool import FailedElsewhere, WorkerPool
 
 _HELP = """Convert images to packed shards, which the trainer reads by --data.
 
-SRC is a folder of images, a zip or tar archive, or an .npy/.npz array, DST the new folder. A command that was killed
-goes on when it is given again; the result is the same, byte for byte, however many processes there are. Under mpirun
-each rank is a process, on one machine or on many that share SRC and DST."""
+SRC is a folder of images, a zip or tar archive, or an .npy/.npz array; DST is the new folder. If the command is killed,
+the same command resumes it. The result is the same, byte for byte, for any number of processes. Under mpirun each rank
+is a process, on one machine or on several that share SRC and DST."""
 _NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to make; the fields are the flags."""
+    """The settings of the command; the fields are the flags."""
 
     image_size: Count | None = None
-    """height and width in pixels; images are centre-cropped and resized to it, as the trainer would"""
+    """height and width in pixels; images are centre-cropped and resized, as in training"""
     shards: Count = 64
-    """files to spread the images over; a few per rank of the largest training to come"""
+    """number of shards; a few per rank of the largest run that you plan"""
     encoding: Encoding = "png"
-    """of the images in the shards: png (exact), raw (exact, fastest, largest), jpeg (quality 95, smallest)"""
+    """encoding of the images: png (exact), raw (exact, fastest, largest), jpeg (quality 95, smallest)"""
     channels: Literal[1, 3] | None = None
-    """1 (grey) or 3 (RGB); default: what an array has, 3 for everything else"""
+    """1 (grey) or 3 (RGB); default: those of an array, 3 for everything else"""
     pairs: bool = False
-    """an input with each image: of a folder or archive the subfolders A (inputs) and B, or else the left and right half
-    of each file; of an array as in docs/recipes.md"""
+    """pack pairs of an input and an image: in a folder or archive the files in its subfolders A (inputs) and B
+    (images), or else the left and right half of each file; in an array as in docs/recipes.md"""
     min_size: CountOrNever = 0
     """leave out images whose shorter side has fewer pixels; 0: none"""
     dedup: bool = False
-    """leave out images whose pixels, once converted, an earlier one has"""
+    """leave out images whose converted pixels equal those of an earlier image"""
     max_bad_fraction: Fraction = 0.01
     """stop when more than this fraction of the images cannot be read"""
     workers: CountOrNever = 0
     """processes; 0: one per core that this process may use, under a launcher one per rank"""
     verify: Path | None = None
-    """convert nothing: tell whether this folder of shards is what was written"""
+    """verify this folder of shards, and convert nothing"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Convert, or verify.
+    """Convert images, or verify shards.
 
     Args:
-        arguments: of the command line; None: the process's own.
+        arguments: arguments of the command line; None: those of the process.
 
     Returns:
-        The exit code: 0 done, 1 failed or damaged, 2 a mistake of the user's, 130 interrupted.
+        The exit code: 0 success, 1 failure or damage, 2 a mistake of the user, 130 interrupted.
     """
     pools: list[WorkerPool] = []
     code = exit_code(
         lambda: _main(sys.argv[1:] if arguments is None else arguments, pools),
-        interrupted="interrupted; the same command goes on",
+        interrupted="interrupted; the same command resumes it",
     )
     if pools and pools[0].failed:
         sys.stderr.flush()
@@ -94,7 +94,7 @@ def _main(arguments: Sequence[str], pools: list[WorkerPool]) -> int | None:
     ) -> int:
         if request.verify is not None:
             if source is not None:
-                raise UserError(f"--verify {request.verify}: takes no SRC and DST; verify when they are converted")
+                raise UserError(f"--verify {request.verify}: takes no SRC and DST; convert first, then verify")
             _verify(request.verify, request.workers or len(hosts.cores()))
             return 0
         plan = _plan(source, destination, request)
@@ -102,7 +102,7 @@ def _main(arguments: Sequence[str], pools: list[WorkerPool]) -> int | None:
         try:
             _prepare(plan, request, pools[0])
         except FailedElsewhere as error:
-            return error.exit_code  # rank 0 says it
+            return error.exit_code  # rank 0 reports the error
         return 0
 
     return run_app(command, arguments, name="prepare", help_text=_HELP)
@@ -128,13 +128,13 @@ def _plan(source: Path | None, destination: Path | None, request: Request) -> Pl
 
 def _prepare(plan: Plan, request: Request, pool: WorkerPool) -> None:
     workers = request.workers or (len(hosts.cores()) if pool.size == 1 else 1)
-    found: list[Originals] = []  # on rank 0 alone
+    found: list[Listing] = []  # only rank 0 has one
     with ExitStack() as stack:
 
         def begin() -> int:
-            originals = stack.enter_context(begun(plan, request.max_bad_fraction))
-            found.extend([] if originals is None else [originals])
-            return len(originals.names) if originals else 0
+            listing = stack.enter_context(begun(plan, request.max_bad_fraction))
+            found.extend([] if listing is None else [listing])
+            return len(listing.names) if listing else 0
 
         count = pool.from_root(begin)
         if count:
@@ -142,9 +142,9 @@ def _prepare(plan: Plan, request: Request, pool: WorkerPool) -> None:
         pool.from_root(lambda: _finish(plan, found, request.max_bad_fraction))
 
 
-def _convert(plan: Plan, pool: WorkerPool, workers: int, found: list[Originals], count: int) -> None:
-    jobs = [(plan.folder, name, part, plan.packing) for originals in found for name, part in parts(plan, originals)]
-    # On a terminal only, and of one rank.
+def _convert(plan: Plan, pool: WorkerPool, workers: int, found: list[Listing], count: int) -> None:
+    jobs = [(plan.folder, name, part, plan.packing) for listing in found for name, part in parts(plan, listing)]
+    # Only one rank shows a progress bar, and only on a terminal.
     with tqdm(total=count, unit=" images", disable=None if pool.rank == 0 else True) as bar:
         pool.run(pack, jobs, workers, lambda done: bar.update(done - bar.n))
     if plan.packing.dedup:
@@ -158,7 +158,7 @@ def _convert(plan: Plan, pool: WorkerPool, workers: int, found: list[Originals],
         pool.run(finish, again, workers, lambda done: None)
 
 
-def _finish(plan: Plan, found: list[Originals], max_bad_fraction: float) -> None:
+def _finish(plan: Plan, found: list[Listing], max_bad_fraction: float) -> None:
     if found:
         manifest = completed(plan, found[0], [name for name, _ in parts(plan, found[0])], max_bad_fraction)
         for name, reason in manifest["failures"][:_NAMED]:

@@ -243,10 +243,10 @@ def test_originals_changed_between_a_kill_and_the_restart_are_refused(images, tm
     capsys.readouterr()
     assert main(flags) == 2
     error = capsys.readouterr().err
-    assert f"begun from other originals: files of {source} were written again since" in error
+    assert f"begun from other images: files of {source} were written again since" in error
     changed.unlink()
     assert main(flags) == 2
-    assert "begun from other originals: images 30 then, 29 in" in capsys.readouterr().err
+    assert "begun from other images: images 30 then, 29 in" in capsys.readouterr().err
 
 
 def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
@@ -366,7 +366,9 @@ def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
         assert time.monotonic() < deadline
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130 and "interrupted; the same command goes on" in error and "Traceback" not in error
+    assert (
+        process.returncode == 130 and "interrupted; the same command resumes it" in error and "Traceback" not in error
+    )
     while _group(process.pid):
         assert time.monotonic() < deadline
 

@@ -68,7 +68,7 @@ def test_other_originals_are_not_mixed_in(place, capsys):
     (place / "others").mkdir()
     Image.new("L", (8, 8)).save(place / "others" / "a.png")
     assert main("others made --image-size 8 --shards 3".split()) == 2
-    assert "made: begun from other originals: images 30 then, 1 in others now" in capsys.readouterr().err
+    assert "made: begun from other images: images 30 then, 1 in others now" in capsys.readouterr().err
 
 
 def test_two_at_once_in_one_folder_are_refused(place, capsys):

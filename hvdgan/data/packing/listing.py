@@ -1,4 +1,4 @@
-"""What is to be packed: images of a folder, an archive or an array, listed once and read in parts by many processes."""
+"""Lists the images to pack, of a folder, an archive or an array."""
 
 import dataclasses
 import hashlib
@@ -31,25 +31,25 @@ from hvdgan.data.source import BadFile, BadImage, Unreadable, printable
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
 
 _THREADS = 16
-"""that look at files, which takes waiting for the disk and not a core"""
+"""threads that check files, which wait for the disk and need no core"""
 _CHUNK = 1024
 Group = tuple[str, ...]
 """the file of an image, or the files of an input and its image"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Originals:
+class Listing:
     """All images that were found, in the order in which they are packed.
 
     kind: folder, zip, tar or array.
-    where: the path to read from.
+    where: path to read from.
     names, places: see Part.
-    labels: int32 (N,), or None.
-    class_names: what the labels mean, where that is known.
-    bad_files: what was found broken when listing.
-    unlisted: of these, the folders that may not be listed.
+    labels: classes of the images, int32 (N,), or None.
+    class_names: names of the labels, or None if they are not known.
+    bad_files: broken files that were found by listing.
+    unlisted: those of the bad files that are folders and may not be listed.
     channels: 1 or 3.
-    fingerprint: hex digits, equal wherever the same names and sizes are found.
+    fingerprint: hex digits, equal if the names and sizes are equal.
     stamp: hex digits that also change with a file's time of modification.
     """
 
@@ -67,28 +67,28 @@ class Originals:
 
     @property
     def total(self) -> int:
-        """All images, broken ones included."""
+        """The number of all images, including broken ones."""
         return len(self.names) + len(self.bad_files)
 
     def part(self, first: int, last: int, image_size: int, pairs: bool) -> Part:
-        """The images from index `first` up to `last`, that one excluded."""
+        """The images with the numbers first <= number < last."""
         of_kind = {"folder": FolderPart, "array": ArrayPart}.get(self.kind, ArchivePart)
         labels = None if self.labels is None else self.labels[first:last].tolist()
         places = self.places[first:last]
         return of_kind(self.names[first:last], labels, self.where, places, image_size, self.channels, pairs)
 
 
-def find_originals(source: Path, work: Path, *, channels: int | None, pairs: bool) -> Originals:
-    """List what SRC holds.
+def list_images(source: Path, work: Path, *, channels: int | None, pairs: bool) -> Listing:
+    """List the images of SRC.
 
     Args:
-        source: a folder, a zip or tar archive, or an .npy/.npz array.
-        work: where a compressed tar archive is unpacked to one tar file.
-        channels: 1, 3, or None for what an array has, else 3.
-        pairs: whether each image comes with an input.
+        source: path of a folder, a zip or tar archive, or an .npy/.npz array.
+        work: folder in which a compressed tar archive is expanded to a tar file.
+        channels: 1, 3, or None for those of an array and 3 for all else.
+        pairs: True if each image comes with an input.
 
     Raises:
-        UserError: there is nothing of that name, or it holds no images.
+        UserError: the path does not exist, or holds no images.
         RunError: the disk has failed.
     """
     try:
@@ -98,7 +98,7 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
             raise UserError(f"{source}: no such file or folder")
         if source.suffix.lower() in (".npy", ".npz"):
             return _of_array(source, channels, pairs)
-        if is_tar(source):  # first: what ends as a zip archive does may be one within a tar archive
+        if is_tar(source):  # first, since a tar archive may end with a zip archive
             where, members = list_tar(source, work)
             return _of_archive("tar", source, where, members, channels or 3, pairs)
         if zipfile.is_zipfile(source):
@@ -111,7 +111,7 @@ def find_originals(source: Path, work: Path, *, channels: int | None, pairs: boo
     raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or an .npy/.npz array")
 
 
-def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
+def _of_folder(source: Path, channels: int, pairs: bool) -> Listing:
     files, unlisted = find_images(str(source))
     found = list(parallel_map(lambda file: _size_and_time(source, file), files, _THREADS, together=_CHUNK))
     sizes = dict(zip(files, (size for size, _ in found), strict=True))
@@ -126,7 +126,7 @@ def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     labels, class_names = classes_of(groups)
     parts = [os.fsencode(f"{file}\0{sizes[file]}") for file in itertools.chain(*groups)]
     stamp = _digest([*parts, *(str(times[file]).encode() for file in itertools.chain(*groups))])
-    return Originals(
+    return Listing(
         "folder",
         str(source),
         _names(groups),
@@ -141,8 +141,8 @@ def _of_folder(source: Path, channels: int, pairs: bool) -> Originals:
     )
 
 
-def _of_archive(kind: str, source: Path, where: Path, members: list[Member], channels: int, pairs: bool) -> Originals:
-    """Of two members of one name the later counts, as it would after unpacking."""
+def _of_archive(kind: str, source: Path, where: Path, members: list[Member], channels: int, pairs: bool) -> Listing:
+    """List the images of an archive; of two members with the same name the later one counts, as after unpacking."""
     by_name = _without_common_folder({member.name: member for member in members})
     checked: dict[str, int | BadFile] = {}
     for name, member in by_name.items():
@@ -161,16 +161,16 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], cha
     places = [tuple(by_name[name] for name in group) for group in groups]
     digest, stamp = _digest(parts), _digest([*parts, _time_of(source)])
     names = _names(groups)
-    return Originals(kind, str(where), names, places, labels, class_names, bad_files, [], channels, digest, stamp)
+    return Listing(kind, str(where), names, places, labels, class_names, bad_files, [], channels, digest, stamp)
 
 
-def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
+def _of_array(source: Path, channels: int | None, pairs: bool) -> Listing:
     try:
         array = opened_array(str(source), 1, channels, pairs)
     except UserError as error:
         raise UserError(str(error).removeprefix("--data ")) from error
     names = [f"{source.name}[{index}]" for index in range(len(array))]
-    return Originals(
+    return Listing(
         "array",
         str(source),
         names,
@@ -186,7 +186,7 @@ def _of_array(source: Path, channels: int | None, pairs: bool) -> Originals:
 
 
 def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
-    """A file's size in bytes, or why it cannot be an image; and the nanosecond of its last change."""
+    """A file's size in bytes, or the reason why it is not an image; and the nanosecond of its last change."""
     try:
         status = check_file(os.path.join(folder, file), printable(file))
     except BadImage as bad:
@@ -201,7 +201,7 @@ def _time_of(path: Path) -> bytes:
 def _grouped(
     source: Path, files: dict[str, str], checked: dict[str, int | BadFile], two_folders: bool
 ) -> tuple[list[Group], list[BadFile]]:
-    """Files one by one or with their partners, and those that are broken or alone."""
+    """Images as single files or as pairs of files, and the files that are broken or have no partner."""
     found: list[Group] = [(file,) for file in files]
     bad_files: list[BadFile] = []
     if two_folders:
@@ -217,14 +217,14 @@ def _grouped(
 
 
 def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], list[BadFile]]:
-    """The images without those of a folder in which no header passes, and these.
+    """The images without the folders that have no valid header, and the bad files of these folders.
 
-    Training looks for classes among the images whose header passes: a stray file beside the folders, or a folder of
-    broken ones, is no reason for other classes. To see the same it is enough to find one that passes in each folder.
+    Files that are not images are ignored when classes are derived from folders, as in training. It is enough to find
+    one valid header per folder: the other files of the folder cannot change the classes.
 
     Args:
         part: all images.
-        groups: their files.
+        groups: files of the images.
     """
     in_folders: dict[str, list[int]] = {}
     for number, group in enumerate(groups):
@@ -240,7 +240,7 @@ def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], lis
                 found[number] = bad.bad_file
         return found
 
-    # Members of an archive are read whole, one at a time.
+    # Members of an archive are read as a whole, so only one at a time.
     threads = _THREADS if isinstance(part, FolderPart) else 1
     broken = parallel_map(failures, list(in_folders.values()), threads)
     failed = {number: bad for some in broken for number, bad in some.items()}
@@ -248,7 +248,7 @@ def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], lis
 
 
 def _refuse_single_images(source: Path, part: Part) -> None:
-    """Refuse files that hold no pairs where there must be some, by the headers of some of them."""
+    """Refuse files that hold no pairs if there must be pairs, by the headers of a sample."""
     if not part.pairs or any(len(place) == 2 for place in part.places):
         return
 
@@ -277,7 +277,7 @@ def _refuse_none(source: Path, groups: Sequence[Any], bad_files: Sequence[BadFil
 
 
 def _without_common_folder(members: dict[str, Member]) -> dict[str, Member]:
-    """The names without the folder in which most archives wrap everything: it is no class."""
+    """The names without the common folder in which most archives wrap everything, since it is not a class."""
     while members and all("/" in name for name in members):
         tops = {name.partition("/")[0] for name in members}
         if len(tops) > 1:

@@ -20,14 +20,14 @@ from hvdgan.data.sources.pairs import ArrayPairs
 
 @dataclasses.dataclass(frozen=True)
 class Part(abc.ABC):
-    """Some of the images, in a form that goes to another process.
+    """Some of the images, in a form that can be sent to another process.
 
-    names: of the images within the data.
-    labels: their classes, where there are any.
-    where: the folder, the archive or the array's file.
-    places: for each image its file or files, its members of the archive, or its index in the array.
-    image_size, channels: of what is read, in pixels.
-    pairs: whether each image comes with an input.
+    names: names of the images within the data.
+    labels: classes of the images, or None.
+    where: path of the folder, the archive or the array.
+    places: each image's files, members of the archive, or index in the array.
+    image_size, channels: size in pixels and channels of the images that are read.
+    pairs: True if each image comes with an input.
     """
 
     names: list[str]
@@ -39,7 +39,7 @@ class Part(abc.ABC):
     pairs: bool
 
     def read(self, number: int) -> np.ndarray:
-        """Image `number` of this part, uint8 (image_size, image_size, channels), or twice the channels for a pair.
+        """Image `number` of this part, uint8 (image_size, image_size, channels), with twice the channels for a pair.
 
         Raises:
             BadImage: it cannot be read.
@@ -51,7 +51,7 @@ class Part(abc.ABC):
         return read(files[0], names[0], self.image_size, self.channels)
 
     def smallest_side(self, number: int) -> int:
-        """Of the image as it was, before cropping and resizing, in pixels.
+        """The shorter side of the image before cropping and resizing, in pixels.
 
         Raises:
             BadImage: it cannot be read.
@@ -61,7 +61,7 @@ class Part(abc.ABC):
         return min(min(width // halved, height) for width, height in sizes)
 
     def sizes(self, number: int) -> list[tuple[int, int]]:
-        """Width and height in pixels of the image's file, or of its files, as they are seen.
+        """Width and height of the upright image in each of its files, in pixels.
 
         Raises:
             BadImage: it cannot be read.
@@ -69,7 +69,7 @@ class Part(abc.ABC):
         return [read_size(*file) for file in zip(self._files(number), self._file_names(number), strict=True)]
 
     def key(self, number: int) -> bytes | None:
-        """What decides whether the image is held out, where that is not its name."""
+        """The digest by which the image is held out; None if its name decides."""
         return None
 
     @abc.abstractmethod
@@ -80,7 +80,7 @@ class Part(abc.ABC):
 
 
 class FolderPart(Part):
-    """Of a folder: places are tuples of paths below it."""
+    """A part of a folder; places are tuples of paths below it."""
 
     def _files(self, number: int) -> list[str | BinaryIO]:
         return [os.path.join(self.where, file) for file in self.places[number]]
@@ -90,7 +90,7 @@ class FolderPart(Part):
 
 
 class ArchivePart(Part):
-    """Of a zip or tar archive: places are tuples of members, which are read into memory and nowhere else."""
+    """A part of a zip or tar archive; places are tuples of members, which are read into memory only."""
 
     def _files(self, number: int) -> list[str | BinaryIO]:
         return [io.BytesIO(read_member(self.where, member)) for member in self.places[number]]
@@ -100,7 +100,7 @@ class ArchivePart(Part):
 
 
 class ArrayPart(Part):
-    """Of an array: places are indices."""
+    """A part of an array; places are indices."""
 
     def read(self, number: int) -> np.ndarray:
         return self._array().fetch(self.places[number])

@@ -1,9 +1,9 @@
-"""One shard: its images read, encoded and written, so that a crash at any moment leaves it finished or to be done.
+"""Writes one shard, so that after a crash at any moment it is either finished or can be made again.
 
-It is made in two halves, between which duplicates over all shards can be found. First the records and what is known of
-them go to the folder `.work`. Then the records, without the duplicates, get their name and their index, and last of all
-the file with the shard's facts: where that is, the shard is finished. What a shard holds is a function of the originals
-and the settings alone, never of who makes it.
+A shard is made in two halves, since duplicates are searched in all shards between them. The first half writes the
+records and facts about them to the folder `.work`. The second half removes the duplicates, renames the records, and
+writes their index and, last of all, the file with the shard's facts, which marks the shard as finished. The bytes of a
+shard depend on the images and the settings only, not on the number of processes.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ from hvdgan.data.source import BadImage, Unreadable, printable
 Encoding = Literal["png", "jpeg", "raw"]
 _RECORDS = ".tfrecord"
 _OF_THE_FILE = (None, errno.EACCES, errno.EPERM)
-"""what an OSError may say that is a reason to leave out one image: Pillow's own, and rights"""
+"""errors for which one image is left out: Pillow's own (None) and missing permissions"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """How images are packed.
+    """The encoding and the choice of the images.
 
     encoding: png, jpeg or raw.
-    min_size: smaller images, by their shorter side in pixels, are left out.
-    dedup: whether of images with equal pixels only the first is kept.
+    min_size: smallest shorter side of an image in pixels; smaller images are left out.
+    dedup: True if only the first of several images with equal pixels is kept.
     """
 
     encoding: Encoding
@@ -50,23 +50,23 @@ class Packing:
 
 
 def pack(folder: Path, name: str, part: Part, packing: Packing, tick: Callable[[], None]) -> None:
-    """Make the first half of a shard, and the second where there are no duplicates to be found.
+    """Make the first half of a shard, and the second one unless duplicates are to be removed.
 
     Args:
         folder: DST.
-        name: of the shard.
-        part: its images.
-        packing: how.
-        tick: called after each image; it may raise.
+        name: name of the shard.
+        part: images of the shard.
+        packing: encoding and choice of the images.
+        tick: function that is called after each image; it may raise an error.
 
     Raises:
-        RunError: it cannot be written, or the originals cannot be read for a reason that is not their own.
+        RunError: the shard cannot be written, or the disk has failed.
     """
     if is_finished(folder, name):
         for _ in part.names:
             tick()
         return
-    with written_or_said(folder / f"{name}{_RECORDS}"):
+    with named_write_errors(folder / f"{name}{_RECORDS}"):
         if not _is_half_made(folder, name):
             _pack(folder / WORK, name, part, packing, tick)
         if not packing.dedup:
@@ -74,7 +74,7 @@ def pack(folder: Path, name: str, part: Part, packing: Packing, tick: Callable[[
 
 
 def is_finished(folder: Path, name: str) -> bool:
-    """Whether nothing remains to be done for a shard."""
+    """Check that a shard is finished."""
     try:
         facts = json.loads((folder / f"{name}.json").read_text())
         return os.stat(folder / f"{name}{_RECORDS}").st_size == facts["bytes"] and (folder / f"{name}.idx").exists()
@@ -83,25 +83,25 @@ def is_finished(folder: Path, name: str) -> bool:
 
 
 def read_half(folder: Path, name: str) -> dict[str, Any]:
-    """What is known of a shard's records after the first half."""
+    """The facts about a shard's records that the first half has written."""
     return json.loads((folder / WORK / f"{name}.json").read_text())
 
 
 def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[], None] = lambda: None) -> None:
-    """Make the second half.
+    """Make the second half of a shard.
 
     Args:
         folder: DST.
-        name: of the shard.
-        duplicates: the records to leave out, by their number, and the name of the image that each is equal to.
-        tick: called at the end.
+        name: name of the shard.
+        duplicates: numbers of the records to leave out, each with the name of the image that it equals.
+        tick: function that is called at the end.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the shard cannot be written.
     """
     if is_finished(folder, name):
         return tick()
-    with written_or_said(folder / f"{name}{_RECORDS}"):
+    with named_write_errors(folder / f"{name}{_RECORDS}"):
         half = read_half(folder, name)
         source = folder / WORK / f"{name}{_RECORDS}"
         sha256 = half["sha256"]
@@ -129,17 +129,17 @@ def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[
 
 
 def to_json(values: Any) -> bytes:
-    """The same values give the same bytes; names that are no UTF-8 are escaped."""
+    """JSON of some values: equal values give equal bytes, and names that are not UTF-8 are escaped."""
     return (json.dumps(values, indent=1) + "\n").encode("ascii")
 
 
 def write_whole(path: Path, content: bytes, *, lasting: bool = True) -> None:
-    """Write a file under another name in `.work`, bring it to the disk, and rename it.
+    """Write a file under another name in `.work`, and rename it.
 
     Args:
-        path: of the file.
-        content: all of it.
-        lasting: whether it must outlast a power failure, for which the disk takes as long as for many images.
+        path: path of the file.
+        content: content of the file.
+        lasting: True if the file must survive a power failure; flushing it to the disk takes as long as many images.
     """
     partial = path.parent / WORK / f"{path.name}.partial" if path.parent.name != WORK else path.with_suffix(".partial")
     with whole_file(path, partial, lasting=lasting):
@@ -147,22 +147,22 @@ def write_whole(path: Path, content: bytes, *, lasting: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def written_or_said(path: Path) -> Iterator[None]:
-    """An OSError becomes a RunError that names the file."""
+def named_write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a RunError that names the file."""
     try:
         yield
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written: {error}; free space or rights, then give the same command again: it goes on"
+            f"{path} cannot be written: {error}; free space or correct permissions, then give the same command again"
         ) from error
 
 
 def encoded(pixels: np.ndarray, encoding: Encoding) -> bytes:
-    """An image as it lies in a record.
+    """The bytes of an image in a record.
 
     Args:
-        pixels: uint8 (H, W, C), C 1 or 3.
-        encoding: png and raw are exact; jpeg has quality 95 and colours at full resolution.
+        pixels: pixels of the image, uint8 (H, W, C), C 1 or 3.
+        encoding: png or raw, which are exact, or jpeg with quality 95 and colours at full resolution.
     """
     if encoding == "raw":
         return pixels.tobytes()
@@ -176,7 +176,7 @@ def encoded(pixels: np.ndarray, encoding: Encoding) -> bytes:
 
 
 def record_of(part: Part, number: int, pixels: np.ndarray, encoding: Encoding) -> bytes:
-    """The record of an image of a part, under the names that TensorFlow's own data sets use."""
+    """The record of an image, with the feature names of TensorFlow's own data sets."""
     size, channels = part.image_size, part.channels
     features: dict[str, bytes | int] = {
         "image/encoded": encoded(pixels[..., -channels:], encoding),
@@ -206,11 +206,11 @@ def _pack(work: Path, name: str, part: Part, packing: Packing, tick: Callable[[]
                 digest.update(record)
             tick()
     half["sha256"] = digest.hexdigest()
-    write_whole(work / f"{name}.json", to_json(half), lasting=False)  # cut short, it counts as missing
+    write_whole(work / f"{name}.json", to_json(half), lasting=False)  # not flushed: a file cut short counts as missing
 
 
 def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> bytes:
-    """An image's record, noted in `half`; empty where it is left out."""
+    """The record of an image, whose facts are added to `half`; no bytes if the image is left out."""
     name = part.names[number]
     try:
         if packing.min_size and (side := part.smallest_side(number)) < packing.min_size:
@@ -236,14 +236,14 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
 
 
 def _refuse_if_gone(part: Part, bad: BadImage) -> None:
-    """What was there when it was listed is no broken image: noted as one, it would stay so."""
+    """Raise an error if a listed file has disappeared: as a broken image it would be left out for good."""
     cause = bad.__cause__
     if isinstance(cause, OSError) and cause.errno not in _OF_THE_FILE:
         raise RunError(f"{part.where}: {bad}; {GONE}")
 
 
 def _is_half_made(folder: Path, name: str) -> bool:
-    """Whether the first half is there; its records may have got their final name already."""
+    """Check that the first half is finished; its records may already have their final name."""
     try:
         half = read_half(folder, name)
     except (FileNotFoundError, ValueError):
@@ -255,12 +255,12 @@ def _is_half_made(folder: Path, name: str) -> bool:
 
 
 def _copy_without(source: Path, target: Path, lengths: list[int], dropped: Collection[int]) -> str:
-    """Copy a shard's records but some; the SHA-256 of what is kept."""
+    """Copy the records of a shard, except for some; returns the SHA-256 of the copy."""
     digest = hashlib.sha256()
     with source.open("rb") as records, target.open("wb") as file:
         for number, length in enumerate(lengths):
             record = records.read(length)
-            payload_of(record)  # what is copied is what was written
+            payload_of(record)  # raises an error if it is damaged
             if number not in dropped:
                 file.write(record)
                 digest.update(record)
@@ -269,6 +269,6 @@ def _copy_without(source: Path, target: Path, lengths: list[int], dropped: Colle
 
 
 def _index(lengths: list[int]) -> bytes:
-    """A line for each record: its offset and its length, its frame included."""
+    """The index: a line for each record with its offset and its length, including the frame."""
     offsets = np.cumsum([0, *lengths])[:-1]
     return "".join(f"{offset} {length}\n" for offset, length in zip(offsets, lengths, strict=True)).encode()
