@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from building import tiny_run
+from ending import Ending
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
 from hvdgan.training.monitoring.plateau import Watch
-from tiny import Tiny
 
 RULE = Plateau("fool/loss", window=2, patience=2)
 
@@ -55,29 +55,13 @@ def test_an_interruption_changes_nothing(interrupt_at):
     assert ends_at(values, interrupt_at=interrupt_at) == 10
 
 
-class Ending(Tiny):
-    """Two stages; the first ends when the discriminator's mean logit is steady, which a tiny learning rate makes it."""
-
-    def stages(self):
-        (stage,) = super().stages()
-        until = Plateau("judge/steady", window=2, patience=2)
-        return [
-            Stage("first", 40, stage.updates, until=until),
-            Stage("second", 3, stage.updates),
-        ]
-
-    def judge(self, nets, batch):
-        loss, _ = super().judge(nets, batch)
-        return loss, {"steady": 1.0}
-
-
 def records(run_dir):
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def train(tmp_path, name, *arguments):
     flags = "--image-size 8 --global-batch-size 4 --log-every 1 --checkpoint-every 1".split()
-    return main(["--recipe", "test_plateau:Ending", *flags, "--run-dir", str(tmp_path / name), *arguments])
+    return main(["--recipe", "ending:Ending", *flags, "--run-dir", str(tmp_path / name), *arguments])
 
 
 def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp_path):

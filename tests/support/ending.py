@@ -1,0 +1,20 @@
+"""A recipe whose first stage ends early; tests name it as ending:Ending."""
+
+from hvdgan.recipe.stages import Plateau, Stage
+from tiny import Tiny
+
+
+class Ending(Tiny):
+    """Two stages; the first ends when the discriminator's mean logit is steady, which a tiny learning rate makes it."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        until = Plateau("judge/steady", window=2, patience=2)
+        return [
+            Stage("first", 40, stage.updates, until=until),
+            Stage("second", 3, stage.updates),
+        ]
+
+    def judge(self, nets, batch):
+        loss, _ = super().judge(nets, batch)
+        return loss, {"steady": 1.0}
