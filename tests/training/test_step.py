@@ -1,6 +1,7 @@
+"""A step changes only the networks that its updates own, by their gradients."""
+
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,9 +9,7 @@ import tensorflow as tf
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import LearningRate, Stage, Update
-from hvdgan.training.steps.optimizers import rate_at
-from hvdgan.training.steps.step import StageStep
+from hvdgan.recipe.stages import Stage, Update
 from tiny import Exploding, Labelled, Staged, Tiny, TinyOptions, Untouched, Vector
 
 
@@ -71,25 +70,6 @@ def test_a_loss_that_is_no_scalar_is_refused():
         tiny_run(Vector)
 
 
-class ExplodingGenerator(Tiny):
-    """A loss that is not finite in the third step."""
-
-    def fool(self, nets, batch):
-        loss, metrics = super().fool(nets, batch)
-        return loss * tf.where(tf.equal(batch.random.step, 2), tf.constant(float("nan")), 1.0), metrics
-
-
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_an_update_that_is_not_finite_leaves_the_averages(accumulate):
-    run = tiny_run(ExplodingGenerator, options=TinyOptions(norm="batch"), accumulate=accumulate)
-    step = stage_step(run)
-    for number in range(3):
-        before = values_of(run)
-        _, finite = step(number, number, data_of(run))
-        averages = [name for name in changed(before, values_of(run)) if name.startswith("ema/generator/")]
-        assert bool(averages) == bool(finite["fool"]) == (number < 2)
-
-
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(accumulate):
     run = tiny_run(Exploding, options=TinyOptions(norm="batch"), accumulate=accumulate)
@@ -119,102 +99,6 @@ def test_each_set_of_due_updates_is_traced_once():
     assert metrics == metrics[:2] * 4
     due = run.schedule.stages[0].due
     assert [step.function(due(number)).experimental_get_tracing_count() for number in range(2)] == [1, 1]
-
-
-def test_the_moving_average_follows_the_weights():
-    run = tiny_run(ema_decay=0.5)
-    step = stage_step(run)
-    name = "generator/generator/dense/kernel"
-    average = values_of(run)[f"ema/{name}"]
-    np.testing.assert_array_equal(average, values_of(run)[f"networks/{name}"])
-    for number in range(12):
-        step(number, number, data_of(run, number))
-        decay = min(0.5, (1 + number) / (10 + number))
-        average = decay * average + (1 - decay) * values_of(run)[f"networks/{name}"]
-    np.testing.assert_allclose(values_of(run)[f"ema/{name}"], average, rtol=1e-5, atol=1e-7)
-
-
-def test_no_decay_keeps_no_average():
-    assert not [name for name in values_of(tiny_run(ema_decay=0.0)) if name.startswith("ema/")]
-
-
-def _with_update(settings=None, **changes):
-    """A recipe whose first stage trains the discriminator, with another update."""
-
-    class Changed(Staged):
-        def stages(self):
-            generator, discriminator, _ = super().stages()
-            (judge,) = discriminator.updates
-            return [dataclasses.replace(discriminator, updates=[dataclasses.replace(judge, **changes)]), generator]
-
-    return tiny_run(Changed, **(settings or {}))
-
-
-def _moved_by_one_step(run):
-    before = values_of(run)
-    stage_step(run)(0, 0, data_of(run))
-    after = values_of(run)
-    names = [name for name in before if name.startswith("networks/discriminator/")]
-    return np.concatenate([(after[name] - before[name]).ravel() for name in names])
-
-
-def test_an_update_has_its_own_learning_rate():
-    """Adam's first step is the learning rate wherever the gradient is not tiny."""
-    moved = np.abs(_moved_by_one_step(_with_update(learning_rate=0.02)))
-    assert np.median(moved) == pytest.approx(0.02, rel=0.01)
-    assert np.median(np.abs(_moved_by_one_step(_with_update()))) == pytest.approx(0.001, rel=0.01)
-
-
-def test_an_update_without_a_rate_goes_back_to_the_optimizers_own():
-    """Two updates of one network in turn; the second must not inherit the first's rate."""
-    run = _with_update(learning_rate=0.02)
-    stage_step(run)(0, 0, data_of(run))
-    assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.02)
-    plain = StageStep(run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, run.config)
-    plain(1, 0, data_of(run))
-    assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.001)
-
-
-def test_an_update_has_its_own_betas_and_leaves_the_optimizers():
-    run = _with_update(betas=(0.0, 0.5))
-    stage_step(run)(0, 0, data_of(run))
-    plain = _with_update()
-    stage_step(plain)(0, 0, data_of(plain))
-    name = "optimizers/discriminator/discriminator/dense_2/kernel"
-    own, other = values_of(run), values_of(plain)
-    np.testing.assert_allclose(own[f"{name}/momentum"] * 0.1, other[f"{name}/momentum"], rtol=1e-4, atol=1e-9)
-    np.testing.assert_allclose(own[f"{name}/velocity"] * 0.001, other[f"{name}/velocity"] * 0.5, rtol=1e-3, atol=1e-12)
-    assert run.state.optimizers["discriminator"].beta_1 == 0.9
-
-
-@pytest.mark.parametrize("clip_norm", [1e-3, 1e3])
-def test_gradients_are_clipped_by_the_norm_of_all_owned_variables(clip_norm):
-    def momentum(run):
-        stage_step(run)(0, 0, data_of(run))
-        found = [value for name, value in values_of(run).items() if "optimizers/disc" in name and "momentum" in name]
-        return np.concatenate([value.ravel() for value in found])
-
-    plain, clipped = momentum(_with_update()), momentum(_with_update(clip_norm=clip_norm))
-    norm = np.linalg.norm(plain) / 0.1  # Adam's mean after one step is 0.1 of the gradient
-    assert 1e-3 < norm < 1e3
-    np.testing.assert_allclose(clipped, plain * min(1.0, clip_norm / norm), rtol=1e-4, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("rate", "expected"),
-    [
-        (0.5, [0.5, 0.5, 0.5, 0.5, 0.5]),
-        (LearningRate(0.5), [0.5, 0.5, 0.5, 0.5, 0.5]),
-        (LearningRate(0.4, "linear"), [0.4, 0.3, 0.2, 0.1, 0.0]),
-        (LearningRate(0.4, "linear", final=0.2), [0.4, 0.35, 0.3, 0.25, 0.2]),
-        (LearningRate(0.4, "cosine"), [0.4, 0.2 + 0.2 * 2**-0.5, 0.2, 0.2 - 0.2 * 2**-0.5, 0.0]),
-        (LearningRate(0.3, warmup_steps=2), [0.1, 0.2, 0.3, 0.3, 0.3]),
-        (LearningRate(0.3, "linear", warmup_steps=2), [0.1, 0.2, 0.3, 0.15, 0.0]),
-    ],
-)
-def test_a_learning_rate_over_five_steps(rate, expected):
-    rates = [float(rate_at(rate, tf.constant(step, tf.int64), 5)) for step in range(5)]
-    assert rates == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_stage_may_reset_the_optimizers_it_owns():
@@ -252,29 +136,6 @@ def test_the_seed_decides_weights_and_latents():
     np.testing.assert_array_equal(weights, again[0])
     assert loss == again[1]
     assert not np.array_equal(weights, other_weights) and loss != other_loss
-
-
-@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
-def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
-    """A batch of 16 where the rates are meant for 64; an update's own rate and an optimizer's alike."""
-    for rate, expected in ((None, 0.001), (0.02, 0.02)):
-        run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
-        stage_step(run)(0, 0, data_of(run))
-        assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)
-
-
-class Scheduled(Tiny):
-    """An optimizer with a schedule of its own."""
-
-    def optimizers(self):
-        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
-        return {**super().optimizers(), "generator": keras.optimizers.Adam(rate)}
-
-
-def test_a_schedule_of_the_optimizers_own_cannot_be_scaled():
-    tiny_run(Scheduled)
-    with pytest.raises(UserError, match="--lr-scaling linear: the optimizer of generator has a schedule of its own"):
-        tiny_run(Scheduled, lr_scaling="linear")
 
 
 class Waiting(Tiny):
