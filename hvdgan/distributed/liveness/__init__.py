@@ -1,1 +1,1 @@
-"""Detects dead, frozen and straggling ranks: heartbeats over TCP, beside Horovod."""
+"""Detects dead, frozen and straggling ranks: heartbeats over TCP, independent of Horovod."""

@@ -1,6 +1,6 @@
-"""What this rank's main thread does: how far it has come, whether it moves, and where it stands.
+"""Records the progress of this rank's main thread, which its heartbeats report to rank 0.
 
-The heartbeat sends it to rank 0, which can then tell a rank that works from one that keeps the others waiting.
+Rank 0 compares the reports, and so tells a rank that works from a straggler that the others wait for.
 """
 
 import contextlib
@@ -17,11 +17,13 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 @dataclasses.dataclass(frozen=True)
 class Pulse:
-    """What one heartbeat says of a rank.
+    """The progress that a heartbeat reports.
 
-    reached: points at which the ranks meet (a step, a collective) that it has come to; the same ones on every rank.
-    moves: changes whenever the rank was seen to move.
-    where: the place of its main thread in the code, if it has not moved since the last heartbeat.
+    Attributes:
+        reached: number of meeting points (a step, a collective) that the rank has reached; all ranks reach the same
+            ones in the same order.
+        moves: counter that changes whenever the rank was seen to move.
+        where: place of its main thread in the code, if it has not moved since the last heartbeat.
     """
 
     reached: int = 0
@@ -30,17 +32,17 @@ class Pulse:
 
 
 class Waits(Protocol):
-    """Who knows how far the other ranks have come."""
+    """An object that knows the progress of the other ranks."""
 
     def wait_for_all(self, reached: int) -> None:
-        """Return when every rank has reached so many points, or when that cannot be known any more."""
+        """Return when every rank has reached this number of meeting points, or when that can no longer be known."""
 
 
 class Activity:
-    """Counts the points that the main thread reaches, and looks at it between them.
+    """Counts the meeting points that the main thread reaches, and samples the thread between them.
 
-    A rank moves if it reaches or leaves such a point, or, between two of them, if its main thread uses the processor:
-    whatever it computes, reads or downloads there, it needs no line of its own to be seen at work.
+    A rank moves if it reaches or leaves a meeting point or, between two of them, if its main thread uses the processor.
+    So any computation, reading or download counts, without a line of code to report it.
     """
 
     def __init__(self) -> None:
@@ -54,15 +56,15 @@ class Activity:
 
     @property
     def reached(self) -> int:
-        """Points that the main thread has come to."""
+        """The number of meeting points that the main thread has reached."""
         return self._reached
 
     @contextlib.contextmanager
     def at(self, point: str) -> Iterator[None]:
-        """Be at a point at which all ranks meet; every rank comes to it.
+        """Be at a meeting point; every rank reaches it.
 
         Args:
-            point: in words, such as "step 3".
+            point: name of the point, such as "step 3".
         """
         self._reached += 1
         self._within = point
@@ -72,17 +74,17 @@ class Activity:
             self._within = None
 
     def wait_for_all(self) -> None:
-        """Wait, at a point, until all ranks have come to it.
+        """Wait at a meeting point until all ranks have reached it.
 
-        No Horovod collective is pending meanwhile, which Horovod would end as stalled after a while, however busy the
-        rank that the others wait for is.
+        No Horovod collective is pending during the wait. Horovod would end a pending one as stalled after some minutes,
+        even if the missing rank still works.
         """
         if self._waits:
             self._waits.wait_for_all(self._reached)
 
     @contextlib.contextmanager
     def watched_by(self, waits: Waits) -> Iterator[None]:
-        """Wait through somebody who knows how far the others are."""
+        """Let wait_for_all() use this object, which knows the progress of the other ranks."""
         self._waits = waits
         try:
             yield
@@ -91,10 +93,10 @@ class Activity:
 
     @contextlib.contextmanager
     def beside(self, sign: Callable[[], object]) -> Iterator[None]:
-        """Let something else count as a move too, for which the main thread only waits.
+        """Count another sign of work as a move, while the main thread only waits for that work.
 
         Args:
-            sign: its value changes when the work gets on; called by the heartbeat's thread.
+            sign: function whose value changes as the work proceeds; the heartbeat's thread calls it.
         """
         self._signs.append(sign)
         try:
@@ -103,7 +105,7 @@ class Activity:
             self._signs.remove(sign)
 
     def join(self, thread: threading.Thread) -> None:
-        """Wait for a thread, whose work counts as the main thread's meanwhile."""
+        """Wait for a thread, and count its work as a move of the main thread."""
         with self.beside(lambda: _processor_time(thread)):
             thread.join()
 
@@ -116,12 +118,13 @@ class Activity:
         return Pulse(self._reached, self._moves, "" if moved else self._where())
 
     def _where(self) -> str:
+        # Private: test_standing.py checks the line of code that is named.
         frame = sys._current_frames().get(self._thread.ident or 0)
         return f"{self._within or 'between two meetings'}, {_place(frame)}" if frame else ""
 
 
 def _place(frame: FrameType) -> str:
-    """The innermost line of Python, and the line of hvdgan that has called it."""
+    """The innermost line of Python, and the line of hvdgan that called it."""
     own: FrameType | None = frame
     while own and not own.f_code.co_filename.startswith(_PACKAGE):
         own = own.f_back
@@ -136,7 +139,7 @@ def _line(frame: FrameType) -> str:
 
 
 def _processor_time(thread: threading.Thread) -> str:
-    """What a thread of this process has used; of one that has ended, nothing."""
+    """The processor time that a thread of this process has used; empty if the thread has ended."""
     folder = Path("/proc/self/task") / str(thread.native_id)
     try:
         return (folder / "schedstat").read_text().split()[0]  # in nanoseconds

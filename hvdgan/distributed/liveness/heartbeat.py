@@ -1,9 +1,9 @@
-"""Detects ranks that are dead, frozen or stand still: every rank exchanges heartbeats with rank 0 over TCP.
+"""Detects dead or frozen ranks and stragglers: every rank exchanges heartbeats with rank 0 over TCP.
 
-Horovod cannot tell: while a peer is frozen its own threads block on that peer's socket. So this stands beside it: one
-TCP connection from each rank to rank 0, and threads that answer whatever the main threads wait for. A process that dies
-closes its connection at once; one that is frozen or cut off falls silent. A heartbeat also says how far the rank's main
-thread has come: one that does not move while others wait for it stands still, however alive its process is.
+Horovod cannot detect them, because its threads block on the socket of a frozen peer. So each rank has a TCP connection
+to rank 0 and a thread that answers on it, whatever the main thread does. A process that dies closes its connection at
+once. A process that is frozen or cut off falls silent. A heartbeat also reports the progress of the rank's main thread,
+so a straggler is found although its process answers.
 """
 
 import contextlib
@@ -21,38 +21,47 @@ from typing import Any
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.hosts import addresses, allow_open_files, kill, listen, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.peers import FAILED, SILENT, STALLED, STANDING, Hub, Meeting, Member, Spoke
+from hvdgan.distributed.liveness.connections import FAILED, SILENT, STALLED, STANDING
+from hvdgan.distributed.liveness.member_monitor import MemberMonitor
+from hvdgan.distributed.liveness.members import Group, Member
+from hvdgan.distributed.liveness.monitor import Monitor
+from hvdgan.distributed.liveness.root_monitor import RootMonitor
 
 _OPINION_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 5.0
 _HEARTBEATS = 3
-"""in which a rank that is alive tells of a movement at least once"""
+"""number of heartbeats of which at least one reports a move, if the rank moves"""
 
 
 class Heartbeat:
-    """This rank's part of the watch, to be left by `with`; it watches nothing where there is no other rank."""
+    """The heartbeats of this rank; use it in a `with` statement. A run of one rank has none.
 
-    def __init__(self, watch: Hub | Spoke | None = None, activity: Activity | None = None) -> None:
-        self._watch = watch
+    Args:
+        monitor: the monitor, already started; None: there is nothing to monitor.
+        activity: progress of this rank's main thread, whose waits use the monitor.
+    """
+
+    def __init__(self, monitor: Monitor | None = None, activity: Activity | None = None) -> None:
+        self._monitor = monitor
         self._waits = contextlib.ExitStack()
-        if watch and activity:
-            self._waits.enter_context(activity.watched_by(watch))
+        if monitor and activity:
+            self._waits.enter_context(activity.watched_by(monitor))
 
     def opinion(self) -> str | None:
-        """Who is gone, for an error that a rank that is gone may have caused; it waits a few seconds for news."""
-        return self._watch.opinion(_OPINION_SECONDS) if self._watch else None
+        """A sentence about a lost rank that may explain an error; waits a few seconds for the news."""
+        return self._monitor.opinion(_OPINION_SECONDS) if self._monitor else None
 
     def has_failed(self) -> bool:
-        """Whether a rank has said that it stops with an error of its own."""
-        return self._watch is not None and self._watch.has_failed()
+        """Whether some rank has stopped with an error of its own."""
+        return self._monitor is not None and self._monitor.has_failed()
 
     def __enter__(self) -> "Heartbeat":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._waits.close()
-        if self._watch:
-            self._watch.stop(failed=kind is not None)
+        if self._monitor:
+            self._monitor.stop(failed=kind is not None)
 
 
 def start(
@@ -65,19 +74,19 @@ def start(
     stall_seconds: float = 0.0,
     activity: Activity | None = None,
 ) -> Heartbeat:
-    """Begin to watch; every rank calls it.
+    """Start the heartbeats; every rank calls it.
 
     Args:
-        rank: this one.
+        rank: this rank.
         gather: Ranks.gather.
-        seconds: of silence after which a rank counts as dead; 0: watch nothing. What rank 0 gives holds for all.
-        log: file to which rank 0 appends its last words, where the folder exists.
-        elastic: whether the others go on without a rank that is dead.
-        stall_seconds: after which a rank that is alive and does not move is ended; 0: never. Rank 0's value holds.
+        seconds: silence in seconds after which a rank counts as dead; 0: no heartbeats. Rank 0's value holds for all.
+        log: file to which rank 0 appends its last words, if the folder exists.
+        elastic: whether the other ranks continue without a dead one.
+        stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
         activity: Ranks.activity.
 
     Raises:
-        UserError: stall_seconds is shorter than a few heartbeats, so that ranks which move would seem to stand still.
+        UserError: stall_seconds is shorter than a few heartbeats, so that moving ranks would seem to stand still.
     """
     mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
     members = [
@@ -96,66 +105,71 @@ def start(
     place = gather(place, "heartbeat: place")[0]
     if place is None:
         return Heartbeat()
-    meeting = Meeting(members, place[0], place[1], bytes.fromhex(place[2]), place[3], place[4])
-    if 0 < meeting.stall_seconds < (least := round(_HEARTBEATS * meeting.interval, 6)):
+    group = Group(members, place[0], place[1], bytes.fromhex(place[2]), place[3], place[4])
+    if 0 < group.stall_seconds < (least := round(_HEARTBEATS * group.interval, 6)):
         if listener:
             listener.close()
         raise UserError(
-            f"--stall-timeout {meeting.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
-            f"{meeting.seconds:g}, since a rank says how far it is every {meeting.interval:g} s"
+            f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
+            f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
         )
-    words = _LastWords(rank, meeting, log, elastic=elastic)
-    watch: Hub | Spoke
-    watch = Hub(listener, meeting, words, activity) if listener else Spoke(rank, meeting, words, activity)
-    watch.start()
-    return Heartbeat(watch, activity)
+    words = _LastWords(rank, group, log, elastic=elastic)
+    monitor: Monitor
+    monitor = RootMonitor(listener, group, words, activity) if listener else MemberMonitor(rank, group, words, activity)
+    monitor.start()
+    return Heartbeat(monitor, activity)
 
 
 class _LastWords:
-    """What the thread says, and how it ends this process on behalf of a rank that no longer can."""
+    """Logs a lost rank, and ends this process."""
 
-    def __init__(self, rank: int, meeting: Meeting, log: Path | None, *, elastic: bool) -> None:
+    def __init__(self, rank: int, group: Group, log: Path | None, *, elastic: bool) -> None:
         self._rank = rank
-        self._meeting = meeting
+        self._group = group
         self._log = log
         self._elastic = elastic
 
     def say(self, text: str) -> None:
-        """A line to stderr, and on rank 0 to the log."""
-        # A full pipe or a dead disk must not keep the thread.
-        speaker = threading.Thread(target=self._write, args=(text,), daemon=True)
-        speaker.start()
-        speaker.join(_LAST_WORDS_SECONDS)
+        """Write a line to stderr, and on rank 0 to the log."""
+        _attempt(lambda: self._write(text))
 
     def end(self, kind: bytes, rank: int) -> None:
-        """End this process, since that rank is dead or stands still: the main thread may wait for it for ever."""
-        found = self._meeting.describe(rank, kind)
+        """End this process, whose main thread may wait for ever for a rank that is dead or stands still.
+
+        In an elastic run it returns, unless this rank is the straggler or the error is not the loss of a rank.
+        """
+        found = self._group.describe(rank, kind)
         is_this_one = kind == STANDING and rank == self._rank
-        goes_on = self._elastic and kind not in (FAILED, STALLED) and not is_this_one
+        continues = self._elastic and kind not in (FAILED, STALLED) and not is_this_one
         if is_this_one and self._elastic:
-            self.say("this rank ends here, and the others go on without it")
-        elif not goes_on:
-            self.say(f"{found}; this run ends here, and goes on from the last checkpoint with --resume auto")
+            self.say("this rank ends here, and the others continue without it")
+        elif not continues:
+            self.say(f"{found}; this run ends here, and --resume auto resumes it from the last checkpoint")
         elif kind in (SILENT, STANDING):
-            self.say(f"{found}; this run goes on without it")
+            self.say(f"{found}; this run continues without it")
         if kind == SILENT:
-            kill(self._meeting.members[rank].process)  # a launcher does not reach a frozen process of another host
-        if not goes_on:
+            kill(self._group.members[rank].process)  # a launcher cannot end a frozen process of another host
+        if not continues:
             os._exit(1)
 
     def show_stacks(self) -> None:
-        """The stack of each thread to stderr."""
+        """Print the stack of each thread to stderr."""
 
         def show() -> None:
             print(f"hvdgan: rank {self._rank}: where its threads are:", file=sys.stderr, flush=True)
             faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
 
-        speaker = threading.Thread(target=show, daemon=True)
-        speaker.start()
-        speaker.join(_LAST_WORDS_SECONDS)
+        _attempt(show)
 
     def _write(self, text: str) -> None:
         print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)
         if self._rank == 0 and self._log and self._log.parent.is_dir():
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+
+def _attempt(work: Callable[[], None]) -> None:
+    """Do work for a few seconds at most: a full pipe or a dead disk must not block the heartbeat thread."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(_LAST_WORDS_SECONDS)

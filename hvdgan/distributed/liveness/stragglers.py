@@ -1,4 +1,4 @@
-"""Which ranks stand still, by how far each has come and when it last moved."""
+"""Finds stragglers: ranks that are behind the others and have not moved for some time."""
 
 from collections.abc import Mapping
 
@@ -6,45 +6,50 @@ from hvdgan.distributed.liveness.activity import Pulse
 
 
 class Progress:
-    """What rank 0 has heard of a rank's activity.
+    """The progress of a rank as rank 0 knows it from heartbeats.
 
     Args:
-        now: when it begins to count, in seconds.
+        now: time at which the record begins, in seconds.
     """
 
     def __init__(self, now: float) -> None:
         self.moved = now
-        """when the rank was last seen to move"""
+        """time at which the rank was last seen to move"""
         self._pulse = Pulse()
 
     @property
     def reached(self) -> int:
-        """Meeting points that the rank has come to."""
+        """The number of meeting points that the rank has reached."""
         return self._pulse.reached
 
     @property
     def where(self) -> str:
-        """Where its main thread stands."""
+        """The place of its main thread in the code."""
         return self._pulse.where or "nothing is known of its place"
 
     def add(self, pulse: Pulse, now: float) -> None:
-        """Take what a heartbeat says."""
+        """Record the pulse of a heartbeat."""
         if pulse.moves != self._pulse.moves:
             self.moved = now
         self._pulse = pulse
 
 
-def who_stands(everyones: Mapping[int, Progress], now: float, seconds: float) -> list[int]:
-    """The ranks that have not moved for so long though another one is further; never any for 0 seconds.
+def stragglers(everyones: Mapping[int, Progress], now: float, seconds: float) -> list[int]:
+    """The ranks that have not moved for this long while another rank is ahead of them.
 
-    Every rank comes to the same points in the same order, so the one that is further waits for them.
+    Every rank reaches the same meeting points in the same order, so a rank that is ahead waits for the others.
+
+    Args:
+        everyones: progress by rank.
+        now: current time, in seconds.
+        seconds: time without a move; 0: no rank is a straggler.
     """
     furthest = max(each.reached for each in everyones.values())
     return [rank for rank, each in everyones.items() if each.reached < furthest and _stands(each, now, seconds)]
 
 
 def all_stand(everyones: Mapping[int, Progress], now: float, seconds: float) -> bool:
-    """Whether no rank has moved for so long."""
+    """Whether no rank has moved for this long; never with 0 seconds."""
     return all(_stands(each, now, seconds) for each in everyones.values())
 
 

@@ -1,4 +1,4 @@
-"""What rank 0 and the other ranks have in common as they watch each other: a thread, its clock, and what it finds."""
+"""The heartbeat thread that every rank runs: its clock, the ranks that it has lost, and the end of the process."""
 
 import contextlib
 import selectors
@@ -8,46 +8,47 @@ import time
 from typing import Protocol
 
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.lines import FAILED, GOODBYE, STALLED, STANDING, Meeting
+from hvdgan.distributed.liveness.connections import FAILED, GOODBYE, STALLED, STANDING
+from hvdgan.distributed.liveness.members import Group
 
-# Seconds for two healthy processes to connect again after their connection broke.
+# Seconds in which two healthy processes connect again after their connection broke.
 _GRACE_SECONDS = 10.0
-# Seconds that ranks at a meeting point wait for one that has not been heard yet.
+# Seconds for which ranks at a meeting point wait for a rank that has sent no heartbeat yet.
 _GREETING_SECONDS = 10.0
 
 
-class Words(Protocol):
-    """What a watch does with what it finds."""
+class Reactions(Protocol):
+    """The actions of a monitor that has found a lost rank."""
 
     def say(self, text: str) -> None:
-        """Tell people."""
+        """Log a line."""
 
     def end(self, kind: bytes, rank: int) -> None:
-        """End this process, since that rank is dead or stands still."""
+        """End this process, because that rank is dead or stands still."""
 
     def show_stacks(self) -> None:
-        """Tell people where all threads of this process are."""
+        """Print the stacks of all threads of this process."""
 
 
-class Watch:
-    """The thread and its clock; whom it watches is for Hub and Spoke to say.
+class Monitor:
+    """A thread that sends heartbeats and judges those of other ranks; RootMonitor and MemberMonitor say which ranks.
 
     Args:
-        meeting: what all ranks know.
-        words: what it says, and how it ends the process.
-        rank: this one.
-        activity: of this rank's main thread.
+        group: the members and their settings.
+        reactions: actions upon a lost rank.
+        rank: this rank.
+        activity: progress of this rank's main thread.
     """
 
-    def __init__(self, meeting: Meeting, words: Words, rank: int, activity: Activity | None) -> None:
-        self._meeting = meeting
-        self._words = words
+    def __init__(self, group: Group, reactions: Reactions, rank: int, activity: Activity | None) -> None:
+        self._group = group
+        self._reactions = reactions
         self._rank = rank
         self._activity = activity or Activity()
         self._together = 0
-        """points that every rank has reached"""
-        self._interval = meeting.interval
-        self._grace = min(_GRACE_SECONDS, meeting.seconds / 2)
+        """number of meeting points that every rank has reached"""
+        self._interval = group.interval
+        self._grace = min(_GRACE_SECONDS, group.seconds / 2)
         self._selector = selectors.DefaultSelector()
         self._goodbye: bytes | None = None
         self._missing: dict[int, bytes] = {}
@@ -61,64 +62,79 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until the thread ends, for at most `seconds`; returns whether it has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
     def stop(self, *, failed: bool = False) -> None:
-        """Leave with a word to the others: from now on this rank's silence means nothing."""
+        """Leave the group: tell the others that this rank will be silent from now on, and end the thread.
+
+        Args:
+            failed: whether this rank leaves with an error.
+        """
         self._goodbye = FAILED if failed else GOODBYE
         with contextlib.suppress(BlockingIOError):
             self._wake.send(b"x")
-        self._thread.join()
+        self.join()
         self._wake.close()
         self._woken.close()
 
+    def last_heard(self, rank: int) -> float | None:
+        """The time.monotonic() of a rank's latest heartbeat; None if none has arrived, or if none is expected."""
+        raise NotImplementedError
+
     def wait_for_all(self, reached: int) -> None:
-        """Return when every rank has reached so many points; also if one is lost, or cannot be heard."""
+        """Wait until every rank has reached this number of meeting points, or a rank is lost or cannot be heard."""
         with contextlib.suppress(BlockingIOError):
-            self._wake.send(b"x")  # tell at once
+            self._wake.send(b"x")  # report at once
         with self._news:
             while not (self._together >= reached or self._missing or self._is_over or self._is_deaf()):
                 self._news.wait(self._interval)
 
     def opinion(self, seconds: float) -> str | None:
-        """The first rank that is gone; None if there is no such news within `seconds`."""
+        """A sentence about the first lost rank; None if none is lost within `seconds`."""
         with self._news:
             self._news.wait_for(lambda: self._missing, timeout=seconds)
             return next((self._describe(rank, kind) for rank, kind in self._missing.items()), None)
 
     def has_failed(self) -> bool:
-        """Whether a rank has stopped with an error of its own."""
+        """Whether some rank has stopped with an error of its own."""
         with self._news:
             return FAILED in self._missing.values()
 
     def _describe(self, rank: int, kind: bytes) -> str:
         details = self._details.get(rank)
-        return self._meeting.describe(rank, kind) + (f": {details}" if details else "")
+        return self._group.describe(rank, kind) + (f": {details}" if details else "")
 
     def _miss(self, rank: int, kind: bytes, details: str = "", *, aloud: bool = False) -> None:
+        """Record a lost rank, and log it if `aloud`."""
         with self._news:
             if self._missing.get(rank) != FAILED:
                 self._missing[rank], self._details[rank] = kind, details
             self._news.notify_all()
         if aloud:
-            self._words.say(self._describe(rank, kind))  # at once: a launcher may end this process next
+            self._reactions.say(self._describe(rank, kind))  # at once, because a launcher may kill this process next
 
     def _meet(self, reached: int) -> None:
-        """So many points have been reached by every rank."""
+        """Record that every rank has reached this number of meeting points."""
         with self._news:
             self._together = max(self._together, reached)
             self._news.notify_all()
 
     def _find(self, rank: int) -> None:
+        """Record that a rank is not lost after all."""
         with self._news:
             self._missing.pop(rank, None)
 
     def _end(self, kind: bytes, rank: int) -> None:
         if kind == STALLED or (kind == STANDING and rank == self._rank):
-            self._words.show_stacks()
-        self._words.end(kind, rank)
-        self._goodbye = GOODBYE  # where it comes back at all, this rank goes on
+            self._reactions.show_stacks()
+        self._reactions.end(kind, rank)
+        self._goodbye = GOODBYE  # in an elastic run end() returns, and this rank leaves the group
 
     def _run(self) -> None:
         try:
@@ -134,7 +150,7 @@ class Watch:
             ready = self._selector.select(max(0.0, min(self._interval, next_beat - time.monotonic())))
             now = time.monotonic()
             if (pause := now - before) > 2 * self._interval:
-                self._excuse(pause)  # this process was stopped or starved: that it heard nothing means nothing
+                self._excuse(pause)  # this process was stopped or starved, so the others may have sent heartbeats
             before = now
             for key, _ in ready:
                 if key.fileobj is self._woken:
@@ -153,23 +169,23 @@ class Watch:
         self._selector.close()
 
     def _hear(self, source: socket.socket, now: float) -> None:
-        """Something has arrived at one of the selector's sockets."""
+        """Handle data at one of the selector's sockets."""
         raise NotImplementedError
 
     def _report(self, now: float) -> None:
-        """Say how far this rank has come."""
+        """Report the progress of this rank."""
         raise NotImplementedError
 
     def _is_deaf(self) -> bool:
-        """Whether the others cannot be waited for."""
+        """Whether the progress of the others cannot be known."""
         raise NotImplementedError
 
     def _beat(self, now: float) -> None:
-        """Say that this rank is alive, and judge the others."""
+        """Send a heartbeat, and judge the other ranks."""
         raise NotImplementedError
 
     def _excuse(self, pause: float) -> None:
-        """Do not count `pause` seconds, in which this process did not run, as silence of the others."""
+        """Do not count `pause` seconds, during which this process did not run, as silence of the others."""
         raise NotImplementedError
 
     def _say_goodbye(self, kind: bytes) -> None:
