@@ -22,9 +22,7 @@ def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, second
 
     def work(peers):
         activity = Activity()
-        with heartbeat.start(
-            peers.rank, peers.gather, seconds[peers.rank], tmp_path / "log.txt", activity=activity
-        ) as heart:
+        with heartbeat.start(peers.rank, peers.gather, seconds[peers.rank], tmp_path / "log.txt", activity=activity):
             with activity.at("both"):
                 activity.wait_for_all()  # else rank 0 would miss a rank that leaves before its first heartbeat
             peers.gather(None, "both are here")
