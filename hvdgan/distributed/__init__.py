@@ -1,1 +1,1 @@
-"""The ranks: joining, collectives, devices, heartbeat. backend is the only module that imports Horovod."""
+"""The ranks: joining, collectives, devices, heartbeat; backend is the only module that imports Horovod."""
