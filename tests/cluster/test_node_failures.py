@@ -27,7 +27,8 @@ def test_a_job_ends_by_name_and_goes_on_when_resubmitted(cluster, folder, one_ho
     assert facts["Restarts"] == "0" and (facts["JobState"] == "NODE_FAIL" or facts["ExitCode"] == "1:0")
     (line,) = [line for line in job.said().splitlines() if "has been silent" in line]
     assert line.startswith("hvdgan: rank 0: rank 1 (host node2, pid ") and "has been silent for 5 s" in line
-    assert "--resume auto resumes it from the last checkpoint" in line and line.partition("rank 0: ")[2] in log_of(job.run_dir)
+    assert "--resume auto resumes it from the last checkpoint" in line
+    assert line.partition("rank 0: ")[2] in log_of(job.run_dir)
 
     job = Job(cluster, folder)
     job.ended("COMPLETED")
