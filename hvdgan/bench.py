@@ -34,10 +34,9 @@ from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
 from hvdgan.training.command import parse
 
-_HELP = """Measure a training: images/s, where a step's time goes, and how it scales over ranks.
+_HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
 
-All other flags are those of hvdgan.train: --recipe dcgan --image-size 64 --data synthetic --precision float32, and so
-on."""
+All other flags are those of hvdgan.train, such as --recipe dcgan --image-size 64 --data synthetic."""
 # The benchmark sets these itself, or they would write files.
 _NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}
 _NOT_HERE |= {"--time-budget", "--best-metric"}
@@ -64,42 +63,42 @@ def _links(_: type, tokens: Sequence[Token]) -> tuple[Link, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to measure; the fields are the flags."""
+    """Launches to measure; the fields are the flags."""
 
     ranks: Annotated[tuple[int, ...], Parameter(converter=_counts, n_tokens=1)] = (1, 2)
-    """numbers of ranks, with commas between; one rank is always measured too"""
+    """numbers of ranks to measure, comma-separated; one rank is always measured too"""
     local_batch_size: Count = 16
-    """images per step and rank; --scaling strong has as many per step as the most ranks have"""
+    """images per step and rank; for --scaling strong, those of the largest number of ranks"""
     steps: Count = 30
-    """steps measured in each launch, of each stage, with the all-reduce and as many without"""
+    """steps to measure in each launch and stage with the all-reduce, and again without"""
     repeats: Count = 3
-    """launches of everything, in turn"""
+    """number of times that all launches are repeated, in turn"""
     scaling: Literal["weak", "strong", "both"] = "both"
-    """weak: the batch of a rank stays; strong: that of all ranks does"""
+    """weak: constant batch per rank; strong: constant global batch"""
     launcher: Literal["auto", "horovodrun", "srun"] = "auto"
     """auto: srun inside a Slurm allocation, else horovodrun"""
     controller: Literal["gloo", "mpi"] | None = None
-    """what horovodrun runs over; default: its own choice"""
+    """controller of horovodrun; default: horovodrun's own choice"""
     hosts: Words = ()
-    """HOST:SLOTS,... for horovodrun; all must see the working folder"""
+    """HOST:SLOTS,... for horovodrun; all hosts must see the working folder"""
     cores_per_rank: CountOrNever = 0
-    """cores to which each process is bound; 0: as many as each of the most ranks on a host has for itself"""
+    """cores to which each process is bound; 0: the cores of a host divided by its largest number of ranks"""
     links: Annotated[tuple[Link, ...], Parameter(converter=_links, n_tokens=1)] = (
         Link(10, 30),
         Link(100, 5),
         Link(400, 2),
     )
-    """networks to project to, as GBIT_PER_SEC:MICROSECONDS with commas between"""
+    """networks for which the scaling is projected, as GBIT_PER_SEC:MICROSECONDS, comma-separated"""
     timeout: Positive = 1800.0
-    """seconds that one launch may take"""
+    """time limit of one launch (seconds)"""
     json: Path | None = None
-    """file for all figures"""
+    """file for all figures, as JSON"""
     plot: Path | None = None
-    """.png with the parts of a step and the efficiencies"""
+    """.png for the parts of a step and the efficiencies"""
     timeline: Path | None = None
-    """.json with Horovod's timeline of ten steps of each stage on the most ranks, for chrome://tracing"""
+    """.json for Horovod's timeline of ten steps per stage on the most ranks, for chrome://tracing"""
     overwrite: bool = False
-    """let --json, --plot and --timeline write over files"""
+    """let --json, --plot and --timeline write over existing files"""
 
 
 @command(name="bench", help_text=_HELP)

@@ -26,30 +26,30 @@ from hvdgan.data.formats.images import SUFFIXES
 from hvdgan.training.inference.filling import blend_in, fill, read_photo
 from hvdgan.training.trained import Weights, load_trained
 
-_HELP = """Fill holes of photographs with what a run of the recipe completion has learnt.
+_HELP = """Fill holes of photographs with a trained completion network.
 
-RUN_DIR is a run folder, whose newest checkpoint is used, or the folder of a checkpoint. Pixels outside of the hole keep
-their bits."""
+RUN_DIR is a run folder of the recipe completion, whose newest checkpoint is used, or a checkpoint folder. Pixels
+outside the hole are not changed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to fill; the fields are the flags."""
+    """Holes to fill; the fields are the flags."""
 
     image: Path
-    """a photograph of any size, or a folder of them"""
+    """photograph of any size, or a folder of photographs"""
     mask: Path
-    """a picture of the same size, white where to fill; or a folder with one of the same name for each photograph"""
+    """picture of the same size, white where to fill; or a folder with a mask of the same name for each photograph"""
     out: Path
-    """the .png to write, or a folder where --image is one"""
+    """.png to write; a folder if --image is one"""
     weights: Weights = "averaged"
-    """the averages over time where the run has some, or the weights themselves"""
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     blend: Blend = "feather"
-    """how the filling joins its surroundings: as it is, with the seam faded inwards, or by OpenCV's seamlessClone"""
+    """seam of the filling: none (as it is), feather (faded inwards), poisson (OpenCV's seamlessClone)"""
     batch_size: Count = 16
-    """photographs that go through the network at a time"""
+    """photographs that the network fills at a time"""
     overwrite: bool = False
-    """write over what is there"""
+    """write over existing files"""
 
 
 @command(name="complete", help_text=_HELP)

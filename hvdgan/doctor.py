@@ -25,10 +25,10 @@ from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.probe_process import Findings, run_probe
 from hvdgan.diagnostics.table import Row, table_of, worst
 
-_HELP = """Check this installation and this place: versions, MPI, GPUs, launcher, hosts, run folder.
+_HELP = """Check that a run would work here: versions, MPI, GPUs, launcher, hosts, run folder.
 
-Started as a training is (horovodrun -np 4 python -m hvdgan.doctor) it also measures the all-reduce. Exit code 1 if a
-training would fail."""
+Under a launcher (horovodrun -np 4 python -m hvdgan.doctor) it also measures the all-reduce. The exit code is 1 if a run
+would fail."""
 _UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 
 
@@ -46,22 +46,22 @@ def _bytes(_: type, tokens: Sequence[Token]) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to check; the fields are the flags."""
+    """Checks to run; the fields are the flags."""
 
     run_dir: Path = Path("runs")
-    """the run folder, which rank 0 must be able to write and all ranks should see"""
+    """run folder, which rank 0 must be able to write and all ranks should see"""
     hosts: Words = ()
     """hosts that horovodrun should reach by ssh, as HOST,HOST or HOST:SLOTS,...; default: those of the allocation"""
     max_bytes: Annotated[int, Parameter(converter=_bytes)] = 256 * 2**20
-    """the largest all-reduce that is measured, such as 4MB"""
+    """largest all-reduce to measure, such as 4MB (bytes)"""
     seconds: Positive = 0.5
-    """how long to measure each size"""
+    """time to measure each size of all-reduce (seconds)"""
     timeout: Positive = 120.0
-    """seconds after which a part that gives no answer has failed"""
+    """time after which a check without an answer has failed (seconds)"""
     json: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """file for the same as JSON; - prints it instead of the table"""
+    """file for the results as JSON; - prints them instead of the table"""
     overwrite: bool = False
-    """let --json write over a file"""
+    """let --json write over an existing file"""
 
 
 @command(name="doctor", help_text=_HELP, one_process=False)
@@ -100,7 +100,7 @@ def _hosts(request: Request) -> list[str]:
     names = [host.partition(":")[0] for host in request.hosts]
     for name in names:
         if not name or name.startswith("-") or any(letter.isspace() for letter in name):
-            raise UserError(f"--hosts {','.join(request.hosts)}: expected names of hosts with commas between")
+            raise UserError(f"--hosts {','.join(request.hosts)}: expected names of hosts, comma-separated")
     return names
 
 

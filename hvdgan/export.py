@@ -25,9 +25,9 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.networks.standard_keras import foreign, plain
 from hvdgan.training.trained import Trained, Weights, load_trained
 
-_HELP = """Write a trained network as Keras alone loads it, in one process and without a launcher.
+_HELP = """Write a trained network to a file that needs no hvdgan, in one process and without a launcher.
 
-RUN is a run folder, whose newest checkpoint is used, or the folder of a checkpoint."""
+RUN is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
 
 Format = Literal["keras", "savedmodel", "npz"]
 _SUFFIXES: Mapping[str, Format] = {".keras": "keras", ".npz": "npz", "": "savedmodel"}
@@ -38,15 +38,15 @@ class Request:
     """What to write; the fields are the flags."""
 
     network: str
-    """which of the recipe's networks, such as generator"""
+    """name of one of the recipe's networks, such as generator"""
     out: Path
-    """the file to write, .keras or .npz (every weight under the name it has in checkpoints); a folder: a SavedModel"""
+    """file to write, .keras or .npz (all weights by their names in checkpoints), or a folder for a SavedModel"""
     format: Format | None = None
-    """keras, savedmodel or npz; default: as the name of --out ends"""
+    """keras, savedmodel or npz; default: by the suffix of --out"""
     weights: Weights = "averaged"
-    """the averages over time where the run has some, or the weights themselves"""
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     overwrite: bool = False
-    """write over what is there"""
+    """write over existing files"""
 
 
 @command(name="export", help_text=_HELP)

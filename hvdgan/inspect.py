@@ -18,19 +18,19 @@ from hvdgan.checkpoints.files import find, list_some, newest_first
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError
 
-_HELP = """Tell what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
+_HELP = """Show what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 
-RUN is a run folder, of which all checkpoints are verified and the newest is shown, or the folder of a checkpoint."""
+RUN is a run folder, whose checkpoints are all verified and the newest shown, or a checkpoint folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to tell; the fields are the flags."""
+    """Facts to show; the fields are the flags."""
 
     diff: Path | None = None
-    """another run or checkpoint: tell which tensors differ, and by how much"""
+    """another run or checkpoint: show which tensors differ, and by how much"""
     json: bool = False
-    """as one JSON object"""
+    """print one JSON object instead of lines"""
 
 
 @command(name="inspect", help_text=_HELP)

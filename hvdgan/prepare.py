@@ -1,4 +1,4 @@
-"""The command: python -m hvdgan.prepare, which converts images to packed shards, by itself or under mpirun."""
+"""The command python -m hvdgan.prepare: converts images to packed shards, alone or under mpirun."""
 
 from hvdgan.cli import start
 
@@ -29,7 +29,7 @@ from hvdgan.data.packing.shard_writer import Encoding, Packing, finish, pack
 from hvdgan.data.packing.verify import damages
 from hvdgan.data.packing.worker_pool import FailedElsewhere, WorkerPool
 
-_HELP = """Convert images to packed shards, which the trainer reads by --data.
+_HELP = """Convert images to packed shards, which hvdgan.train reads with --data.
 
 SRC is a folder of images, a zip or tar archive, or an .npy/.npz array; DST is the new folder. If the command is killed,
 the same command resumes it. The result is the same, byte for byte, for any number of processes. Under mpirun each rank
@@ -53,13 +53,13 @@ class Request:
     """pack pairs of an input and an image: in a folder or archive the files in its subfolders A (inputs) and B
     (images), or else the left and right half of each file; in an array as in docs/recipes.md"""
     min_size: CountOrNever = 0
-    """leave out images whose shorter side has fewer pixels; 0: none"""
+    """smallest shorter side of an image that is packed (pixels); 0: no limit"""
     dedup: bool = False
     """leave out images whose converted pixels equal those of an earlier image"""
     max_bad_fraction: Fraction = 0.01
-    """stop when more than this fraction of the images cannot be read"""
+    """largest fraction of images that may be unreadable; above it the command stops"""
     workers: CountOrNever = 0
-    """processes; 0: one per core that this process may use, under a launcher one per rank"""
+    """number of processes; 0: one per core that this process may use, or one per rank under a launcher"""
     verify: Path | None = None
     """verify this folder of shards, and convert nothing"""
 
@@ -86,18 +86,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str], pools: list[WorkerPool]) -> int | None:
     def command(
-        source: Path | None = None,
-        destination: Path | None = None,
+        src: Path | None = None,
+        dst: Path | None = None,
         /,
         *,
         request: Annotated[Request, Parameter(name="*")] = Request(),
     ) -> int:
         if request.verify is not None:
-            if source is not None:
+            if src is not None:
                 raise UserError(f"--verify {request.verify}: takes no SRC and DST; convert first, then verify")
             _verify(request.verify, request.workers or len(hosts.cores()))
             return 0
-        plan = _plan(source, destination, request)
+        plan = _plan(src, dst, request)
         pools.append(WorkerPool())
         try:
             _prepare(plan, request, pools[0])

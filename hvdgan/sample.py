@@ -35,35 +35,35 @@ from hvdgan.training.trained import Trained, Weights, load_trained
 
 _HELP = """Draw images with a trained generator, in one process and without a launcher.
 
-RUN_DIR is a run folder, whose newest checkpoint is used, or the folder of a checkpoint."""
+RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to draw; the fields are the flags."""
+    """Samples to draw; the fields are the flags."""
 
     out: Path
-    """the picture to write, a grid of all samples as .png; with --separate a folder"""
+    """.png to write, a grid of all samples; with --separate a folder"""
     num: Count = 64
-    """how many samples"""
+    """number of samples"""
     weights: Weights = "averaged"
-    """the averages over time where the run has some, or the weights themselves"""
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     separate: bool = False
-    """one picture for each sample, 000000.png and so on"""
+    """write one picture for each sample, 000000.png and so on"""
     seed: Seed = 0
-    """chooses the samples; sample i of a seed is the same whatever --num is"""
+    """seed of the samples; sample i of a seed is the same for every --num"""
     class_: Annotated[CountOrNever | None, Parameter(name="--class")] = None
-    """draw this class alone, from 0; for recipes with classes"""
+    """class to draw, from 0, for recipes with classes; default: those that the recipe draws"""
     truncation: Fraction | None = None
-    """how far styles may be from their mean: 0 not at all, 1 without limit; for recipes that can"""
+    """largest distance of styles from their mean, from 0 (the mean) to 1 (no limit), for recipes that truncate"""
     interpolate: tuple[Seed, Seed] | None = None
-    """two seeds: from the first sample of the one to that of the other, in --num images along the sphere of latents"""
+    """two seeds: --num samples on the sphere of latents, from the first seed's first sample to the second's"""
     batch_size: Count = 16
     """samples computed at a time; fewer need less memory"""
     data: str | None = None
-    """images to start from, for recipes that need some; default: those that the run was trained on"""
+    """images to start from, if the recipe needs some; default: those that the run was trained on"""
     overwrite: bool = False
-    """write over what is there"""
+    """write over existing files"""
 
 
 @command(name="sample", help_text=_HELP)

@@ -21,12 +21,12 @@ from hvdgan.cli.app import main_of, run_app
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever
 
-_HELP = """Write the Slurm batch script of a training; what follows -- are the arguments of hvdgan.train.
+_HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
 
 python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time 24:00:00 -- --recipe dcgan > job.sbatch"""
 MODULE = "hvdgan.train"
-_ASKS = Parameter(group=Group("What the job asks for", sort_key=1))
-_RUNS = Parameter(group=Group("How it runs", sort_key=2))
+_ASKS = Parameter(group=Group("Resources of the job", sort_key=1))
+_RUNS = Parameter(group=Group("Launch", sort_key=2))
 # The formats that sbatch accepts: minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on.
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+)(?::(\d+))?(?::(\d+))?)")
 
@@ -52,49 +52,54 @@ Line = Annotated[str, Parameter(converter=_line)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a job asks for and how it runs; the fields are the flags."""
+    """Resources and launch of a job; the fields are the flags."""
 
     nodes: Annotated[Count, _ASKS] = 1
+    """number of nodes"""
     gpus_per_node: Annotated[CountOrNever, _ASKS] = 0
-    """GPUs of each node; each gets a rank"""
+    """GPUs per node; each gets a rank"""
     tasks_per_node: Annotated[Count | None, _ASKS] = None
-    """ranks of each node (default: one for each GPU, and one without)"""
+    """ranks per node; default: one per GPU, or one if there are none"""
     cpus_per_task: Annotated[Count, _ASKS] = 4
-    """cores of each rank"""
+    """cores per rank"""
     time: Annotated[str, Parameter(converter=_time), _ASKS] = "24:00:00"
-    """after which Slurm ends the job: minutes, hours:minutes:seconds, days-hours"""
+    """time limit of the job, as minutes, hours:minutes:seconds or days-hours"""
     partition: Annotated[Word | None, _ASKS] = None
+    """partition of the cluster"""
     account: Annotated[Word | None, _ASKS] = None
+    """account that is charged"""
     qos: Annotated[Word | None, _ASKS] = None
+    """quality of service"""
     constraint: Annotated[Word | None, _ASKS] = None
-    """features of the nodes, such as a100"""
+    """features that the nodes must have, such as a100"""
     mem: Annotated[Word | None, _ASKS] = None
-    """memory of each node, such as 64G; 0: all"""
+    """memory per node, such as 64G; 0: all of it"""
     job_name: Annotated[Word, _ASKS] = "hvdgan"
+    """name of the job"""
     output: Annotated[Word | None, _ASKS] = None
-    """file for what it says (default: %x-%j.out, name and number of the job)"""
+    """file for the output of the job; default: %x-%j.out, that is, its name and number"""
     signal_seconds: Annotated[Count, _ASKS] = 300
-    """how long before the end of its time the ranks are asked to save and stop"""
+    """time before the end of the job at which the ranks are asked to save and stop (seconds)"""
     max_requeues: Annotated[CountOrNever, _RUNS] = 20
-    """how often it may go back into the queue after that"""
+    """largest number of times that the job returns to the queue to resume the run"""
     launcher: Annotated[Literal["srun", "horovodrun", "elastic"], _RUNS] = "srun"
-    """srun needs Horovod built with MPI; horovodrun and elastic ssh between the nodes"""
+    """srun needs Horovod built with MPI; horovodrun and elastic connect the nodes by ssh"""
     mpi: Annotated[Word, _RUNS] = "pmix"
-    """what srun and the MPI of Horovod's build have in common; srun --mpi=list shows what there is"""
+    """srun's interface to the MPI that Horovod was built with; srun --mpi=list shows the possible ones"""
     min_np: Annotated[Count, _RUNS] = 1
-    """fewest ranks with which an elastic job goes on"""
+    """smallest number of ranks with which an elastic job resumes"""
     seeds: Annotated[str | None, Parameter(converter=_seeds), _RUNS] = None
-    """one training for each of these seeds, as an array of jobs: 0-4, or 0-15%4 for 4 at a time"""
+    """seeds, one run each, as an array of jobs: 0-4, or 0-15%4 for at most 4 at a time"""
     runs: Annotated[Line, _RUNS] = "runs/seeds"
     """folder for the run folders of --seeds"""
     container: Annotated[Line | None, _RUNS] = None
-    """image with TensorFlow, Horovod and hvdgan's other dependencies, in which the ranks run"""
+    """container image in which the ranks run, with TensorFlow, Horovod and hvdgan's other dependencies"""
     runtime: Annotated[Literal["apptainer", "pyxis"], _RUNS] = "apptainer"
-    """what runs the container; pyxis is srun's plugin for enroot"""
+    """program that runs the container; pyxis is srun's plugin for enroot"""
     mounts: Annotated[Line, _RUNS] = ""
-    """more folders that the container should see, with commas between; the checkout is one"""
+    """further folders that the container can see, comma-separated; the checkout is always one"""
     stage_data: Annotated[Line, _RUNS] = ""
-    """file or folder that is copied to each node's own disk and becomes --data"""
+    """file or folder that is copied to each node's own disk and replaces --data"""
 
     def check(self) -> None:
         """Refuse settings with which the job would fail, or would ignore a flag.

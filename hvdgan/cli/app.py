@@ -97,7 +97,7 @@ def run_app(
     """
     app = App(
         name=f"python -m hvdgan.{name}",
-        help=help_text,
+        help="\n\n".join(" ".join(paragraph.split()) for paragraph in help_text.split("\n\n")),
         version_flags=(),
         help_format="plaintext",
         default_parameter=Parameter(negative=()),

@@ -1,4 +1,4 @@
-"""The configuration: typed, frozen, and the same words in Python, on the command line and in config.json."""
+"""The settings of a run, with the same names in Python, on the command line and in config.json."""
 
 import dataclasses
 import json
@@ -31,111 +31,111 @@ _PIPELINE = Parameter(group=Group("Pipeline", sort_key=6))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelineConfig:
-    """How batches are prepared; nothing here changes what they hold."""
+    """Settings of the input pipeline, which change the speed and not the batches."""
 
     threads: CountOrNever = 0
-    """threads per rank that read and decode; 0: one per core the rank owns"""
+    """threads per rank that read and decode images; 0: one for each core of the rank"""
     prefetch: Count = 2
-    """batches prepared ahead of the step"""
+    """batches that are prepared ahead of the step"""
     cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
-    """decode each image once: keep it in each rank's memory, or on each host in a file of the run folder"""
+    """where decoded images are kept: not at all, in the memory of each rank, or in a file of the run folder per host"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TFRecordConfig:
-    """Features of the TFRecords that --data names."""
+    """Names of the features in the TFRecords that --data names."""
 
     image: Annotated[str | None, Parameter(name="--tfrecord-image"), _DATA] = None
-    """feature of a TFRecord that holds the encoded image; default: image"""
+    """feature that holds the encoded image of a TFRecord; default: image"""
     label: Annotated[str | None, Parameter(name="--tfrecord-label"), _DATA] = None
-    """feature of a TFRecord that holds the class, an integer; default: no classes"""
+    """feature that holds the class of a TFRecord, an integer; default: no classes"""
     input: Annotated[str | None, Parameter(name="--tfrecord-input"), _DATA] = None
-    """feature of a TFRecord that holds the input of a pair; default: the left half of the image"""
+    """feature that holds the input of a pair in a TFRecord; default: the left half of the image"""
     shape: Annotated[str | None, Parameter(name="--tfrecord-shape"), _DATA] = None
-    """height,width,channels (or channels first) of images that are raw bytes; default: they are encoded"""
+    """height,width,channels or channels,height,width of images that are raw bytes; default: images are encoded"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that a run is made of, apart from the recipe's own options."""
+    """All settings of a run except the recipe's own options."""
 
     recipe: Annotated[str, _RUN] = "dcgan"
-    """a recipe of hvdgan, or your own as package.module:Attribute"""
+    """name of a recipe of hvdgan, or your own as package.module:Attribute"""
     run_dir: Annotated[Path | None, _RUN] = None
-    """folder that receives everything the run writes; default: runs/ and the name of the recipe"""
+    """folder that receives everything that the run writes; default: runs/ and the recipe's name"""
     seed: Annotated[Seed, _RUN] = 0
-    """decides the initial weights, the order of the data, the latents"""
+    """seed of the initial weights, the order of the data, and all random draws"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
-    """seconds of silence from a rank (dead, frozen, cut off) until all ranks end; 0: never, nor by --stall-timeout"""
+    """silence of a dead, frozen or cut-off rank until all ranks end (seconds); 0: never, nor by --stall-timeout"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
-    """seconds (above the longest step) without progress of a living rank until all end; 0, --peer-timeout 0: never"""
+    """time without progress, beyond the longest step, until all ranks end (seconds); 0: never"""
 
     data: Annotated[str, _DATA] = "digits"
     """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""
     image_size: Annotated[Count, _DATA] = 32
-    """height and width in pixels; images are centre-cropped and resized to it"""
+    """height and width of the images (pixels); images are cropped at the centre and resized"""
     channels: Annotated[Literal[1, 3] | None, _DATA] = None
-    """1 (grey) or 3 (RGB); default: 1 for digits, what an array has, 3 for everything else"""
+    """channels of the images: 1 (grey) or 3 (RGB); default: 1 for digits, those of an array, else 3"""
     max_bad_fraction: Annotated[Fraction, _DATA] = 0.01
-    """stop when more than this fraction of the files cannot be read"""
+    """largest fraction of files that may be unreadable; above it the run stops"""
     tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), _DATA] = TFRecordConfig()
 
     global_batch_size: Annotated[Count, _TRAINING] = 64
-    """images per step over all ranks together; the number of ranks must divide it"""
+    """images per step of all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
-    """stop after so many steps in all; default: the end of the last stage"""
+    """step after which the run ends, counted over all stages; default: the end of the last stage"""
     stages: Annotated[str | None, _TRAINING] = None
-    """stages to run, as NAME=STEPS,NAME=STEPS: skips, shortens, reorders or repeats those of the recipe"""
+    """stages to run, as NAME=STEPS,NAME=STEPS, in any order, also more than once; default: those of the recipe"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
-    """BatchNorm over the whole global batch instead of each rank's part; costs a small all-reduce per layer and call"""
+    """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     accumulate: Annotated[Count, _TRAINING] = 1
-    """micro-batches in which a rank computes its part of the batch, to need less memory; they are reduced once"""
+    """micro-batches into which a rank splits its part of the batch, to save memory; all-reduced once"""
     precision: Annotated[Precision, _TRAINING] = "float32"
-    """in which networks compute; weights stay float32, and mixed_float16 has a dynamic loss scale"""
+    """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
-    """how gradients travel between ranks: fp16 halves the bytes, sums in float16, and rounds or loses the smallest"""
+    """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
-    """how learning rates grow with the global batch: not at all, with its ratio to the base batch, or the root of it"""
+    """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
-    """global batch for which the learning rates are meant; used by --lr-scaling"""
+    """global batch size for which the learning rates of the recipe are meant (images)"""
     holdout: Annotated[Decay | None, _DATA] = None
-    """part of the images kept out of training and evaluated; default: 0.05 where the recipe evaluates, else 0"""
+    """fraction of the images kept out of training, for evaluation; default: 0.05 if the recipe evaluates, else 0"""
     flip: Annotated[bool, _DATA] = False
-    """mirror half of the images left to right, other ones at each step"""
+    """mirror a random half of the images left to right in each step"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
-    """differentiable augmentation of all that the discriminator sees: any of color,translation,cutout"""
+    """differentiable augmentations of all images that the discriminator sees, comma-separated"""
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
-    """decay per step of the moving average of the weights that draws the samples; 0: off"""
+    """decay per step of the weights' moving average, with which samples are drawn; 0: no average"""
 
     deterministic: Annotated[bool, _TRAINING] = False
-    """only operations that give the same bits every time, also on GPUs, where that costs speed; CPUs need no flag"""
+    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
-    """stop where an update's gradients or loss were not finite so often in a row; such an update changes nothing"""
+    """consecutive updates whose loss or gradients are not finite, which are skipped, until the run stops"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000
-    """steps between two comparisons of the ranks' weights; 0: never"""
+    """steps between two checks that the ranks' weights are equal; 0: never"""
 
     log_every: Annotated[Count, _OUTPUT] = 50
-    """steps between two lines of metrics"""
+    """steps between two lines of metrics in the log"""
     sample_every: Annotated[CountOrNever, _OUTPUT] = 500
-    """steps between two sample grids; 0: only at the end"""
+    """steps between two grids of samples; 0: only at the end"""
     eval_every: Annotated[CountOrNever, _OUTPUT] = 500
-    """steps between two evaluations on the images held out; 0: only at the end"""
+    """steps between two evaluations on the held-out images; 0: only at the end"""
     eval_images: Annotated[CountOrNever, _OUTPUT] = 5000
-    """images that an evaluation looks at, the same ones each time, where more are held out; 0: all"""
+    """number of held-out images per evaluation, always the same ones; 0: all"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3
-    """newest checkpoints that stay, beside the best and the last of each stage; 0: all"""
+    """number of newest checkpoints to keep, besides the best one and the last of each stage; 0: all"""
     best_metric: Annotated[str | None, _OUTPUT] = None
-    """metric by its name in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint stays"""
+    """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept"""
     best_mode: Annotated[Literal["min", "max"], _OUTPUT] = "min"
-    """whether the smallest or the largest is best"""
+    """min if the smallest value of --best-metric is the best, max if the largest"""
 
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
 
     @property
     def rate_factor(self) -> float:
-        """What learning rates are multiplied with.
+        """Factor of the learning rates.
 
         Reference: Goyal et al. 2017, section 2.1 (linear); Krizhevsky 2014, section 5 (root).
         """
@@ -145,32 +145,32 @@ class Config:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resume:
-    """Where a run begins; not saved with its settings."""
+    """Settings for the start of a run, which are not saved in config.json."""
 
     resume: str = "auto"
-    """auto (resume the folder's run), never (refuse a folder with a run; see docs/checkpoints.md), or a checkpoint"""
+    """auto (resume the run in the folder), never (refuse a folder that holds a run), or the path of a checkpoint"""
     allow_changed: Words = ()
-    """settings that may differ from those of the checkpoint, with commas between: what they mean is yours to know"""
+    """settings that may differ from the checkpoint's, comma-separated; at your own risk"""
     init_from: Path | None = None
-    """run folder or checkpoint from which a new run takes networks; a run that goes on does not look at it"""
+    """run folder or checkpoint whose networks a new run starts with; ignored when a run is resumed"""
     init_networks: Words = ()
-    """which networks to take, with commas between; default: all that both have"""
+    """names of the networks to take from --init-from, comma-separated; default: all that both have"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Elastic:
-    """What a run does that goes on when ranks are lost; not saved with its settings."""
+    """Settings of an elastic run, which are not saved in config.json."""
 
     commit_every: Count = 50
-    """steps between two copies of everything in memory, to which an elastic run goes back when a rank is lost"""
+    """steps between two copies of the state in memory, from which an elastic run resumes when a rank is lost"""
 
 
 def to_json(config: Config, options: Any) -> dict[str, Any]:
-    """One flat object: the words of the command line, the recipe's options among them.
+    """Make one flat object of all settings, by their names on the command line.
 
     Args:
-        config: the run's configuration.
-        options: the recipe's options, a dataclass instance.
+        config: settings of the run.
+        options: options of the recipe, a dataclass instance.
     """
     values: dict[str, Any] = {}
     for name, value in dataclasses.asdict(config).items():

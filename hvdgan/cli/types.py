@@ -17,23 +17,23 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 
 def read_kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Read names with commas between them; `none` is none of them."""
+    """Read names that are separated by commas; `none` gives an empty tuple."""
     named = [name.strip() for token in tokens for name in token.value.split(",")]
     possible = get_args(Kind)
-    if named in (["none"], [""]):  # an empty list in a saved config.json is read as an empty word
+    if named in (["none"], [""]):  # cyclopts reads an empty list of a saved config.json as an empty word
         return ()
     if unknown := [name for name in named if name not in possible]:
-        raise ValueError(f'"{unknown[0]}" is none of {", ".join(possible)}.')
+        raise ValueError(f'"{unknown[0]}" is not one of {", ".join(possible)}.')
     return tuple(kind for kind in possible if kind in named)
 
 
 def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Read names with commas between them."""
+    """Read names that are separated by commas."""
     return tuple(name.strip() for token in tokens for name in token.value.split(",") if name.strip())
 
 
 Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
-"""names with commas between them, a tuple of str"""
+"""names separated by commas on the command line, a tuple of str"""
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 """an int from 1 up"""
 CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]

@@ -1,4 +1,4 @@
-"""Command lines: that of hvdgan.train, every setting by name, from flags, a saved config.json, and defaults."""
+"""Reads the settings of hvdgan.train from flags, a saved config.json, and defaults."""
 
 import dataclasses
 import inspect
@@ -26,7 +26,7 @@ Flags override the values of --config, which override the defaults."""
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What the command line asks for."""
+    """The contents of a command line."""
 
     config: Config
     recipe: type[Recipe]
@@ -39,13 +39,13 @@ class Command:
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
-    """Read a command line; print the help and return None if that is what it asks for.
+    """Read a command line; or print the help, if it asks for that, and return None.
 
     Args:
-        arguments: without the program's name.
+        arguments: words of the command line, without the program's name.
 
     Raises:
-        UserError: a flag or value that cannot be; one line that names both.
+        UserError: a flag or value is not possible; one line names both.
     """
     config_path = _peek(arguments, "--config")
     saved = {} if config_path is None else read_json(Path(config_path))
@@ -56,11 +56,11 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
     """Read the settings that a run has saved, as --config does.
 
     Args:
-        saved: what config.json holds.
-        source: where it is from, for error messages.
+        saved: contents of config.json.
+        source: file that it was read from, for error messages.
 
     Raises:
-        UserError: its recipe is not to be found, or a value cannot be.
+        UserError: the recipe cannot be found, or a value is not possible.
     """
     try:
         command = _parse((), saved, source, _check_options)
@@ -98,13 +98,13 @@ def _parse(
         Parameters
         ----------
         config_file:
-            a saved config.json to take settings from; other flags override it
+            saved config.json with settings; other flags override it
         dry_run:
             print the settings, networks and stages, and write nothing
         expect_size:
-            refuse to start with another number of ranks
+            number of ranks; refuse to start with any other
         time_budget:
-            minutes since the process was started, after which to save and end with exit code 75, as after SIGTERM
+            time from the start of the process until the run is saved and ends with exit code 75 (minutes)
         """
         return Command(config, recipe, options, resume, dry_run, expect_size, time_budget, elastic)
 
@@ -128,7 +128,7 @@ def _check_options(recipe: type[Recipe]) -> None:
 
 
 def _check_flags(recipe: type[Recipe]) -> None:
-    """Refuse Options that cannot be flags, or not as they are meant; those that an older run has saved may be such."""
+    """Refuse Options that cannot be flags as they are meant. The saved options of an older run need not be flags."""
     _check_options(recipe)
     Options: Any = recipe.Options
     if not Options.__dataclass_params__.frozen:
@@ -144,9 +144,9 @@ def _check_flags(recipe: type[Recipe]) -> None:
 
 
 def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
-    """The words of a command line, with a recipe's lists, given as 1,2,3 like hvdgan's own, as cyclopts has them.
+    """Split the lists of a recipe in the words of a command line, which are given as 1,2,3, as cyclopts wants them.
 
-    A list is its flag with each value; a tuple of a fixed length is the flag and then all values.
+    A list becomes its flag before each value; a tuple of a fixed length becomes its flag before all values.
     """
     hints = call(partial(get_type_hints, Options, include_extras=True), what="Options")
     lists = {name: kind for name, hint in hints.items() if (kind := _list_type(hint)) is not None}
@@ -164,7 +164,7 @@ def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
 
 
 def _list_type(hint: Any) -> Any:
-    """The type of a list that an option is, or may be beside None; None where it is no list."""
+    """The type of an option that is a list, or a list or None; None if the option is no list."""
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     if get_origin(hint) in (Union, UnionType) and len(kinds) == 1:
         hint = kinds[0]
@@ -178,7 +178,7 @@ def _spread(flag: str, value: str, hint: Any) -> list[str]:
 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a flag that decides how the others are read."""
+    """The value of a flag that is read before the others, because they depend on it."""
     for position, argument in enumerate(arguments):
         if argument == flag and position + 1 < len(arguments):
             return arguments[position + 1]

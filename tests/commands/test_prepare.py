@@ -196,7 +196,7 @@ def test_a_full_disk_is_one_line_and_the_command_goes_on_later(images, wanted, t
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shard_writer, "_flush", full)
+    monkeypatch.setattr(replacing, "flush", full)
     flags = [str(images), str(tmp_path / "made"), "--image-size", "8", "--shards", "3", "--workers", "1"]
     assert main(flags) == 1
     error = capsys.readouterr().err
