@@ -2,11 +2,12 @@
 
 import dataclasses
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import RunError, UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,20 @@ class Best:
             return self
         better = self.value is None or (value < self.value if self.mode == "min" else value > self.value)
         return dataclasses.replace(self, value=value, step=step) if better else self
+
+
+def check_best_metric(metric: str | None, names: Collection[str]) -> None:
+    """Check that a run has the metric that --best-metric names.
+
+    Args:
+        metric: value of --best-metric; None: no metric is followed.
+        names: names of the run's metrics.
+
+    Raises:
+        UserError: the run has no such metric.
+    """
+    if metric is not None and metric not in names:
+        raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}")
 
 
 @dataclasses.dataclass(frozen=True)

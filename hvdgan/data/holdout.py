@@ -13,6 +13,7 @@ from hvdgan.data.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.source import Source, SourceWrapper
 
 _FILE = "holdout.places"
+_DEFAULT_FRACTION = 0.05
 _WORTH = 1000
 """images from which on the places are cached"""
 
@@ -57,6 +58,35 @@ def hold_out(
     others = np.ones(len(source), bool)
     others[indices] = False
     return Subset(source, np.flatnonzero(others)), HeldOut(source, indices, places)
+
+
+def split(
+    source: Source, fraction: float | None, peers: Peers, scans: ScanCache, *, is_evaluated: bool
+) -> "tuple[Source, HeldOut | None]":
+    """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that evaluates them.
+
+    Args:
+        source: all images.
+        fraction: value of --holdout; None: the default.
+        peers: the ranks; each calls this.
+        scans: cache of the hashes.
+        is_evaluated: whether the recipe has evaluate().
+
+    Returns:
+        The images to train on, and those held out, or None. Without --holdout, too few images are not an error.
+
+    Raises:
+        UserError: --holdout does not fit the recipe or the data.
+        RunError: the data cannot be read on some rank.
+    """
+    if fraction is not None:
+        if fraction and not is_evaluated:
+            raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
+        return hold_out(source, fraction, peers, scans)
+    try:
+        return hold_out(source, _DEFAULT_FRACTION if is_evaluated else 0.0, peers, scans)
+    except UserError:
+        return source, None
 
 
 def _places_of(source: Source, peers: Peers) -> np.ndarray:

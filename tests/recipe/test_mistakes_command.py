@@ -267,7 +267,7 @@ def test_a_finished_run_is_left_as_it_is(folder, capsys):
     assert main([*TINY, "--run-dir", "run"]) == 0
     before = (folder / "run" / "config.json").read_bytes()
     assert main([*TINY, "--run-dir", "run", "--max-steps", "1"]) == 0
-    assert "step 2 of 1 is reached; raise --max-steps to go on" in capsys.readouterr().err
+    assert "step 2 of 1 is reached; raise --max-steps to continue" in capsys.readouterr().err
     assert (folder / "run" / "config.json").read_bytes() == before
 
 

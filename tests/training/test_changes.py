@@ -153,7 +153,8 @@ def test_a_last_stage_that_has_ended_early_is_said_to_have(tmp_path, capsys):
     assert train(tmp_path, "Ended", "--steps", "9") == 0
     capsys.readouterr()
     assert train(tmp_path, "Ended", "--steps", "12") == 0
-    assert "the last stage, both, has ended after 2 of 12 steps: its metric got no better" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "the last stage, both, has ended after 2 of 12 steps: its metric no longer improved" in error
 
 
 def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):
@@ -183,7 +184,7 @@ def test_what_else_depends_on_the_steps_is_warned_of(tmp_path):
         assert train(tmp_path / recipe, recipe, "--steps", "6") == 0
     warned = "warning: the learning rate of judge decays over the steps of stage both"
     assert warned in log(tmp_path / "Decaying") and warned not in log(tmp_path / "Annealed")
-    warned = "warning: steps is read by fool() too"
+    warned = "warning: steps is also read by fool()"
     assert warned in log(tmp_path / "Annealed") and warned not in log(tmp_path / "Decaying")
 
 

@@ -1,4 +1,4 @@
-"""Which settings of a resumed run may differ from those of its checkpoint."""
+"""Checks that the settings of a resumed run may differ from those of its checkpoint."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -15,32 +15,32 @@ from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.run import Run
 
-# What may differ between a run and its resumption without changing what is computed, but for the last bits.
-# The data may be spelt otherwise or have moved: its fingerprint is compared.
+# Settings that may differ without changing the results, except for the last bits.
+# The data may be named differently or have moved: its fingerprint is compared.
 _MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
 _MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every", "max_bad_steps", "keep"}
 _MAY_CHANGE |= {"check_ranks_every", "best_metric", "best_mode", "deterministic", "peer_timeout", "stall_timeout"}
-# What changes what is computed, as whoever changes it knows.
+# Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}
 
 
 def check_settings(
     run: Run, found: Path, before: dict[str, Any], allowed: Sequence[str], at: dict[str, Any] | None = None
 ) -> list[str]:
-    """Refuse what would make the resumed run compute something else than the first would have gone on to compute.
+    """Refuse settings with which the resumed run would compute something else than the interrupted one.
 
     Args:
-        run: the run that is to be resumed.
-        found: the checkpoint or config.json that holds the settings of before.
-        before: those settings.
-        allowed: settings that may differ, from --allow-changed.
-        at: the manifest of the checkpoint; None where there is none.
+        run: run to resume.
+        found: path of the checkpoint or config.json with the settings of the interrupted run.
+        before: settings of the interrupted run.
+        allowed: names of settings that may differ, from --allow-changed.
+        at: manifest of the checkpoint; None if there is no checkpoint.
 
     Returns:
-        Lines for the log.
+        Lines to log.
 
     Raises:
-        UserError: a setting, or a stage before the last, is not what it was.
+        UserError: a setting, or a stage before the last, has changed.
     """
     now, at = run.settings(), at or {}
     changed = [key for key in now | before if now.get(key) != before.get(key)]
@@ -69,23 +69,25 @@ def check_settings(
 
 
 def stage_steps(stages: Sequence[Stage]) -> str:
-    """Stages as --stages takes them."""
+    """Write stages in the form of --stages."""
     return ",".join(f"{stage.name}={stage.steps}" for stage in stages)
 
 
 def how_to_continue(run: Run) -> str:
-    """What to do where the last step of a run is reached."""
+    """Suggest how to train further when the last step of a run is reached."""
     if run.last_step < run.schedule.total_steps:
-        return "raise --max-steps to go on"
+        return "raise --max-steps to continue"
     *others, last = run.schedule.stages
     if (steps := run.schedule.ended.get(len(others))) is not None:
-        return f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric got no better"
+        return (
+            f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
+        )
     longer = stage_steps([*others, dataclasses.replace(last, steps=2 * last.steps)])
-    return f"give the last stage, {last.name}, more than {last.steps} steps to go on, such as --stages {longer}"
+    return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
 
 
 def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
-    """The stages as they were with a setting's earlier value, and as they are; None where it cannot tell."""
+    """Return the stages with a setting's earlier value, and with its present one; None if they cannot be made."""
     try:
         if key == "stages":
             return Schedule(run.recipe.stages(), list(run.state.networks), value).stages, run.schedule.stages
@@ -96,7 +98,7 @@ def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Seque
 
 
 def _recipe_with(recipe: Recipe, key: str, value: Any) -> Recipe | None:
-    """The recipe with another value of an option, as JSON has it; None where there is none."""
+    """Return the recipe with another value of an option, as JSON has it; None if it has no such option."""
     if key not in {field.name for field in dataclasses.fields(recipe.options)} or isinstance(value, dict):
         return None
     options = dataclasses.replace(recipe.options, **{key: tuple(value) if isinstance(value, list) else value})
@@ -104,7 +106,7 @@ def _recipe_with(recipe: Recipe, key: str, value: Any) -> Recipe | None:
 
 
 def _last_alone_differs(before: Sequence[Stage], now: Sequence[Stage]) -> bool:
-    """Whether all stages are the same but for the steps of the last."""
+    """Check that the stages differ only in the number of steps of the last one."""
     if [_facts(stage) for stage in before] != [_facts(stage) for stage in now]:
         return False
     return [s.steps for s in before[:-1]] == [s.steps for s in now[:-1]] and before[-1].steps != now[-1].steps
@@ -118,7 +120,7 @@ def _facts(stage: Stage) -> tuple[Any, ...]:
 def _about_last_stage(
     run: Run, key: str, difference: str, before: Sequence[Stage], now: Sequence[Stage], *, begun: bool
 ) -> Iterator[str]:
-    """What to say of more or fewer steps of the last stage, and of what else the setting changes."""
+    """Yield lines about the changed number of steps of the last stage, and about other effects of the setting."""
     last = now[-1]
     if key != "stages" and run.config.stages is not None:
         yield f"{difference}: without effect on the steps, which --stages gives"
@@ -127,11 +129,11 @@ def _about_last_stage(
     decaying = [u.name for u in last.updates if isinstance(u.learning_rate, LearningRate) and _decays(u.learning_rate)]
     if begun and decaying:
         yield (
-            f"warning: the learning rate of {', '.join(decaying)} decays over the steps of stage {last.name}: it is no "
-            "longer what it was at the same step"
+            f"warning: the learning rate of {', '.join(decaying)} decays over the steps of stage {last.name}, so "
+            "that it differs from before at the same step"
         )
     if readers := sorted(_readers(type(run.recipe), key)):
-        yield f"warning: {key} is read by {', '.join(readers)} too, and changes what is computed there"
+        yield f"warning: {key} is also read by {', '.join(readers)}, and changes the results there"
 
 
 def _decays(rate: LearningRate) -> bool:
@@ -139,7 +141,7 @@ def _decays(rate: LearningRate) -> bool:
 
 
 def _readers(recipe: type[Recipe], option: str) -> Iterator[str]:
-    """The methods of a recipe, other than stages(), whose code names an option."""
+    """Yield the methods of a recipe, other than stages(), whose code names an option."""
     for owner in recipe.__mro__[: recipe.__mro__.index(Recipe)]:
         for name, member in vars(owner).items():
             code = getattr(member, "__code__", None)
@@ -153,7 +155,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _hint(run: Run, key: str, before: dict[str, Any]) -> str:
-    """How to have more steps of the last stage, where a setting changes those of others too."""
+    """Suggest how to give only the last stage more steps, if a setting changes the steps of other stages too."""
     stages = None if key == "stages" else _stages_with(run, key, before.get(key))
     if not stages or before.get("stages") is not None or [s.steps for s in stages[0]] == [s.steps for s in stages[1]]:
         return ""
@@ -162,7 +164,7 @@ def _hint(run: Run, key: str, before: dict[str, Any]) -> str:
 
 
 def _check_stages(run: Run, found: Path, before: list[list[Any]] | None) -> None:
-    """Refuse other stages than a checkpoint was made with, also where no setting but the recipe's code has changed."""
+    """Refuse other stages than a checkpoint was made with, even if only the recipe's code has changed."""
     now = [[stage.name, stage.steps] for stage in run.schedule.stages]
     if not before or (before[:-1] == now[:-1] and before[-1][0] == now[-1][0]):
         return
@@ -175,7 +177,7 @@ def _check_stages(run: Run, found: Path, before: list[list[Any]] | None) -> None
 
 
 def _of_micro_batches(run: Run, difference: str) -> list[str]:
-    """A warning where some network computes something else with micro-batches of another size."""
+    """Return a warning if the size of the micro-batches changes the results of a network."""
     norm = keras.layers.BatchNormalization
     names = sorted(
         name

@@ -1,4 +1,4 @@
-"""Where a run folder's run began, and which job or launch began it: what the same command needs to resume it."""
+"""Records where a run began, and which job or launch began it, so that the same command resumes it."""
 
 import json
 import os
@@ -12,7 +12,7 @@ _FILE = "origin.json"
 
 
 def note_checkpoint(run_dir: Path, checkpoint: Path) -> None:
-    """Record that the run in a folder began, or was taken up again, at a checkpoint that the command named.
+    """Record that the run of a folder began at a checkpoint that the command named, or has returned to it.
 
     Raises:
         RunError: the checkpoint or the record cannot be read or written.
@@ -24,11 +24,11 @@ def note_checkpoint(run_dir: Path, checkpoint: Path) -> None:
 
 
 def note_launch(run_dir: Path, *, new: bool) -> None:
-    """Record which Slurm job has begun the run of a folder, and which elastic launch works on it.
+    """Record the Slurm job that began the run of a folder, and the elastic launch that works on it.
 
     Args:
-        run_dir: the run folder.
-        new: whether it begins now.
+        run_dir: run folder.
+        new: True if the run begins now.
 
     Raises:
         RunError: the record cannot be written.
@@ -40,11 +40,11 @@ def note_launch(run_dir: Path, *, new: bool) -> None:
 
 
 def began_at(run_dir: Path, checkpoint: Path) -> bool:
-    """Whether the run in a folder began at a checkpoint, which may be gone or have moved since.
+    """Check whether the run of a folder began at a checkpoint, which may since have been deleted or moved.
 
     Args:
-        run_dir: the run folder.
-        checkpoint: as the command names it.
+        run_dir: run folder.
+        checkpoint: path of the checkpoint, as the command names it.
     """
     known = _read(run_dir)["checkpoints"]
     if not (checkpoint / MANIFEST).is_file():
@@ -55,9 +55,9 @@ def began_at(run_dir: Path, checkpoint: Path) -> bool:
 
 
 def begun_by_this_command(run_dir: Path) -> bool:
-    """Whether this process belongs to the requeued Slurm job, or the elastic launch, that began a folder's run.
+    """Check whether this process belongs to the requeued Slurm job, or to the elastic launch, that began the run.
 
-    A job that was not requeued is not asked for: whoever types a command twice in one allocation may be wrong.
+    A job that was not requeued does not count: a command typed twice in one allocation may be a mistake.
     """
     record = _read(run_dir)
     requeued = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
@@ -66,7 +66,7 @@ def begun_by_this_command(run_dir: Path) -> bool:
 
 
 def of_this_launch(run_dir: Path) -> bool:
-    """Whether the elastic launch of this process is the last that has worked on a folder's run."""
+    """Check whether the elastic launch of this process was the last one to work on a folder's run."""
     return _launch() is not None and _read(run_dir)["launch"] == _launch()
 
 
@@ -76,13 +76,13 @@ def _place(checkpoint: Path) -> dict[str, Any]:
 
 
 def _job() -> str | None:
-    """The Slurm job, which keeps its number when it is requeued; each task of an array has one of its own."""
+    """Return the Slurm job; it keeps its number when it is requeued, and each task of an array has its own number."""
     number = os.environ.get("SLURM_JOB_ID")
     return f"{os.environ.get('SLURM_CLUSTER_NAME', '')}/{number}" if number else None
 
 
 def _launch() -> str | None:
-    """The launch of an elastic run: where its ranks meet, which stays while they come and go."""
+    """Return the address where the ranks of an elastic launch meet; it stays the same while ranks come and go."""
     if os.environ.get("HOROVOD_ELASTIC") != "1":
         return None
     address, port = (os.environ.get(f"HOROVOD_GLOO_RENDEZVOUS_{name}") for name in ("ADDR", "PORT"))
@@ -90,7 +90,7 @@ def _launch() -> str | None:
 
 
 def _read(run_dir: Path) -> dict[str, Any]:
-    """The record; an empty one where there is none, or what is there is damaged."""
+    """Return the record; an empty one if it is missing or damaged."""
     record: dict[str, Any] = {"checkpoints": [], "job": None, "launch": None}
     try:
         found = json.loads((run_dir / _FILE).read_text(encoding="utf-8"))

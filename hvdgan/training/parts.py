@@ -1,0 +1,117 @@
+"""Makes the parts of a run that its recipe defines: networks, optimizers, the schedule and the traced steps."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.data import Source
+from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.kernels import change_classes, use_fast_kernels
+from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.returned import make_recipe, stages_of
+from hvdgan.recipe.schedule import Schedule
+from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.state import TrainState, build_state, prepare_keras
+from hvdgan.training.steps.loss_scale import LossScale
+from hvdgan.training.steps.optimizers import check_optimizers
+from hvdgan.training.steps.step import StageStep
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The parts that a recipe defines.
+
+    Args:
+        recipe: recipe with its options.
+        state: networks, optimizers and averages.
+        schedule: stages of the run.
+        steps: step of each stage.
+    """
+
+    recipe: Recipe
+    state: TrainState
+    schedule: Schedule
+    steps: tuple[StageStep, ...]
+
+
+def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: DataSpec, ranks: Ranks) -> Parts:
+    """Make the parts of a run; contains no collective.
+
+    Args:
+        config: configuration of the run.
+        recipe_class: class of the recipe.
+        options: instance of recipe_class.Options.
+        spec: description of the data.
+        ranks: ranks of the run.
+
+    Raises:
+        UserError: a setting does not fit the recipe.
+        Mistake: the recipe is wrong.
+    """
+    recipe = make_recipe(recipe_class, options, spec)
+    prepare_keras(config.precision)
+    keras.utils.set_random_seed(config.seed)
+    state = build_state(recipe, config.ema_decay)
+    if config.sync_batch_norm:
+        _synchronise_batch_norm(state, ranks, config)
+    use_fast_kernels(state.networks.values(), state.optimizers.values())
+    try:
+        schedule = Schedule(stages_of(recipe), list(state.networks), config.stages)
+    except Mistake as mistake:
+        mistake.at = mistake.at or recipe.stages
+        raise
+    _check_rates(config, state)
+    check_optimizers(schedule.stages, state)
+    if config.precision == "mixed_float16":
+        names = {update.name for stage in schedule.stages for update in stage.updates}
+        state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
+    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
+    return Parts(recipe, state, schedule, steps)
+
+
+def trace(config: Config, parts: Parts, sampler: Sampler, evaluator: Evaluator | None, source: Source) -> set[str]:
+    """Trace everything that a run executes, so that a mistake is found before the first step; no collective.
+
+    Args:
+        config: configuration of the run.
+        parts: parts of the run.
+        sampler: sampler of the run.
+        evaluator: evaluator of the run, if images are held out.
+        source: data of the run.
+
+    Returns:
+        The names of all metrics.
+
+    Raises:
+        UserError: a setting does not fit the recipe.
+        Mistake: the recipe is wrong.
+    """
+    for step in parts.steps:
+        step.trace(source.image_size, source.channels, labelled=source.labels is not None)
+    sampler.trace()
+    if config.diff_augment and not any(step.forward.augments for step in parts.steps):
+        raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
+    return (evaluator.trace() if evaluator else set()).union(*(step.metrics for step in parts.steps))
+
+
+def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
+    synchronised = {keras.layers.BatchNormalization: SynchronisedBatchNormalization}
+    norms = change_classes(state.networks.values(), synchronised)
+    if not norms:
+        raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
+    for norm in norms:
+        norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
+
+
+def _check_rates(config: Config, state: TrainState) -> None:
+    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
+        raise UserError(
+            f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
+            "which cannot be scaled; give the schedule to the Update, as LearningRate"
+        )
