@@ -8,7 +8,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD = 2
+AHEAD = 2
 """portions per thread that are in progress or wait for the caller"""
 _PORTIONS = 4
 """smallest number of portions per thread, if there are enough items: one thread may be slower than the others"""
@@ -40,7 +40,7 @@ def parallel_map(
     with ThreadPoolExecutor(threads) as pool:
         try:
             for first in range(0, len(items), together):
-                if len(under_way) == _AHEAD * threads:
+                if len(under_way) == AHEAD * threads:
                     yield from under_way.popleft().result()
                 under_way.append(pool.submit(portion, first))
             while under_way:

@@ -14,9 +14,9 @@ import numpy as np
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import Peers, from_all, from_root, on_all
 
-_PORTION = 100_000
+PORTION = 100_000
 """items in one message"""
-_MESSAGE = 2**28
+MESSAGE = 2**28
 """characters in one message of all ranks together; over MPI, Horovod counts them with 32 bits"""
 
 
@@ -91,8 +91,8 @@ def list_from_first(work: Callable[[], list[Any]], peers: Peers, name: str) -> l
         return len(found)
 
     count = from_first(begin, peers, name)
-    for first in range(0, count if peers.size > 1 else 0, _PORTION):
-        portion = functools.partial(found.__getitem__, slice(first, first + _PORTION))
+    for first in range(0, count if peers.size > 1 else 0, PORTION):
+        portion = functools.partial(found.__getitem__, slice(first, first + PORTION))
         received = from_first(portion, peers, f"{name}, from {first}")
         if peers.rank:
             found += received
@@ -152,7 +152,7 @@ class _Portioned:
 
     def gather(self, value: Any, name: str) -> list[Any]:
         text = json.dumps(value)
-        most = max(1, _MESSAGE // self.size)
+        most = max(1, MESSAGE // self.size)
         begun = self.peers.gather([len(text), text[:most]], name)
         texts = [[first] for _, first in begun]
         for place in range(most, max(length for length, _ in begun), most):

@@ -70,7 +70,7 @@ def test_npz_with_labels(tmp_path, save, name):
 
 
 def test_a_large_compressed_file_is_said_to_stay_in_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.sources.arrays._NOTE_BYTES", 100)
+    monkeypatch.setattr("hvdgan.data.sources.arrays.LARGE_BYTES", 100)
     np.savez(tmp_path / "mapped.npz", RAMP)
     np.savez_compressed(tmp_path / "packed.npz", RAMP)
     opened(tmp_path / "mapped.npz")
@@ -128,12 +128,12 @@ REFUSED = [
     ("bool.npy", npy_bytes(RAMP > 9), "type bool; expected uint8"),
     ("text values.npy", npy_bytes(RAMP.astype(str)), "expected uint8"),
     ("to 255.npy", npy_bytes(RAMP.astype(np.float32)), r"values from 0 to 255; expected \[0, 1\] or \[-1, 1\]"),
-    ("nan.npy", npy_bytes(np.full((5, 8, 8, 1), np.nan)), "none of 5 images .* finite"),
+    ("nan.npy", npy_bytes(np.full((5, 8, 8, 1), np.nan)), "none of the 5 images .* finite"),
     ("which.npz", npz_bytes(x_train=RAMP, x_test=RAMP), "found the arrays x_test, x_train; expected a single one"),
     ("bare.npz", npz_bytes(labels=np.arange(3)), "found the arrays labels; expected"),
     ("short.npz", npz_bytes(x=RAMP, labels=np.arange(2)), r"labels of shape \(2,\) .* each of 3 images"),
     ("real.npz", npz_bytes(x=RAMP, labels=np.ones(3)), "labels .* type float64; expected one integer"),
-    ("huge.npz", npz_bytes(x=RAMP, labels=np.array([0, 1, 2**40])), "fits into int32"),
+    ("huge.npz", npz_bytes(x=RAMP, labels=np.array([0, 1, 2**40])), "expected values of int32"),
 ]
 
 

@@ -201,7 +201,7 @@ def test_of_data_without_files_nothing_is_kept(tmp_path, digests):
 
 def test_a_run_keeps_them(tmp_path, digests):
     data, _ = write_array(tmp_path)
-    words = f"--recipe test_evaluation:Bright --data {data} --image-size 8 --global-batch-size 4".split()
+    words = f"--recipe measured:Bright --data {data} --image-size 8 --global-batch-size 4".split()
     for steps in (1, 2):
         digests.clear()
         assert main([*words, "--steps", str(steps), "--run-dir", str(tmp_path / "run")]) == 0

@@ -192,7 +192,7 @@ def test_the_fingerprint_tells_other_images_apart(folder, shards, tmp_path):
 
 @pytest.mark.parametrize("files", [2, 0])  # with 0 each is read as where two threads open it at once
 def test_more_shards_than_files_stay_open(folder, tmp_path, monkeypatch, files):
-    monkeypatch.setattr("hvdgan.data.formats.shard_reader._OPEN_FILES", files)
+    monkeypatch.setattr("hvdgan.data.formats.shard_reader.OPEN_FILES", files)
     source = opened(prepare(folder, tmp_path / "shards", "--shards", "10"))
     before = len(os.listdir("/proc/self/fd"))
     np.testing.assert_array_equal(all_images(source), all_images(opened(folder)))

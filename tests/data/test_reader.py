@@ -48,7 +48,7 @@ def test_portions_of_large_images_are_small(monkeypatch, kind, side, batch, toge
     for images, _ in ImageReader(source, batch, 16)(np.arange(2 * batch).reshape(2, batch)):
         assert len(images) == batch
     assert set(portions) == {together}
-    ahead = parallel_map._AHEAD * 16 * together * np.prod(source.shape)
+    ahead = parallel_map.AHEAD * 16 * together * np.prod(source.shape)
     assert together == 1 or ahead <= 16 * 2 * 8 * MIB
 
 

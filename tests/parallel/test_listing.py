@@ -28,8 +28,8 @@ def opened(folder, **how):
 
 @pytest.mark.parametrize(("portion", "message"), [(100_000, 2**28), (3, 16)], ids=["in one go", "in portions"])
 def test_rank_0_lists_and_both_get_the_same(ranks, folder, monkeypatch, portion, message):
-    monkeypatch.setattr(sharing, "_PORTION", portion)
-    monkeypatch.setattr(sharing, "_MESSAGE", message)
+    monkeypatch.setattr(sharing, "PORTION", portion)
+    monkeypatch.setattr(sharing, "MESSAGE", message)
     listed, scandir = [], os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
     source = opened(folder, peers=ranks)

@@ -38,7 +38,7 @@ def opened(path, peers):
 def small_ranges(monkeypatch):
     from hvdgan.data.formats import tfrecord_index
 
-    monkeypatch.setattr(tfrecord_index, "_SMALLEST", 4096)
+    monkeypatch.setattr(tfrecord_index, "SMALLEST_RANGE", 4096)
 
 
 def test_each_looks_at_a_part(ranks, monkeypatch, small_ranges):

@@ -177,7 +177,7 @@ def folder(tmp_path, monkeypatch):
             "--recipe test_mistakes:Momentum",
             "stage adversarial, update fool: it has betas, and the optimizer of generator has none",
         ),
-        ("--recipe test_evaluation:Measured --best-metric eval/erorr", "--best-metric eval/erorr: the run has eval/"),
+        ("--recipe measured:Measured --best-metric eval/erorr", "--best-metric eval/erorr: the run has eval/"),
         ("--stages adversarial=0", "stage adversarial: 0 steps"),
         ("--data=", "--data"),
         ("--resume data/good", "--resume data/good: expected auto, never, or the folder of a checkpoint"),

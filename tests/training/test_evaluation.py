@@ -10,21 +10,9 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
 from hvdgan.training.monitoring.evaluation import Evaluator
-from tiny import Tiny
+from measured import Bright, Measured
 
-TINY = "--recipe test_evaluation:Measured --image-size 8 --global-batch-size 16 --steps 4".split()
-
-
-class Measured(Tiny):
-    """Its metrics are known: the brightness of an image, its label, and a draw that is the same at every evaluation."""
-
-    def evaluate(self, nets, batch):
-        return {
-            "brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3)),
-            "label": batch.labels,
-            "latent": batch.latents[:, 0],
-            "made": tf.reduce_mean(nets.generator(batch.latents), axis=(1, 2, 3)),
-        }
+TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4".split()
 
 
 def test_every_held_out_image_counts_once():
@@ -90,13 +78,6 @@ def test_samples_and_evaluations_are_traced_once(tmp_path, monkeypatch):
     assert sorted(traced) == ["evaluate", "sample"]
 
 
-class Bright(Tiny):
-    """A metric of data without labels."""
-
-    def evaluate(self, nets, batch):
-        return {"brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
-
-
 def break_held_out(folder, how_many=None):
     """A folder of 40 images, of which some that are held out cannot be decoded; returns their names and the flags."""
     data = folder / "data"
@@ -108,7 +89,7 @@ def break_held_out(folder, how_many=None):
     names = [held_out.key(index).decode() for index in range(len(held_out))][:how_many]
     for name in names:
         (data / name).write_bytes((data / name).read_bytes()[:100])
-    flags = f"--recipe test_evaluation:Bright --image-size 8 --global-batch-size 4 --data {data} --holdout 0.2"
+    flags = f"--recipe measured:Bright --image-size 8 --global-batch-size 4 --data {data} --holdout 0.2"
     return names, [*flags.split(), "--eval-every", "2", "--log-every", "1", "--run-dir", str(folder / "run")]
 
 

@@ -13,12 +13,10 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.formats.manifest import LABELS, read_manifest, read_verified, refuse_if_other
-from hvdgan.data.formats.tfrecord import RecordFile, payload_of
+from hvdgan.data.formats.tfrecord import OPEN_FILES, RecordFile, payload_of
 from hvdgan.data.scan_cache import identity
 from hvdgan.data.sharing import pack, share_out, unpack
 from hvdgan.data.source import printable
-
-_OPEN_FILES = 256
 
 
 class ShardReader:
@@ -47,7 +45,7 @@ class ShardReader:
         indices = self._indices(shards, peers)
         self._offsets = np.concatenate([index[:, 0] for index in indices])
         self._lengths = np.concatenate([index[:, 1] for index in indices])
-        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(self._open)
+        self._opened = functools.lru_cache(maxsize=OPEN_FILES)(self._open)
         self._facts = functools.lru_cache(maxsize=2)(self._read_facts)  # keys are read in their order
 
     def __len__(self) -> int:

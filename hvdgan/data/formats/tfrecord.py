@@ -14,6 +14,8 @@ CHECKSUM = _CHECKSUM.size
 HEADER = _LENGTH.size + CHECKSUM
 FRAME = HEADER + CHECKSUM
 """bytes that a record has in addition to its payload"""
+OPEN_FILES = 256
+"""files that a source keeps open, at most"""
 
 
 def framed(payload: bytes) -> bytes:

@@ -20,7 +20,7 @@ from hvdgan.data.scan_cache import ScanCache, identity
 from hvdgan.data.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.source import printable
 
-_SMALLEST = 2**24
+SMALLEST_RANGE = 2**24
 """smallest range in bytes"""
 _RANGES = 4
 """ranges per rank, since some files are read more slowly than others"""
@@ -119,7 +119,7 @@ def _indexed(name: str, files: list[str], sizes: list[int], features: Features, 
 
 def _ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int, int]]:
     """(number of the file, first byte, one past the last) of the ranges that the ranks share."""
-    most = max(_SMALLEST, -(-sum(sizes) // (_RANGES * ranks))) if ranks > 1 else max([1, *sizes])
+    most = max(SMALLEST_RANGE, -(-sum(sizes) // (_RANGES * ranks))) if ranks > 1 else max([1, *sizes])
     found = []
     for number, size in enumerate(sizes):
         bounds = np.linspace(0, size, max(1, -(-size // most)) + 1).astype(np.int64).tolist()

@@ -190,7 +190,7 @@ def _in_processes(
                 note(done.value)
         except BrokenProcessPool as error:
             raise RunError(
-                "a process of --workers was killed or ran out of memory; nothing finished is lost: "
+                "a process of --workers has died, killed or out of memory; finished images are not lost: "
                 "give the same command again, with fewer --workers if memory is short"
             ) from error
         finally:

@@ -17,7 +17,7 @@ from hvdgan.data.source import BadImage, Source, fingerprint
 
 _IMAGE_NAMES = ("images", "x", "arr_0")
 _SAMPLE = 64
-_NOTE_BYTES = 2**30
+LARGE_BYTES = 2**30
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ def _open_npz(name: str, member: str | None) -> tuple[np.ndarray, np.ndarray | N
 def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     """Map an array that is not compressed in the archive; read any other."""
     if member.compress_type != zipfile.ZIP_STORED:
-        if member.file_size > _NOTE_BYTES:
+        if member.file_size > LARGE_BYTES:
             logger.warning(
                 "--data %s: compressed, so every rank holds its %.1f GB in memory; "
                 "files of np.save and np.savez are memory-mapped",

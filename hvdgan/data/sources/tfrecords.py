@@ -16,7 +16,7 @@ from hvdgan.data.formats.images import read_halves, read_image, read_partners, r
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
 from hvdgan.data.formats.pixels import to_pixels
 from hvdgan.data.formats.tf_example import features_of, single_bytes
-from hvdgan.data.formats.tfrecord import FRAME, HEADER, RecordFile, length_of, payload_of
+from hvdgan.data.formats.tfrecord import FRAME, HEADER, OPEN_FILES, RecordFile, length_of, payload_of
 from hvdgan.data.formats.tfrecord_index import digest_of, index_files
 from hvdgan.data.formats.tfrecord_scan import Features
 from hvdgan.data.scan_cache import NO_SCANS, ScanCache
@@ -24,7 +24,6 @@ from hvdgan.data.sharing import share_out
 from hvdgan.data.source import BadImage, Source, fingerprint, printable
 
 SUFFIXES = (".tfrecord", ".tfrecords")
-_OPEN_FILES = 256
 
 
 def files_named(data: str) -> list[str]:
@@ -83,7 +82,7 @@ class RecordSource(Source):
         """the index of each file's first record, and of the one after the last"""
         self._offsets = np.concatenate([index.offsets for index in indices])
         labels = np.concatenate([index.labels for index in indices])
-        self._opened = functools.lru_cache(maxsize=_OPEN_FILES)(RecordFile)
+        self._opened = functools.lru_cache(maxsize=OPEN_FILES)(RecordFile)
         # The fingerprint covers neither the name of the label feature nor the folder, which depends on the machine.
         parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
         parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]
