@@ -1,14 +1,14 @@
-"""How fast images are read: 256 x 256 JPEG files to 64 x 64 pixels, against what else there is, on one and two cores.
+"""Measures how fast images are read: 256 x 256 JPEG files to 64 x 64 pixels, against other readers, on 1 and 2 cores.
 
     python benchmarks/input.py --torch-python /path/to/python --json input.json      11 minutes
 
-Every figure is the median of the rounds with the least and the greatest; within a round each contender runs once, in a
-process of its own that may use so many cores and no others. The files are crops of the two photographs that come with
-scikit-learn; all are in the system's page cache after the first round.
+Every figure is the median of the rounds, with the smallest and the largest. In a round each contender runs once, in a
+process of its own that is bound to its cores. The files are crops of the two photographs of scikit-learn; after the
+first round all are in the system's page cache.
 
-What is compared is what a training gets. Shards are faster above all because hvdgan.prepare has done the decoding of
-large images and the resizing once: they hold JPEGs of 64 x 64 pixels. How much of the machine that leaves unused is
-seen against decoding alone, of the files and of the small images in the shards, both in memory already.
+The rates are those that a run gets. Shards are fast mainly because hvdgan.prepare has decoded and resized the large
+images once: they hold JPEGs of 64 x 64 pixels. Decoding alone, of the files and of the shards' images in memory, gives
+an upper bound.
 """
 
 import argparse
@@ -42,12 +42,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="that each measurement takes, once it runs")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of each measurement")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--contenders", nargs="+", choices=list(NAMES), default=list(NAMES), metavar="NAME")
-    parser.add_argument("--steps", type=int, default=40, help="of each DCGAN training; 0: none")
-    parser.add_argument("--records", type=int, nargs="+", default=[1000, 100_000], help="for the memory; 0: not")
-    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch and Pillow")
+    parser.add_argument("--steps", type=int, default=40, help="steps of each DCGAN run; 0: none")
+    parser.add_argument(
+        "--records",
+        type=int,
+        nargs="+",
+        default=[1000, 100_000],
+        help="set sizes for the memory; 0: none",
+    )
+    parser.add_argument("--torch-python", default=sys.executable, help="Python with torch and Pillow")
     parser.add_argument("--json", type=Path, help="file for all figures")
     given = parser.parse_args()
     contenders = [name for name in given.contenders if name != "torch" or _has_torch(given.torch_python)]
@@ -79,7 +85,7 @@ def main() -> None:
 
 
 def make_images(folder: Path, count: int) -> None:
-    """Crops of two photographs, 256 x 256, JPEG of quality 90 (some 25 kB), in one subfolder."""
+    """Write crops of two photographs, 256 x 256, as JPEG files of quality 90 (about 25 kB), into one subfolder."""
     from sklearn.datasets import load_sample_images
 
     photographs = [Image.fromarray(image) for image in load_sample_images().images]
@@ -94,13 +100,13 @@ def make_images(folder: Path, count: int) -> None:
 
 
 def prepare(source: Path, target: Path, image_size: int) -> None:
-    """By the command, as a user would."""
+    """Write shards with hvdgan.prepare."""
     command = [sys.executable, "-m", "hvdgan.prepare", source, target, "--image-size", image_size, "--shards", 8]
     _run([*command, "--encoding", "jpeg"])
 
 
 def in_turn(names: Sequence[str], measure: Callable[[str, int], float], rounds: int) -> Figures:
-    """Each once in every round, so that what disturbs the machine disturbs all; every other round backwards."""
+    """Measure each contender once per round, so that disturbances affect all; every other round runs backwards."""
     figures: Figures = {name: [] for name in names}
     for number in range(rounds):
         for name in names if number % 2 == 0 else list(reversed(names)):
@@ -110,17 +116,17 @@ def in_turn(names: Sequence[str], measure: Callable[[str, int], float], rounds: 
 
 
 def train(data: str, run_dir: Path, steps: int) -> float:
-    """Median seconds of a step of DCGAN at 64 pixels, waiting for images included."""
+    """Measure the median seconds of a step of DCGAN at 64 pixels, including the wait for images."""
     flags = f"--recipe dcgan --image-size 64 --global-batch-size 16 --max-steps {steps} --log-every 10 --sample-every 0"
     command = [sys.executable, "-m", "hvdgan.train", *flags.split(), "--checkpoint-every", "0", "--holdout", "0"]
     _run([*command, "--data", data, "--run-dir", run_dir])
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     seconds = [record["step_seconds"] for record in records if "step_seconds" in record]
-    return statistics.median(seconds[1:] or seconds)  # while the first were computed, the queue was filled
+    return statistics.median(seconds[1:] or seconds)  # the first record includes the time to fill the queue
 
 
 def resident(folder: Path, count: int) -> float:
-    """Megabytes that a process holds after reading 500 batches of a set of so many small images."""
+    """Measure the resident megabytes of a process after 500 batches from a set of `count` small images."""
     folder.mkdir()
     shades = np.arange(count, dtype=np.uint32)[:, None, None, None] * 7 % 251
     ramp = np.arange(16, dtype=np.uint32)[None, :, None, None] * np.array([1, 2, 3], np.uint32)
@@ -130,7 +136,7 @@ def resident(folder: Path, count: int) -> float:
 
 
 def verdicts(results: dict[str, Any]) -> dict[str, str]:
-    """What the figures say of the goals."""
+    """Compare the figures with the goals."""
     found = {}
     for title, figures in results.items():
         median = {name: statistics.median(values) for name, values in figures.items()}
@@ -153,7 +159,7 @@ def verdicts(results: dict[str, Any]) -> dict[str, str]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """All figures as Markdown."""
+    """Format all figures as Markdown."""
     lines = []
     for title, figures in results.items():
         if title == "verdicts":
@@ -182,7 +188,7 @@ def _has_torch(python: str) -> bool:
 
 
 def _run(command: Sequence[Any]) -> str:
-    """A command's last line; what it complains of is shown where it fails."""
+    """Run a command and return its last line; if it fails, exit with its errors."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(str(word) for word in command)}: exit code {done.returncode}\n{done.stderr}")

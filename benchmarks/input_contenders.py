@@ -1,6 +1,6 @@
-"""One way of reading images, timed alone in its process: called by input.py, which says on which cores.
+"""Measures one way of reading images in a process of its own; input.py starts it.
 
-Prints the images per second as one JSON number. Nothing of TensorFlow is loaded before the process has its cores.
+Prints the images per second as a JSON number. TensorFlow is loaded only after the process was bound to its cores.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SIZE = 64
 
 
 def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
-    """As the trainer reads, one rank."""
+    """Read as hvdgan.train does, with one rank."""
     from hvdgan.cli.config import Config
     from hvdgan.data import cached, open_source
 
@@ -32,7 +32,7 @@ def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
 
 
 def plain(data: Path, cores: int) -> Iterator[object]:
-    """tf.data as most people write it."""
+    """Read with tf.data in its usual form."""
     import tensorflow as tf
 
     def read(path: tf.Tensor) -> tf.Tensor:
@@ -44,7 +44,7 @@ def plain(data: Path, cores: int) -> Iterator[object]:
 
 
 def keras_folder(data: Path, cores: int) -> Iterator[object]:
-    """keras.utils.image_dataset_from_directory."""
+    """Read with keras.utils.image_dataset_from_directory."""
     import keras
 
     made = keras.utils.image_dataset_from_directory(
@@ -54,7 +54,7 @@ def keras_folder(data: Path, cores: int) -> Iterator[object]:
 
 
 def torch_loader(data: Path, cores: int) -> Iterator[object]:
-    """PyTorch's DataLoader with Pillow, a worker per core."""
+    """Read with PyTorch's DataLoader and Pillow, one worker per core."""
     import numpy as np
     import torch
     from PIL import Image
@@ -77,12 +77,12 @@ def torch_loader(data: Path, cores: int) -> Iterator[object]:
 
 
 def files_in_memory(data: Path) -> list[bytes]:
-    """The originals."""
+    """Read the original files."""
     return [path.read_bytes() for path in sorted(data.glob("*/*.jpg"))]
 
 
 def records_in_memory(data: Path) -> list[bytes]:
-    """The small images that the shards hold."""
+    """Read the encoded images of the shards."""
     import tensorflow as tf
 
     wanted = {"image/encoded": tf.io.FixedLenFeature((), tf.string)}
@@ -91,7 +91,7 @@ def records_in_memory(data: Path) -> list[bytes]:
 
 
 def decode_alone(encoded: list[bytes], cores: int, seconds: float) -> float:
-    """Images per second of nothing but decoding: a thread per core, in each 64 operations of a graph at a time."""
+    """Measure the images per second of decoding alone: one thread per core, each with graphs of 64 operations."""
     import tensorflow as tf
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((BATCH,), tf.string)])
@@ -122,8 +122,11 @@ def decode_alone(encoded: list[bytes], cores: int, seconds: float) -> float:
 
 
 def rate(batches: Iterator[object], seconds: float) -> float:
-    """Images per second, after a start that does not count."""
-    for end in (time.perf_counter() + min(1.0, seconds), None):  # filling queues, and what tunes itself
+    """Measure the images per second after a warm-up."""
+    for end in (
+        time.perf_counter() + min(1.0, seconds),
+        None,
+    ):  # the warm-up also lets tf.data tune itself
         begin, count = time.perf_counter(), 0
         while time.perf_counter() < (end or begin + seconds):
             next(batches)
@@ -132,7 +135,7 @@ def rate(batches: Iterator[object], seconds: float) -> float:
 
 
 def memory(data: Path, cores: int) -> dict[str, float]:
-    """Megabytes resident after 500 batches."""
+    """Measure the resident megabytes after 500 batches."""
     from hvdgan.cli.config import Config
     from hvdgan.data import open_source
 
@@ -145,7 +148,7 @@ def memory(data: Path, cores: int) -> dict[str, float]:
 
 
 def _batches(source: object, cores: int) -> Any:
-    """Batches of one rank, from the beginning on."""
+    """Open the batches of one rank."""
     from hvdgan.data.pipeline import Batches
 
     options = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0, "max_bad_fraction": 0.0}
@@ -159,10 +162,10 @@ def _range(begin: int, end: int) -> object:
 
 
 def main() -> None:
-    """Take the cores, then time."""
+    """Bind the process to its cores, then measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("contender")
-    parser.add_argument("folder", type=Path, help="with the folders images and shards")
+    parser.add_argument("folder", type=Path, help="folder that holds the folders images and shards")
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()

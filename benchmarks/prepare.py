@@ -1,10 +1,10 @@
-"""What a second process is worth to hvdgan.prepare: one against two, in alternation.
+"""Measures the speedup of hvdgan.prepare with a second process: one against two, in alternation.
 
     python benchmarks/prepare.py
 
-Photograph-like JPEG files of 256 x 256 pixels become shards of 128 x 128, by the command as users give it: its start,
-the listing of the folder and the checksums are in the time. The two commands take turns, so that what else the machine
-does meets both; the ratio is that of the medians. The bytes are compared as well. About 6 minutes on two cores.
+The command converts photograph-like JPEG files of 256 x 256 pixels to shards of 128 x 128. The time includes its start,
+the listing of the folder and the checksums. The two commands take turns, so that disturbances affect both; the ratio is
+that of the medians. The bytes are compared as well. This takes about 6 minutes on two cores.
 """
 
 import argparse
@@ -25,13 +25,13 @@ def main() -> None:
     """Make the images, convert them again and again, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=8000)
-    parser.add_argument("--width", type=int, default=256, help="of the originals, which are square")
+    parser.add_argument("--width", type=int, default=256, help="width and height of the original images")
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--encoding", default="png", choices=["png", "jpeg", "raw"])
-    parser.add_argument("--workers", type=int, default=2, help="to compare with one")
+    parser.add_argument("--workers", type=int, default=2, help="number of processes to compare with one")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="on the disk to measure; default: a temporary one")
+    parser.add_argument("--folder", type=Path, help="folder on the disk to measure; default: a temporary one")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="hvdgan-prepare-", dir=given.folder))
     try:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def write_images(folder: Path, count: int, width: int) -> None:
-    """JPEG files of smooth colours with a little noise, which take as many bytes as photographs do."""
+    """Write JPEG files of smooth colours with a little noise, about as large as photographs."""
     rng = np.random.default_rng(0)
     folder.mkdir()
     for number in range(count):
@@ -69,7 +69,7 @@ def write_images(folder: Path, count: int, width: int) -> None:
 
 
 def convert(images: Path, target: Path, workers: int, given: argparse.Namespace) -> tuple[float, str]:
-    """Seconds that the command takes, and the checksums of what it makes; that is removed."""
+    """Run the command; returns its seconds and the checksums of its output, which is removed."""
     flags = {
         "image-size": given.image_size,
         "shards": given.shards,

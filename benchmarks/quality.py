@@ -1,10 +1,10 @@
-"""What the recipes reach on the digits, at 32 pixels, in minutes: trains each by its command and judges the result.
+"""Measures the quality that recipes reach on the digits at 32 pixels in minutes.
 
     python benchmarks/quality.py --out results.json              all recipes
     python benchmarks/quality.py dcgan sngan --ranks 2           some, under horovodrun
 
-completion and vae_gan are measured on held-out digits against the mean of the training images. Of the others 500
-samples are shown to a small classifier that was trained on real digits: it must find all classes, and be sure.
+completion and vae_gan are evaluated on held-out digits, relative to the mean of the training images. For the others, a
+small classifier trained on real digits looks at 500 samples: it must find all classes, with high probabilities.
 """
 
 import argparse
@@ -41,8 +41,8 @@ SAMPLES = 500
 def main() -> None:
     """Train, measure, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help=f"of {', '.join(COMMANDS)}; default: all")
-    parser.add_argument("--ranks", type=int, default=1, help="started by horovodrun if more than one")
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help=f"some of {', '.join(COMMANDS)}; default: all")
+    parser.add_argument("--ranks", type=int, default=1, help="number of ranks, started by horovodrun if more than one")
     parser.add_argument("--runs", type=Path, help="folder for the runs; default: a temporary one")
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     given = parser.parse_args()
@@ -71,7 +71,7 @@ def train(recipe: str, run_dir: Path, ranks: int) -> float:
 
 
 def measure(recipe: str, run_dir: Path) -> dict[str, object]:
-    """The figures of a trained run, and whether they reach what is asked."""
+    """Measure a run, and compare its figures with the goals."""
     if recipe in ("completion", "vae_gan"):
         reached = last_evaluation(run_dir)
         name = "eval/hole_psnr" if recipe == "completion" else "eval/psnr"
@@ -86,14 +86,14 @@ def measure(recipe: str, run_dir: Path) -> dict[str, object]:
 
 
 def last_evaluation(run_dir: Path) -> dict[str, float]:
-    """The metrics of the held-out digits at the end of a run."""
+    """Read the metrics of the held-out digits at the end of a run."""
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     last = [record for record in records if any(name.startswith("eval/") for name in record)][-1]
     return {name: value for name, value in last.items() if name.startswith("eval/")}
 
 
 def psnr_of_the_mean(*, holes: bool) -> float:
-    """In dB, of the mean of the training digits in place of held-out ones, inside the holes they are evaluated with."""
+    """Compute the PSNR in dB of the mean training digit against held-out digits, inside their holes if `holes`."""
     config = Config()
     training, held_out = hold_out(open_source(config), 0.05)
     assert held_out is not None
@@ -110,12 +110,12 @@ def psnr_of_the_mean(*, holes: bool) -> float:
 
 
 def to_float(source: Source) -> np.ndarray:
-    """All images, (N, H, W, 1) float32 in [-1, 1]."""
+    """Read all images, (N, H, W, 1) float32 in [-1, 1]."""
     return source.fetch_batch(np.arange(len(source))).astype(np.float32) / 127.5 - 1
 
 
 def samples(run_dir: Path) -> np.ndarray:
-    """What hvdgan.sample draws, (N, H, W, 1) float32 in [-1, 1]; a grid is left beside the run's own."""
+    """Draw samples with hvdgan.sample, (N, H, W, 1) float32 in [-1, 1]; also writes grid.png into the run folder."""
     command = [sys.executable, "-m", "hvdgan.sample", str(run_dir)]
     subprocess.run([*command, "--num", "64", "--out", str(run_dir / "grid.png"), "--overwrite"], check=True)
     folder = run_dir / "drawn"
@@ -125,7 +125,7 @@ def samples(run_dir: Path) -> np.ndarray:
 
 
 def judge(images: np.ndarray) -> dict[str, object]:
-    """What the classifier says of samples."""
+    """Classify samples."""
     network, accuracy = classifier()
     probabilities = network.predict(images, verbose=0)
     shares = np.bincount(probabilities.argmax(axis=1), minlength=10) / len(images)
@@ -142,7 +142,7 @@ def judge(images: np.ndarray) -> dict[str, object]:
 
 
 def classifier() -> tuple[keras.Model, float]:
-    """A small convolutional network trained on four fifths of the digits, and its accuracy on the rest."""
+    """Train a small convolutional network on 4/5 of the digits; returns it with its accuracy on the rest."""
     keras.utils.set_random_seed(0)
     source = open_source(Config())
     training, held_out = hold_out(source, 0.2)

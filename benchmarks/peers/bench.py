@@ -1,4 +1,4 @@
-"""hvdgan beside its peers on the same DCGAN: every program in turn, several times, and what that comes to.
+"""Compares hvdgan with other programs on the same DCGAN: each runs in turn, several times.
 
 make bench                                     about 25 minutes on two quiet cores; bench-TIME.json and .png hold it
 make bench ARGS="--repeats 5 --json five.json --plot five.png"
@@ -24,7 +24,7 @@ from running import Failed, measure
 from work import Work
 
 DIGITS_STEPS = 40
-"""times as many steps of the small network, each of which takes a fortieth of the time"""
+"""factor for the steps of the small network, each of which takes a fortieth of the time"""
 
 
 def main() -> int:
@@ -61,40 +61,45 @@ def main() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says a mistake in one line."""
+    """Reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """As argparse's, without the usage."""
+        """Report a mistake as argparse does, without the usage."""
         sys.stderr.write(f"error: {message}; see --help\n")
         sys.exit(2)
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="programs by name or pattern, with commas; default: those the goals speak of")
-    parser.add_argument("--list", action="store_true", help="name all programs, and why some cannot run here")
+    parser.add_argument("--only", help="names or patterns of programs, comma-separated; default: those of the goals")
+    parser.add_argument("--list", action="store_true", help="list all programs, and why some cannot run here")
     parser.add_argument("--repeats", type=positive, default=2, help="rounds through all programs (default: 2)")
     parser.add_argument(
         "--warm-up",
         type=positive,
         default=5,
-        help=f"steps before the time is taken (default: 5; digits: {DIGITS_STEPS} times as many)",
+        help=f"steps before the measurement (default: 5; {DIGITS_STEPS} times this for digits)",
     )
     parser.add_argument(
         "--steps",
         type=positive,
         default=15,
-        help=f"steps that are timed (default: 15; digits: {DIGITS_STEPS} times as many)",
+        help=f"measured steps (default: 15; {DIGITS_STEPS} times this for digits)",
     )
     parser.add_argument("--nf", type=positive, help="width of the networks (default: 64; digits: 16)")
-    parser.add_argument("--batch-size", type=positive, help="images of a rank (default: 16; digits: 8)")
-    parser.add_argument("--timeout", type=positive, default=300, metavar="SECONDS", help="of one run (default: 300)")
+    parser.add_argument("--batch-size", type=positive, help="images per rank (default: 16; digits: 8)")
+    parser.add_argument(
+        "--timeout", type=positive, default=300, metavar="SECONDS", help="limit of a run (default: 300)"
+    )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="every run, the summary and the goals (default: bench-TIME.json)"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE.png", help="the medians (default: bench-TIME.png, where matplotlib is)"
+        "--plot",
+        type=Path,
+        metavar="FILE.png",
+        help="plot of the medians (default: bench-TIME.png, with matplotlib)",
     )
     parser.add_argument(
         "--runs", type=Path, metavar="FOLDER", help="new folder for logs and runs; default: a temporary one"
@@ -107,7 +112,7 @@ def arguments() -> argparse.Namespace:
 
 
 def name_files(given: argparse.Namespace) -> None:
-    """Choose the names that were not given; refuse what cannot be written."""
+    """Choose the output files that were not given; refuse those that cannot be written."""
     has_matplotlib = importlib.util.find_spec("matplotlib") is not None
     if given.plot and not has_matplotlib:
         given.fail("--plot needs matplotlib, which is not installed")
@@ -126,14 +131,14 @@ def name_files(given: argparse.Namespace) -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
     return int(text)
 
 
 def list_programs() -> int:
-    """Say what there is to run."""
+    """List the programs."""
     for program in PROGRAMS.values():
         why = missing(program)
         print(f"{'*' if program.name in DEFAULT else ' '} {program.name}{f' (left out: {why})' if why else ''}")
@@ -142,7 +147,7 @@ def list_programs() -> int:
 
 
 def choose(given: argparse.Namespace) -> list[Program]:
-    """The programs to run, in the order of the table; says which are left out."""
+    """Choose the programs to run, in the order of the table, and print those that are left out."""
     patterns = given.only.split(",") if given.only else DEFAULT
     for pattern in patterns:
         if not fnmatch.filter(PROGRAMS, pattern.strip()):
@@ -152,14 +157,14 @@ def choose(given: argparse.Namespace) -> list[Program]:
     for name, why in left_out.items():
         print(f"left out: {name}: {why}")
     if len(left_out) == len(chosen):
-        given.fail("nothing of that can run here")
+        given.fail("none of these programs can run here")
     if len(os.sched_getaffinity(0)) < 2 and any(program.ranks > 1 for program in chosen):
         given.fail("two ranks of one core each need two cores; this process may use one")
     return [program for program in chosen if program.name not in left_out]
 
 
 def sizes(given: argparse.Namespace, program: Program, out: Path) -> Work:
-    """The DCGAN that a program trains, and for how long."""
+    """Choose the size of the DCGAN, and the number of steps, of a program."""
     longer = DIGITS_STEPS if program.digits else 1
     return Work(
         image_size=32 if program.digits else 64,
@@ -174,7 +179,7 @@ def sizes(given: argparse.Namespace, program: Program, out: Path) -> Work:
 
 
 def machine() -> str:
-    """What it ran on, in a few words."""
+    """Describe the machine."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     cores = len(os.sched_getaffinity(0))
@@ -182,7 +187,7 @@ def machine() -> str:
 
 
 def write(given: argparse.Namespace, begun: datetime.datetime, runs: report.Runs, failures: dict[str, str]) -> None:
-    """All that is known so far."""
+    """Write all figures so far."""
     done = {name: each for name, each in runs.items() if each}
     known: dict[str, Any] = {
         "begun": begun.isoformat(timespec="seconds"),

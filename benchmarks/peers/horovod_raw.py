@@ -1,6 +1,6 @@
-"""Horovod with its defaults, as its TensorFlow 2 example uses it, and with what Keras 3 needs instead.
+"""Horovod with its defaults, as in its TensorFlow 2 example, adapted to Keras 3.
 
-Keras' own variables are handed over as the tf.Variables inside them; one broadcast before the first step.
+Horovod gets the tf.Variables inside of Keras' variables; one broadcast before the first step.
 """
 
 import os
@@ -14,14 +14,14 @@ from keras_gan import Trainer, pool
 
 
 def gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
-    """Averaged over the ranks."""
+    """Average the gradients over the ranks."""
     return hvd.DistributedGradientTape(tape).gradient(loss, [variable.value for variable in variables])
 
 
 def main() -> None:
     """Train on one of the ranks."""
     work = common.parse()
-    # Before Horovod starts its thread, which stays on the rank's core then.
+    # Before hvd.init(), so that Horovod's thread stays on the rank's core.
     common.pin(int(os.environ.get("HOROVOD_LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0))))
     hvd.init()
     trainer, batches = Trainer(work, gradients), pool(work, hvd.rank())

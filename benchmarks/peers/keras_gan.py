@@ -1,4 +1,4 @@
-"""DCGAN as a plain Keras program has it: two networks, two updates with a forward pass each, Keras' Adam."""
+"""DCGAN in plain Keras: two networks, two updates with a forward pass each, and Keras' Adam."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,7 +41,7 @@ def _norm() -> layers.Layer:
 
 
 def plain_gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
-    """Those of one process."""
+    """Return the gradients of one process."""
     return tape.gradient(loss, [variable.value for variable in variables])
 
 
@@ -49,8 +49,8 @@ class Trainer:
     """Both networks with their optimizers, built, and the step that trains them.
 
     Args:
-        work: its sizes; its precision becomes Keras' policy.
-        gradients: what an update applies, from its tape, its loss and its variables.
+        work: settings of the run; its precision becomes Keras' policy.
+        gradients: function of a tape, a loss and variables, which returns the gradients to apply.
     """
 
     def __init__(self, work: Work, gradients: Gradients = plain_gradients) -> None:
@@ -90,12 +90,12 @@ class Trainer:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that the networks and optimizers hold."""
+        """All variables of the networks and optimizers."""
         held = [*self.generator.variables, *self.discriminator.variables]
         return held + [variable for optimizer in self.optimizers for variable in optimizer.variables]
 
     def parameters(self) -> dict[str, int]:
-        """Trainable parameters, counted."""
+        """Count the trainable parameters."""
         named = {"generator": self.generator, "discriminator": self.discriminator}
         return {name: sum(v.shape.num_elements() for v in net.trainable_variables) for name, net in named.items()}
 
@@ -105,17 +105,17 @@ class Trainer:
         return [*self.generator.trainable_variables, *self.discriminator.trainable_variables]
 
     def weights(self) -> list[float]:
-        """A sum over each of them."""
+        """Return the sum over each weight."""
         return [total(variable.value) for variable in self.trained]
 
 
 def total(values: tf.Tensor) -> float:
-    """Their sum."""
+    """Return the sum of all values."""
     return float(tf.reduce_sum(tf.cast(values, tf.float64)))
 
 
 def pool(work: Work, rank: int) -> list[tf.Tensor]:
-    """Batches of random pixels (B, H, W, C) uint8, other ones on each rank."""
+    """Draw batches of random pixels (B, H, W, C) uint8, different ones on each rank."""
     random = tf.random.Generator.from_seed(rank)
     shape = (work.batch_size, work.image_size, work.image_size, work.channels)
     return [tf.cast(random.uniform(shape, 0, 256, tf.int32), tf.uint8) for _ in range(POOL)]

@@ -1,4 +1,4 @@
-"""tf.distribute.MultiWorkerMirroredStrategy with its defaults; TF_CONFIG says who the others are."""
+"""tf.distribute.MultiWorkerMirroredStrategy with its defaults; TF_CONFIG names the workers."""
 
 import json
 import os

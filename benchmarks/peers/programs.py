@@ -1,4 +1,4 @@
-"""What is compared: each program by its name, and the commands that start it.
+"""Defines the programs to compare and the commands that start them.
 
 A name is a program's, then -bf16 for mixed bfloat16, -digits for the small network, -x2 for two independent copies.
 """
@@ -22,15 +22,15 @@ ROOT = HERE.parents[1]
 LAUNCHER = ROOT / "launch" / "single_node.sh"
 TORCH = ROOT / ".venv-peers" / "bin" / "python"
 MADE = ROOT / ".venv-peers" / ".hvdgan"
-"""empty where setup.sh was cut short"""
+"""file that is empty if setup.sh was interrupted"""
 
 Start = tuple[list[str], dict[str, str]]
-"""A command, and what it finds in its environment beside the usual."""
+"""A command, and its additional environment variables."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A program: how many ranks it has, and what starts it on a work."""
+    """A kind of program: its number of ranks, and its commands."""
 
     ranks: int
     start: Callable[[Work], list[Start]]
@@ -40,7 +40,7 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One line of the table."""
+    """A program: one line of the table."""
 
     name: str
     kind: str
@@ -50,47 +50,47 @@ class Program:
 
     @property
     def ranks(self) -> int:
-        """Processes that train, over all copies."""
+        """Number of processes that train, over all copies."""
         return KINDS[self.kind].ranks * self.copies
 
 
 def script(name: str, python: str | Path = sys.executable) -> Callable[[Work], list[Start]]:
-    """One process of one of the scripts here."""
+    """Start one process of a script of this folder."""
     return lambda work: [([str(python), str(HERE / name), *work.arguments()], {})]
 
 
 def horovodrun(controller: str) -> list[str]:
-    """As a user types it."""
+    """Return the words that start two ranks."""
     return ["horovodrun", f"--{controller}", "-np", "2"]
 
 
 def horovod(controller: str) -> Callable[[Work], list[Start]]:
-    """Two ranks of the raw Horovod script."""
+    """Start two ranks of the plain Horovod script."""
     return lambda work: [([*horovodrun(controller), *script("horovod_raw.py")(work)[0][0]], {})]
 
 
 def torchrun(work: Work) -> list[Start]:
-    """Two ranks of the PyTorch script; torchrun is part of torch."""
+    """Start two ranks of the PyTorch script with torchrun, a part of torch."""
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(HERE / "torch_ddp.py")]
     return [([str(TORCH), *words, *work.arguments()], {})]
 
 
 def workers(work: Work) -> list[Start]:
-    """Two processes that TF_CONFIG tells of each other."""
+    """Start two processes that find each other through TF_CONFIG."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     tasks = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(2)]
     return [(script("multi_worker.py")(work)[0][0], {"TF_CONFIG": json.dumps(task)}) for task in tasks]
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Find a free port."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         return listener.getsockname()[1]
 
 
 def trainer(launcher: list[str], ranks: int) -> Callable[[Work], list[Start]]:
-    """hvdgan.train, with its defaults in all that the other programs do not have."""
+    """Start hvdgan.train, with defaults for all features that the other programs do not have."""
 
     def start(work: Work) -> list[Start]:
         python = [] if launcher[:1] == [str(LAUNCHER)] else [sys.executable, "-m", "hvdgan.train"]
@@ -105,8 +105,8 @@ def trainer(launcher: list[str], ranks: int) -> Callable[[Work], list[Start]]:
             "global-batch-size": work.batch_size * ranks,
             "precision": work.precision,
             "steps": work.warm_up + work.steps,
-            # A record after the warm-up and one after the last step, between which the time is taken; nothing is
-            # sampled or saved before the last.
+            # One record after the warm-up and one after the last step, between which the time is measured; no samples
+            # and checkpoints before the last step.
             "log-every": work.warm_up,
             "sample-every": 0,
             "checkpoint-every": 0,
@@ -140,7 +140,7 @@ PROGRAMS = {
     if not (twice and KINDS[kind].ranks > 1)
     for name in [f"{kind}{bf16}{digits}{twice}"]
 }
-# What the goals speak of, by how they are compared; the rest is there for --only.
+# The programs of the goals, grouped by comparison; the others run only with --only.
 DEFAULT = [
     *("keras", "torch", "hvdgan", "keras-x2", "torch-x2", "hvdgan-x2"),
     *("horovod-mpi", "horovod-gloo", "multiworker", "mirrored", "ddp", "hvdgan-launch", "hvdgan-mpi", "hvdgan-gloo"),
@@ -151,7 +151,7 @@ DEFAULT = [
 
 
 def missing(program: Program) -> str:
-    """Why a program cannot run here; nothing if it can."""
+    """Return the reason why a program cannot run here; empty if it can."""
     needs = KINDS[program.kind].needs
     if needs == "torch" and not (TORCH.exists() and MADE.is_file() and MADE.stat().st_size):
         return f"there is no {TORCH.relative_to(ROOT)} (make bench makes it)"
@@ -164,7 +164,7 @@ def missing(program: Program) -> str:
 
 @functools.cache
 def missing_mpi() -> str:
-    """Why horovodrun --mpi cannot start anything here; nothing if it can.
+    """Return the reason why horovodrun --mpi cannot start programs here; empty if it can.
 
     Asking horovodrun itself (--check-build) would load TensorFlow three times.
     """
@@ -176,7 +176,7 @@ def missing_mpi() -> str:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of every program alike: this process's, without what a launcher or a tuner has left in it."""
+    """Return the environment of every program: this process's, without variables of launchers and libraries."""
     foreign = ("HOROVOD_", "OMPI_MCA", "OMPI_COMM", "PMI", "SLURM_", "TF_", "OMP_", "TORCH", "XLA_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])

@@ -1,4 +1,4 @@
-"""From runs to figures: medians with their range, the ratios that the project has set itself, a table, a plot."""
+"""Summarises runs: medians with their range, the ratios that are the project's goals, a table and a plot."""
 
 import dataclasses
 import statistics
@@ -9,29 +9,29 @@ from typing import Any
 from programs import PROGRAMS
 
 Runs = dict[str, list[dict[str, Any]]]
-"""For each program the runs that went well, each with the number of its repeat."""
+"""successful runs by program, each with the number of its repeat"""
 
 PEERS = ("horovod-mpi", "horovod-gloo", "multiworker", "mirrored", "ddp")
-# What the figures are called in the tables, and their digits after the point.
+# Titles of the figures in the tables, and their decimals.
 FIGURES = {"images_per_sec": ("images/s", 1), "start_seconds": ("first step after s", 1), "peak_mib": ("MiB a rank", 0)}
 OURS = ("hvdgan-launch", "hvdgan-mpi", "hvdgan-gloo")
 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """A ratio of two programs' figures, and what it should be at least, or at most."""
+    """A ratio of two programs' figures with its lower or upper bound."""
 
     number: int
     program: str
     against: tuple[str, ...]
-    """the best of these"""
+    """programs to compare with, of which the best counts"""
     bound: float
     figure: str = "images_per_sec"
     at_most: bool = False
 
 
 def goals() -> list[Goal]:
-    """Those that this benchmark can see; the others are hvdgan.bench's and the tests'."""
+    """List the goals that this benchmark measures; hvdgan.bench and the tests measure the others."""
     found = []
     for bf16 in ("", "-bf16"):
         for ours in OURS:
@@ -49,19 +49,19 @@ def goals() -> list[Goal]:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """(median, least, most)."""
+    """Return the median, the smallest and the largest value."""
     return statistics.median(values), min(values), max(values)
 
 
 def summarise(runs: Runs) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """For each program and figure its spread over the repeats."""
+    """Compute the spread of each program's figures over the repeats."""
     return {name: {figure: spread([run[figure] for run in each]) for figure in FIGURES} for name, each in runs.items()}
 
 
 def judge(runs: Runs) -> list[dict[str, Any]]:
-    """Each goal whose programs have run: the spread of its ratio, taken within each repeat, and whether it is reached.
+    """Judge each goal whose programs have run, by the median of its ratios within each repeat.
 
-    Of several programs to compare with it is the one with the best median.
+    If there are several programs to compare with, the one with the best median counts.
     """
     verdicts = []
     for goal in goals():
@@ -85,7 +85,7 @@ def judge(runs: Runs) -> list[dict[str, Any]]:
 
 
 def table(runs: Runs) -> str:
-    """Both as Markdown."""
+    """Format the figures and the goals as Markdown."""
     heads = " | ".join(f"{words} (range)" for words, _ in FIGURES.values())
     lines = [f"| program | ranks | {heads} |", "|---" * 5 + "|"]
     for name, figures in summarise(runs).items():
@@ -108,7 +108,7 @@ def _cell(figure: tuple[float, float, float], digits: int) -> str:
 
 
 def plot(runs: Runs, path: Path) -> None:
-    """Images per second as bars from 0 with the range of the repeats; a panel for each work and number of processes."""
+    """Draw the images per second with the range of the repeats; one panel per network size and number of processes."""
     import matplotlib
 
     matplotlib.use("Agg")

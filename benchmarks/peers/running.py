@@ -21,29 +21,29 @@ SECONDS_TO_LOOK = 0.5
 
 
 class Failed(Exception):
-    """A program did not run as it should; says why."""
+    """A program failed; the message says why."""
 
 
 def measure(program: Program, work: Work, seconds: float) -> dict[str, Any]:
     """Run a program once.
 
     Args:
-        program: to run.
-        work: its out is a folder for this run, which is made.
-        seconds: after which it is ended.
+        program: program to run.
+        work: settings of the run; `out` is a new folder.
+        seconds: time limit, after which the program is ended.
 
     Returns:
         images_per_sec over all copies, start_seconds from the command to the end of the first step, and peak_mib of
         the largest rank.
 
     Raises:
-        Failed: it failed, or took too long, or its ranks do not hold the same weights in the end.
+        Failed: the program failed, took too long, or its ranks do not hold the same weights at the end.
     """
     copies = []
     for copy in range(program.copies):
         out = work.out / f"copy-{copy}"
         out.mkdir(parents=True)
-        # Copies are not ready at the same moment, and are timed while all are at it.
+        # Copies do not start at the same moment; they are measured while all of them train.
         copies.append(dataclasses.replace(work, out=out, steps=work.steps * program.copies))
     begun = time.time()
     peak = run(program, copies, seconds)
@@ -93,7 +93,7 @@ def run(program: Program, copies: list[Work], seconds: float) -> int:
 
 
 def peak_memory(launcher: psutil.Popen) -> int:
-    """Bytes that the largest Python process below and including this one has had resident, launchers apart."""
+    """Return the largest peak memory in bytes of a process and its children that train; launchers do not count."""
     peak = 0
     try:
         for process in [launcher, *launcher.children(recursive=True)]:
@@ -109,7 +109,7 @@ def peak_memory(launcher: psutil.Popen) -> int:
 
 
 def end(processes: list[psutil.Popen]) -> None:
-    """End whatever still runs: politely first, since launchers then end their ranks."""
+    """End all running processes: with SIGTERM first, on which launchers end their ranks."""
     alive = [process for process in processes if process.poll() is None]
     below = [child for process in alive for child in process.children(recursive=True)]
     for process in alive:
@@ -121,20 +121,20 @@ def end(processes: list[psutil.Popen]) -> None:
 
 
 def last_lines(logs: list[Path]) -> str:
-    """What the programs have said last, indented."""
+    """Return the last lines of the logs, indented."""
     lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-12:]]
     return "".join(f"\n    {line}" for line in lines)
 
 
 def steps_per_second(copies: list[dict[int, float]], warm_up: int) -> float:
-    """Of all copies together, in the time in which all train.
+    """Compute the rate of all copies together, while all of them train.
 
     Args:
-        copies: for each, when it had done so many steps, in seconds of the clock.
-        warm_up: steps that are not counted.
+        copies: times in seconds at which each copy had done a number of steps.
+        warm_up: number of first steps that are not measured.
 
     Raises:
-        Failed: there is no such time.
+        Failed: there is no time at which all copies train.
     """
     begin = max(ends[warm_up] for ends in copies)
     end = min(max(ends.values()) for ends in copies)
@@ -145,7 +145,7 @@ def steps_per_second(copies: list[dict[int, float]], warm_up: int) -> float:
 
 
 def peer_ends(work: Work) -> dict[int, float]:
-    """When so many steps had been done, in seconds of the clock, on the slowest rank."""
+    """Read the times in seconds at which the slowest rank had done each number of steps."""
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.out.glob("rank-*.json"))]
     if not reports:
         raise Failed(f"no rank has written its report in {work.out}")
@@ -156,13 +156,13 @@ def peer_ends(work: Work) -> dict[int, float]:
 
 
 def hvdgan_ends(work: Work) -> dict[int, float]:
-    """The same of hvdgan, from when its records were written: what it does between steps is counted as well.
+    """Read the same of hvdgan from the times of its records, which include the work between steps.
 
-    The end of the first step is that of the warm-up less its other steps, taken to be as long as later ones.
+    The end of the first step is estimated: the warm-up's end minus its other steps, at the duration of later ones.
     """
     records = [json.loads(line) for line in (work.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [record.get(f"{name}/loss") for record in records for name in ("generator", "discriminator")]
-    # A loss is missing where every step since the last record was skipped.
+    # A loss is missing if every step since the last record was skipped.
     if any(loss is None or not math.isfinite(loss) for loss in losses):
         raise Failed("a loss is not finite")
     written = times_of_records(work.out / "tensorboard")
@@ -171,7 +171,7 @@ def hvdgan_ends(work: Work) -> dict[int, float]:
 
 
 def times_of_records(folder: Path) -> dict[int, float]:
-    """When each step's metrics were written, in seconds of the clock; without TensorFlow, which would take cores."""
+    """Read the time in seconds of each step's metrics; without TensorFlow, which would take cores."""
     times: dict[int, float] = {}
     for path in sorted(folder.glob("events.*")):
         left = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A step under a strategy of tf.distribute; Keras' optimizers sum gradients over its replicas."""
+"""Trains under a strategy of tf.distribute; Keras' optimizers sum gradients over its replicas."""
 
 import sys
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ def train(work: common.Work, strategy: tf.distribute.Strategy, rank: int) -> Non
     """Train on all replicas of this process.
 
     Args:
-        work: batch_size is that of one replica.
-        strategy: has set up its devices.
-        rank: of this process.
+        work: settings of the run; batch_size is that of one replica.
+        strategy: strategy whose devices are set up.
+        rank: rank of this process.
     """
     replicas = strategy.num_replicas_in_sync
 

@@ -17,7 +17,7 @@ def main() -> None:
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     # The discriminator runs twice before its backward pass; broadcasting BatchNorm's statistics in between would change
-    # what the first pass has saved, and they are not reduced in the other programs either.
+    # tensors that the first pass saved. The other programs do not reduce the statistics either.
     trainer = Trainer(work, rank, DistributedDataParallel, broadcast_buffers=False, gradient_as_bucket_view=True)
     common.train(work, rank, trainer.parameters(), trainer.step, trainer.weights)
     distributed.destroy_process_group()

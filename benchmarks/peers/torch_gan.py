@@ -42,9 +42,9 @@ class Trainer:
     """Both networks with their optimizers and the step that trains them.
 
     Args:
-        work: its sizes and precision; mixed_bfloat16 is autocast.
-        rank: decides the pixels.
-        wrap: what makes a network reduce its gradients over the ranks.
+        work: settings of the run; the precision mixed_bfloat16 is autocast.
+        rank: seed of the pixels.
+        wrap: class that makes a network reduce its gradients over the ranks.
     """
 
     def __init__(self, work: common.Work, rank: int = 0, wrap: type[nn.Module] | None = None, **wrapping: bool) -> None:
@@ -72,7 +72,7 @@ class Trainer:
         d_optimizer.zero_grad(set_to_none=True)
         d_loss.backward()
         d_optimizer.step()
-        # Its weights need no gradients here; nor is there anything of it to reduce.
+        # The discriminator needs no gradients here, and none are reduced.
         self.plain[1].requires_grad_(False)
         with self._autocast():
             fake_logits = self.plain[1](fakes)
@@ -87,10 +87,10 @@ class Trainer:
         return torch.autocast("cpu", torch.bfloat16, enabled=self.work.precision == "mixed_bfloat16")
 
     def parameters(self) -> dict[str, int]:
-        """Trainable parameters, counted."""
+        """Count the trainable parameters."""
         counts = [sum(parameter.numel() for parameter in network.parameters()) for network in self.plain]
         return dict(zip(("generator", "discriminator"), counts, strict=True))
 
     def weights(self) -> list[float]:
-        """A sum over each trained weight."""
+        """Return the sum over each trained weight."""
         return [float(p.detach().double().sum()) for network in self.plain for p in network.parameters()]

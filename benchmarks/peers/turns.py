@@ -1,15 +1,16 @@
-"""Two ranks beside two independent copies of one rank, in turns of a few seconds.
+"""Compares two ranks with two independent copies of one rank, in turns of a few seconds.
 
     python benchmarks/peers/turns.py --rounds 12 --seconds 5
     python benchmarks/peers/turns.py --rounds 14 --seconds 4 --digits
 
-All programs are started and then stopped (SIGSTOP); in each round every one of them goes on for some seconds, in an
-order that changes. A machine that is slower for a minute is so for all of them, which is why the ratios are steadier
-than those of programs that run one after the other (make bench). Each has the cores 0 and 1, one for each rank.
-`lockstep` are the copies again, where each waits for the other once a step and exchanges nothing: no trainer whose
-ranks go step by step together can be faster on this machine, however it reduces. `small-mpi` and `small-gloo` are the
-ranks of `mpi` and `gloo`, which reduce 16 kB in place of each update's gradients: what they lack is waiting and
-agreeing, and what `mpi` and `gloo` lack beside them is the bytes.
+All programs are started and then stopped (SIGSTOP); in each round every program continues for some seconds, in an
+order that changes. If the machine is slow for a minute, it is so for all of them, so the ratios vary less than those of
+programs that run one after the other (make bench). Each program has the cores 0 and 1, one for each rank.
+
+`lockstep` is the copies again, where each waits for the other once a step and exchanges no data: no trainer with
+synchronous steps can be faster on this machine. `small-mpi` and `small-gloo` are the ranks of `mpi` and `gloo`, which
+reduce 16 kB instead of each update's gradients: their loss against `copies` is waiting and negotiation, and that of
+`mpi` and `gloo` against them is the transfer of the gradients.
 """
 
 import argparse
@@ -31,10 +32,10 @@ from running import last_lines
 
 RANK = HERE / "turns_rank.py"
 COPIES = [["taskset", "-c", "0"], ["taskset", "-c", "1"]]
-SETTLE = 0.7  # seconds after it goes on, in which its caches fill
-START = 300.0  # seconds within which a program must train
+SETTLE = 0.7  # seconds after a program continues, in which its caches fill
+START = 300.0  # seconds within which a program must begin to train
 WARM = 5
-# What starts each, and what turns_rank.py changes in it.
+# The launchers of each program, and the change that turns_rank.py makes.
 PROGRAMS = {
     "copies": (COPIES, ""),
     "lockstep": (COPIES, "lockstep"),
@@ -47,14 +48,14 @@ PROGRAMS = {
 
 @dataclasses.dataclass
 class Program:
-    """Two processes that train, and what started them."""
+    """Two processes that train, and their launchers."""
 
     name: str
     folder: Path
     processes: list[subprocess.Popen[bytes]]
 
     def everyone(self) -> list[psutil.Process]:
-        """What was started, and what that has started."""
+        """List the launchers and all their children."""
         found = []
         for process in self.processes:
             try:
@@ -65,7 +66,7 @@ class Program:
         return found
 
     def send(self, what: str) -> None:
-        """Call suspend, resume or kill on all its processes."""
+        """Suspend, resume or kill all processes."""
         for process in self.everyone():
             try:
                 getattr(process, what)()
@@ -73,7 +74,7 @@ class Program:
                 continue
 
     def clocks(self) -> list[list[float]]:
-        """When each step of each rank has begun, by the monotonic clock."""
+        """Read the beginning of each step of each rank, by the monotonic clock."""
         texts = [path.read_bytes() for path in sorted(self.folder.glob(f"{self.name}.*.clock"))]
         return [list(struct.unpack(f"{len(text) // 8}d", text)) for text in texts]
 
@@ -82,7 +83,7 @@ def main() -> None:
     """Start all, let them take turns, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=5, help=f"of a turn, above {SETTLE}")
+    parser.add_argument("--seconds", type=float, default=5, help=f"duration of a turn, above {SETTLE}")
     parser.add_argument(
         "--digits", action="store_true", help="DCGAN-32 of digits, nf 16, 8 images a rank; else DCGAN-64"
     )
@@ -114,7 +115,7 @@ def main() -> None:
 
 
 def choose(only: list[str] | None, parser: argparse.ArgumentParser) -> list[str]:
-    """The names of the programs to run; one that was asked for and cannot run is an error, any other is left out."""
+    """Choose the programs to run; those that cannot run are left out, or an error if they were asked for."""
     over_mpi = {"mpi", "small-mpi"}.intersection(only or PROGRAMS)
     why = missing_mpi() if over_mpi else ""
     if why and only:
@@ -126,13 +127,13 @@ def choose(only: list[str] | None, parser: argparse.ArgumentParser) -> list[str]
 
 
 def start(name: str, words: list[str], count: int, folder: Path) -> Program:
-    """Start a program; it does not end by itself."""
+    """Start a program, which does not end by itself."""
     launchers, change = PROGRAMS[name]
     clock = {"TURNS_CLOCK": str(folder / name), "TURNS_CHANGE": change}
     processes = []
     for index, launcher in enumerate(launchers):
         batch = count * 2 // len(launchers)
-        # Nothing but steps: no sample, no save, no other rank that is missed while all are stopped.
+        # Only steps: no samples, no checkpoints, and no heartbeats, which would fail while a program is stopped.
         never = [*(f"--{what}-every=0" for what in ("sample", "checkpoint", "check-ranks")), "--peer-timeout=0"]
         run = ["--steps=10000000", f"--global-batch-size={batch}", "--run-dir", str(folder / f"run-{name}-{index}")]
         with (folder / f"{name}.log").open("ab") as log:
@@ -142,7 +143,7 @@ def start(name: str, words: list[str], count: int, folder: Path) -> Program:
 
 
 def wait(program: Program) -> None:
-    """Until both of its ranks train; exit if they do not."""
+    """Wait until both ranks of a program train; exit if they do not."""
     end = time.monotonic() + START
     while True:
         clocks = program.clocks()
@@ -154,7 +155,7 @@ def wait(program: Program) -> None:
 
 
 def take_turns(programs: list[Program], rounds: int, seconds: float, count: int) -> dict[str, list[float]]:
-    """Images/s of both ranks in each round, by the program's name."""
+    """Measure the images/s of both ranks of each program in each round."""
     rates: dict[str, list[float]] = {program.name: [] for program in programs}
     for turn in range(rounds):
         for program in random.Random(turn).sample(programs, len(programs)):
@@ -171,7 +172,7 @@ def take_turns(programs: list[Program], rounds: int, seconds: float, count: int)
 
 
 def report(rates: dict[str, list[float]]) -> None:
-    """A table in Markdown: images/s, and what part it is of the first program's in the same round."""
+    """Print a table: images/s, and the ratio to the first program in the same round."""
     first = next(iter(rates))
     print(f"| | images/s, median (range) | of {first}, median (quartiles) |\n|---|---|---|")
     for name, each in rates.items():

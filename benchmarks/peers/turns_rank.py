@@ -1,7 +1,7 @@
-"""hvdgan.train with a clock, for turns.py, which starts it: the moment at which each step begins goes to a file.
+"""Runs hvdgan.train for turns.py, and records the time at which each step begins.
 
-TURNS_CLOCK is the start of the file's name. With TURNS_CHANGE=lockstep each step of a copy also waits until the other
-one has come as far; with TURNS_CHANGE=small the ranks reduce 16 kB in place of an update's gradients.
+TURNS_CLOCK is the prefix of the file's name. With TURNS_CHANGE=lockstep each step of a copy waits for the same step of
+the other copy; with TURNS_CHANGE=small the ranks reduce 16 kB instead of an update's gradients.
 """
 
 import mmap
@@ -18,8 +18,8 @@ from hvdgan import train
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.steps.step import StageStep
 
-LINE = 64  # bytes of a cache line: the two counts do not share one
-SMALL = 4000  # numbers of float32
+LINE = 64  # bytes of a cache line, which the two counters must not share
+SMALL = 4000  # number of float32 values
 
 
 def main() -> int:
@@ -42,17 +42,17 @@ def main() -> int:
 
 
 def hardly_reduced(self: Ranks, tape: tf.GradientTape, loss: tf.Tensor, variables: Any, *_: Any) -> list[tf.Tensor]:
-    """This rank's own gradients, after all of them were there and few numbers were reduced."""
+    """Return this rank's own gradients; once all are computed, a small tensor is reduced."""
     *others, last = map(tf.convert_to_tensor, tape.gradient(loss, [variable.value for variable in variables]))
     with tf.control_dependencies([*others, last]):
-        # Zero, which the graph's optimiser cannot know: it would reduce a constant before the step begins.
+        # This is always zero, but the graph optimizer cannot know that: it would reduce a constant before the step.
         zero = tf.minimum(tf.abs(tf.reshape(last, [-1])[0]), 0.0)
-    # The update waits for all gradients, this one too.
+    # The update needs all gradients, so it waits for the reduction.
     return [*others, last + self.mean(tf.fill([SMALL], zero))[0]]
 
 
 def meeting(path: Path) -> Any:
-    """A call that returns when both copies have called it as often; they exchange nothing."""
+    """Return a barrier of the two copies, without any exchange of data."""
     with path.open("ab") as file:
         file.truncate(2 * LINE)
     with path.open("r+b") as file:

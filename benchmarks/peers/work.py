@@ -1,4 +1,4 @@
-"""What every peer does alike: settings, its core, the timing of its steps, its report. The standard library alone."""
+"""Shared parts of all peers, with the standard library alone: settings, binding to a core, timing, report."""
 
 import argparse
 import dataclasses
@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-POOL = 16  # batches of random pixels that a peer goes through; reading images is not what is compared here
+POOL = 16  # number of batches of random pixels; this benchmark does not compare how images are read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """One DCGAN and how long to train it: pixels, images of one rank, steps, and where the report goes."""
+    """Settings of a run: the DCGAN, the images per rank, the steps, and the folder of the report."""
 
     image_size: int
     channels: int
@@ -32,12 +32,12 @@ class Work:
 
     @property
     def widths(self) -> list[int]:
-        """Channels from the layer next to the image to the one at 4x4 pixels."""
+        """Channels of each layer, from the one next to the image to the one at 4x4 pixels."""
         return [self.nf * 2**depth for depth in range(self.image_size.bit_length() - 3)]
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Trainable parameters of each network: 4x4 kernels, biases where no BatchNorm follows, scales and offsets."""
+        """Trainable parameters of each network: 4x4 kernels, biases unless BatchNorm follows, scales and offsets."""
         top, first = self.widths[-1], self.widths[0]
         steps = list(itertools.pairwise(self.widths))
         up = sum(16 * wide * narrow + 2 * narrow for narrow, wide in steps)
@@ -48,13 +48,13 @@ class Work:
         }
 
     def arguments(self) -> list[str]:
-        """As parse reads them."""
+        """Return the command line that parse() reads."""
         words = {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
         return [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", value)]
 
 
 def parse() -> Work:
-    """The settings on the command line of a peer; those without a default must be there."""
+    """Parse the command line of a peer."""
     parser = argparse.ArgumentParser(description="One peer of benchmarks/peers/bench.py, which starts it.")
     for field in dataclasses.fields(Work):
         default = None if field.default is dataclasses.MISSING else field.default
@@ -63,7 +63,7 @@ def parse() -> Work:
 
 
 def pin(local_rank: int) -> None:
-    """Give this process one core of those it may use; before anything makes threads, which inherit it."""
+    """Bind this process to one core; call this before any library makes threads, which inherit the binding."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
 
@@ -78,11 +78,11 @@ def train(
     """Run the steps and write the report, `rank-<rank>.json`.
 
     Args:
-        work: from parse.
-        rank: of this process.
-        parameters: of its networks; those of the work are required.
-        step: does one step, from 0, and returns the losses once it has ended.
-        weights: sums over the trained weights, which must be the same on all ranks in the end.
+        work: settings of the run.
+        rank: rank of this process.
+        parameters: number of parameters of each network, which is compared with the expected one.
+        step: function that does one step, numbered from 0, waits for its end and returns the losses.
+        weights: function that returns sums over the trained weights, which must be equal on all ranks at the end.
     """
     if parameters != work.parameters:
         sys.exit(f"rank {rank}: the networks have {parameters} parameters; expected {work.parameters}")

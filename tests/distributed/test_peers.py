@@ -123,7 +123,7 @@ def test_a_goal_is_judged_within_each_repeat_against_the_best_peer():
     "words, message",
     [
         ("--only hvdgam", "--only hvdgam: no such program; --list names them"),
-        ("--repeats 0", "0 is no whole number of at least 1"),
+        ("--repeats 0", "0 is not a whole number of at least 1"),
         ("--json nowhere/out.json", "nowhere/out.json: there is no folder"),
         ("--json there.json", "there.json: exists; name a new file"),
         ("--json a.png --plot a.png", "--plot a.png: --json is the same file; name another one"),
