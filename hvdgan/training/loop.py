@@ -22,7 +22,7 @@ from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.samples import Grids
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.found import Found
-from hvdgan.training.resuming.restore import progress_of
+from hvdgan.training.resuming.loop_state import collect, part_of_rank
 from hvdgan.training.run import Run
 from hvdgan.training.saving import Saving
 from hvdgan.training.steps.diagnosis import not_finite
@@ -58,7 +58,7 @@ class Loop:
         self.commits = commits
         config, ranks, source, progress = run.config, run.ranks, run.source, found.progress
         self.weights = ranks.weights(config.global_batch_size)
-        self.mine = progress_of(ranks, progress.get("ranks", []))
+        self.mine = part_of_rank(ranks, progress.get("ranks", []))
         """this rank's part of the state that the interrupted loop has saved"""
         max_bad, saved = config.max_bad_fraction, progress.get("bad_files", {})
         self.bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, record.say, saved=saved)
@@ -84,7 +84,7 @@ class Loop:
         self.grids.write_real()
         try:
             if self.commits.every:
-                self.saving.commit(self.found.step, self._statistics(), self._progress())
+                self.saving.commit(self.found.step, self._statistics(), self._state())
             done, stop = self._all(batches, steps)
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
@@ -100,7 +100,7 @@ class Loop:
             if not self.found.recovered:
                 self.stopping.refuse_used_up_budget()
             elif done:
-                self.saving.save(done, self._statistics(), self._progress())
+                self.saving.save(done, self._statistics(), self._state())
             return done, True
         with self.run.ranks.activity.beside(lambda: batches.loaded):
             for step, at in steps:
@@ -197,12 +197,12 @@ class Loop:
             if sample:
                 self.grids.write(done)
         if save:
-            self.saving.save(done, statistics, self._progress())
+            self.saving.save(done, statistics, self._state())
         run.ranks.meet("after saving")
         if failure:
             raise failure
         if commit:
-            self.saving.commit(done, statistics, self._progress())
+            self.saving.commit(done, statistics, self._state())
             self.commits.leave_if_hosts_changed()
 
     def _evaluate(self, evaluator: Evaluator, done: int, at: Position) -> RunError | None:
@@ -220,16 +220,5 @@ class Loop:
         """Return the statistics of each rank, (size, n); every rank calls this."""
         return self.run.ranks.stack(self.run.state.read_statistics())
 
-    def _progress(self) -> dict[str, Any]:
-        """Return the state of the loop, as JSON types; every rank calls this."""
-        run = self.run
-        mine = {"window": self.meter.state(), "watch": self.watch.state(), "weight": self.weights[run.ranks.rank]}
-        everyones = run.ranks.gather(mine, "progress")
-        # Copies, because a thread writes them during the next steps.
-        return {
-            **run.schedule.progress(),
-            "bad_files": dict(self.bad_files.known),
-            "bad_updates": dict(self.bad_updates.counts),
-            "evaluated": run.evaluated and len(run.evaluated),
-            "ranks": everyones,
-        }
+    def _state(self) -> dict[str, Any]:
+        return collect(self.run, self.meter, self.watch, self.bad_files, self.bad_updates)

@@ -8,9 +8,7 @@ from hvdgan.checkpoints.checkpoint import put_back
 from hvdgan.cli.config import Resume
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.lock import wait_for_lock
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.commits import Commits
-from hvdgan.training.monitoring.window import merge_states
 from hvdgan.training.resuming.claim import claim
 from hvdgan.training.resuming.found import Found
 from hvdgan.training.run import Run
@@ -93,21 +91,3 @@ def _take_lock(run: Run, found: Found) -> None:
         found.lock = wait_for_lock(run.run_dir, living=True)
     except OSError as error:
         raise RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume") from error
-
-
-def progress_of(ranks: Ranks, everyones: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return this rank's part of the loop's state; the mean of all parts if the number of ranks has changed.
-
-    Args:
-        ranks: ranks of this run.
-        everyones: parts of the ranks of the interrupted run; empty in a new run.
-    """
-    if not everyones:
-        return {}
-    if len(everyones) == ranks.size:
-        return everyones[ranks.rank]
-    weights = [each.get("weight", 1.0) for each in everyones]
-    watch = everyones[0]["watch"]
-    if watch:
-        watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones], weights)}
-    return {"window": merge_states([each["window"] for each in everyones], weights), "watch": watch}
