@@ -1,17 +1,17 @@
-"""The errors that end a run with one clear line instead of a traceback."""
+"""Errors that end a command with one clear line instead of a traceback."""
 
 
 class RunError(Exception):
-    """The run cannot go on: a failing disk, a diverged loss, ranks that disagree."""
+    """The run cannot continue: a disk fails, a loss diverges, or ranks disagree."""
 
     exit_code = 1
 
 
 class LostPeer(RunError):
-    """A collective has failed, as it does where another rank has gone."""
+    """A collective has failed, because another rank is gone."""
 
 
 class UserError(RunError):
-    """What was asked for cannot be done: a wrong flag, a folder without images."""
+    """A mistake of the user, such as a wrong flag; the command ends with its message and exit code 2."""
 
     exit_code = 2

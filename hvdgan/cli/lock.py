@@ -1,4 +1,4 @@
-"""A folder belongs to one process that writes into it at a time; the lock of a process that has died is open again."""
+"""Locks a folder, so that one process at a time writes into it; the lock is released when that process dies."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from typing import TextIO
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.hosts import process_id
 
-_LEASE_SECONDS = 120.0  # a network file system may keep the lock of a host that is gone for so long
+_LEASE_SECONDS = 120.0  # time for which a network file system may keep the lock of a dead host
 _POLL_SECONDS = 1.0
 # Lustre mounted without -o flock, NFS without its lock service, file systems in user space.
 _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
@@ -24,7 +24,7 @@ _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 class Held(UserError):
     """Another process holds the lock.
 
-    lost: whether that process may be gone: it is of another host, its number is no longer there, or it is unknown.
+    lost: whether that process may be gone: it is unknown, runs on another host, or its pid is not in use.
     """
 
     def __init__(self, text: str, *, lost: bool) -> None:
@@ -33,7 +33,7 @@ class Held(UserError):
 
 
 class Lock:
-    """A lock that is held until it is closed, or the process ends in whatever way.
+    """A lock that is held until it is closed or the process ends.
 
     remarks: lines for the log.
     """
@@ -43,7 +43,7 @@ class Lock:
         self.remarks = remarks
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._file.close()
 
     def __enter__(self) -> "Lock":
@@ -59,9 +59,9 @@ def lock(run_dir: Path, *, named: str = "", by: str = "training") -> Lock:
     """Lock a folder.
 
     Args:
-        run_dir: it is made where it is not there.
-        named: what to call it in errors; default: --run-dir and its path.
-        by: what kind of work the other process does.
+        run_dir: folder, which is made if it does not exist.
+        named: name of the folder in errors; default: --run-dir and its path.
+        by: kind of work of the other process, for errors.
 
     Raises:
         Held: another process writes into it.
@@ -90,16 +90,16 @@ def lock(run_dir: Path, *, named: str = "", by: str = "training") -> Lock:
 
 
 def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "training", living: bool = False) -> Lock:
-    """Lock a folder, and wait for it where its holder may be gone; that it waits is said at once on the terminal.
+    """Lock a folder, and wait if the process that holds its lock may be gone; the wait is printed at once.
 
     Args:
-        run_dir: it is made where it is not there.
-        named: what to call it in errors; default: --run-dir and its path.
-        by: what kind of work the other process does.
-        living: wait also for a living process of this host, which is about to end.
+        run_dir: folder, which is made if it does not exist.
+        named: name of the folder in errors; default: --run-dir and its path.
+        by: kind of work of the other process, for errors.
+        living: whether to wait also for a living process of this host, because it is about to end.
 
     Raises:
-        Held: a living process of this host, or after the wait any other, writes into it.
+        Held: a living process of this host writes into it, or any other process after the wait.
         OSError: the folder cannot be written.
     """
     begin, waited = time.monotonic(), ""
@@ -123,17 +123,17 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "training", livin
 
 
 def take(file: int) -> str:
-    """Lock an open file, with another kind of lock or none where its file system has no flock.
+    """Lock an open file; if its file system has no flock, with another kind of lock, or not at all.
 
     Args:
-        file: its descriptor, open for writing.
+        file: file descriptor, open for writing.
 
     Returns:
-        What to know of a lock that is no flock; empty where it is one.
+        A warning if the lock is not a flock, else an empty string.
 
     Raises:
-        BlockingIOError: another process has locked it.
-        OSError: it cannot be locked.
+        BlockingIOError: another process has locked the file.
+        OSError: the file cannot be locked.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +145,7 @@ def take(file: int) -> str:
         return ""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except PermissionError as error:  # as POSIX lets a system say that another holds it
+    except PermissionError as error:  # the other error with which POSIX lets a system report a held lock
         raise BlockingIOError(error.errno, error.strerror) from error
     except OSError as error:
         if error.errno not in _NO_SUCH_LOCK:
@@ -155,17 +155,18 @@ def take(file: int) -> str:
 
 
 def _own_words() -> str:
-    """What a lock file holds: a line for people, and one by which others find this process."""
+    """The contents of a lock file: a line for people, and one by which other processes find this one."""
     words = f"host {os.uname().nodename}, pid {os.getpid()}\n"
-    with contextlib.suppress(OSError):  # a /proc that does not tell
+    with contextlib.suppress(OSError):  # /proc may be hidden
         words += f"{json.dumps(process_id(os.getpid()))}\n"
     return words
 
 
 def _may_be_lost(holder: str, process: str) -> bool:
-    """Whether the process that a lock file names may be gone; one of before has no second line.
+    """Return whether the process that a lock file names may be gone.
 
-    Containers may have one host name and the same small pids, so the space that the pid counts in must be this one.
+    Containers may share a host name and small pids, so the pid counts only in the same pid namespace. The second line
+    may be missing.
     """
     said = re.fullmatch(r"host (.+), pid (\d+)", holder)
     if said is None or said[1] != os.uname().nodename:
@@ -176,13 +177,13 @@ def _may_be_lost(holder: str, process: str) -> bool:
             space = process_id(os.getpid())[1]
             return json.loads(process)[1] != space or json.dumps(process_id(pid)) != process
     except (ValueError, LookupError, TypeError):
-        return True  # cut off
+        return True  # the line is cut off
     except OSError:
-        pass  # /proc may hide another user's
+        pass  # /proc may hide the process of another user
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):
-        pass  # another user's
+        pass  # the process of another user
     return False

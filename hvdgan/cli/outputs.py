@@ -1,4 +1,4 @@
-"""Files that a command writes: never over others unasked, and complete or not there at all."""
+"""Writes the files of a command: whole or not at all, and over existing ones only with --overwrite."""
 
 import json
 import shutil
@@ -11,15 +11,15 @@ from hvdgan.cli.replacing import finish_replacing, replace_folder, whole_file
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
-    """Refuse, before anything is computed, a picture that write() could not or should not write.
+    """Refuse a picture that write() could not write, or would write over another, before anything is computed.
 
     Args:
-        path: what the flag says.
-        overwrite: whether it may be there already.
-        flag: --out or another.
+        path: value of the flag.
+        overwrite: whether the file may exist.
+        flag: name of the flag.
 
     Raises:
-        UserError: it is no .png, is there already, or cannot be made there.
+        UserError: the name does not end in .png, the file exists, or its folder cannot be made.
     """
     if path.suffix.lower() != ".png":
         raise UserError(f"{flag} {path}: expected a name that ends in .png; other formats would change pixels")
@@ -27,23 +27,23 @@ def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
 
 
 def check_new(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
-    """The same for a file of any kind, named by any flag.
+    """Do the same for a file of any kind.
 
     Raises:
-        UserError: it is there already, or cannot be made there.
+        UserError: the file exists, or its folder cannot be made.
     """
     _check_place(path, flag)
     if path.is_dir():
         raise UserError(f"{flag} {path}: is a folder; expected the name of a file")
     if path.exists() and not overwrite:
-        raise UserError(f"{flag} {path}: is there already; name another, or give --overwrite")
+        raise UserError(f"{flag} {path}: exists already; name another, or give --overwrite")
 
 
 def check_folder(path: Path, *, overwrite: bool) -> None:
-    """The same for a folder of pictures.
+    """Do the same for a folder of pictures.
 
     Raises:
-        UserError: it is a file, holds something already, or cannot be made there.
+        UserError: the path is a file, the folder is not empty, or it cannot be made.
     """
     _check_place(path)
     if path.exists() and not path.is_dir():
@@ -53,15 +53,15 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 
 
 def check_new_folder(path: Path, *, overwrite: bool, holds: str) -> None:
-    """The same for a folder that is written as a whole.
+    """Do the same for a folder that is written as a whole.
 
     Args:
-        path: what --out says.
-        overwrite: whether it may be there already.
-        holds: a file that tells such a folder from others, which are never removed.
+        path: value of --out.
+        overwrite: whether the folder may exist.
+        holds: name of a file in every such folder; a folder without it is never removed.
 
     Raises:
-        UserError: it is there already, is something else, or cannot be made there.
+        UserError: the folder exists, holds other files, or cannot be made.
     """
     check_folder(path, overwrite=overwrite)
     if path.exists() and any(path.iterdir()) and not (path / holds).is_file():
@@ -97,7 +97,7 @@ def write(path: Path, save: Callable[[Path], None]) -> None:
 
 
 def write_json(path: Path, value: Any, indent: int = 1) -> None:
-    """Write what is expressible in JSON, as write() does."""
+    """Write a value as JSON, as write() does."""
 
     def save(partial: Path) -> None:
         partial.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
@@ -106,19 +106,19 @@ def write_json(path: Path, value: Any, indent: int = 1) -> None:
 
 
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:
-    """Write a folder under another name, and give it its own when it is whole; what has that is removed then.
+    """Write a folder under another name, and rename it when it is whole; a folder that had the name is removed.
 
     Args:
-        path: of the folder; its parents are made.
-        save: makes and fills the folder it is given.
+        path: name of the folder; its parents are made.
+        save: function that makes and fills the folder at a path.
 
     Raises:
-        RunError: it cannot be written; what was there before is untouched.
+        RunError: the folder cannot be written; a folder that had its name is untouched.
     """
     partial, old = (path.with_name(f".{path.name}.{state}") for state in ("partial", "old"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        finish_replacing(path, old)  # of a write that was cut off
+        finish_replacing(path, old)  # a write that was cut off
         shutil.rmtree(partial, ignore_errors=True)
         try:
             save(partial)

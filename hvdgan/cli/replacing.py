@@ -35,18 +35,18 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
 
 
 def replace_folder(new: Path, target: Path, aside: Path) -> None:
-    """Give a folder the name of another, and delete that one. All are in one folder, which is brought to the disk.
+    """Give a folder the name of another, delete that one, and bring the names to the disk.
 
-    Where the file system cannot exchange two names in one step, the old folder is renamed first. finish_replacing()
-    undoes that where the second rename has never come, and whoever reads in between knows the name `aside`.
+    If the file system cannot exchange two names in one step, the old folder is renamed first. A crash before the second
+    rename leaves it under the name `aside`, where readers look too, and finish_replacing() renames it back.
 
     Args:
-        new: whole, and on the disk.
-        target: the name it gets; what has it is deleted.
-        aside: the name of what is deleted, where names cannot be exchanged.
+        new: folder that is whole and on the disk.
+        target: name that it gets, in the same parent folder; a folder that has the name is deleted.
+        aside: name for the old folder until it is deleted, in the same parent folder.
 
     Raises:
-        OSError: it cannot be renamed; `target` is what it was.
+        OSError: the folder cannot be renamed; `target` is what it was.
     """
     if not target.exists():
         new.rename(target)
@@ -60,19 +60,19 @@ def replace_folder(new: Path, target: Path, aside: Path) -> None:
     try:
         new.rename(target)
     finally:
-        finish_replacing(target, aside)  # deletes it, where the new one has the name
+        finish_replacing(target, aside)  # deletes the old folder, or renames it back if the second rename failed
 
 
 def finish_replacing(target: Path, aside: Path) -> None:
-    """Finish a replace_folder() that was cut off: delete what was renamed, or give it its name back if nothing has it.
+    """Finish a replace_folder() that was cut off: delete the old folder, or rename it back if there is no new one.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: the folder cannot be renamed.
     """
     if not aside.exists():
         return
     if target.exists():
-        flush(target.parent)  # the old one is deleted after the new one has its name on the disk too
+        flush(target.parent)  # the new folder must have its name on the disk before the old one is deleted
         shutil.rmtree(aside, ignore_errors=True)
     else:
         aside.rename(target)
@@ -80,7 +80,7 @@ def finish_replacing(target: Path, aside: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step, as Linux can on most file systems that are no network's; whether it could."""
+    """Exchange two names in one step, and return whether it worked; Linux can on most local file systems."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -90,7 +90,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Bring a file or folder to the disk: a rename may otherwise outlive the data it names."""
+    """Bring a file or folder to the disk; otherwise a power failure may keep a rename and lose the data."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Types of settings and options: what a value may be, and how it is read from the command line."""
+"""Types of settings and options, with their limits and the way they are read from the command line."""
 
 import math
 from collections.abc import Sequence

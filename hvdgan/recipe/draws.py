@@ -1,4 +1,4 @@
-"""Random draws as pure functions of (seed, step, scope, key, place in the global batch), never of the rank."""
+"""Draws random numbers as pure functions of (seed, step, scope, key, place in the global batch), never of the rank."""
 
 import dataclasses
 import hashlib
@@ -10,23 +10,23 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
-_BLOCK = 4  # float32 numbers that Philox makes of one value of its counter
+_BLOCK = 4  # float32 numbers that Philox makes from one value of its counter
 _UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
 
 
 @dataclasses.dataclass(frozen=True)
 class Random:
-    """Draws for one part of a global batch: a rank's slice, or one micro-batch of it.
+    """Draws random numbers for one part of a global batch: a rank's slice, or one micro-batch of it.
 
-    The numbers are those of one draw for the whole global batch, so that a sample's do not depend on how many ranks
-    there are. Philox is a counter-based generator: a part begins at its own offset, and only its own are computed.
+    The numbers are a part of one draw for the whole global batch, so those of a sample do not depend on the number of
+    ranks. Philox is a counter-based generator: a part begins at its own offset, and only its numbers are computed.
 
     Args:
-        seed: of the run.
-        step: scalar int64 tensor, the global step.
-        first: the place of the part's first sample in the global batch; an int or a scalar tensor.
-        count: samples of the part, B.
-        scope: keeps the draws of one update apart from another's.
+        seed: seed of the run.
+        step: global step, a scalar int64 tensor.
+        first: place of the part's first sample in the global batch, an int or a scalar tensor.
+        count: number of samples in the part, B.
+        scope: name that keeps the numbers of one update apart from those of another.
     """
 
     seed: int
@@ -36,52 +36,52 @@ class Random:
     scope: str = ""
 
     def scoped(self, scope: str) -> "Random":
-        """The same place with draws of its own."""
+        """Return a Random for the same part, with other numbers."""
         return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Normal numbers of mean 0 and variance 1, (B, *shape) float32.
+        """Draw normal numbers of mean 0 and variance 1, (B, *shape) float32.
 
         Args:
             key: name of the numbers: within an update the same key gives the same numbers, another key others.
-            shape: of one sample's numbers; () for one number per sample.
+            shape: shape of one sample's numbers; () for one number per sample.
         """
         return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Numbers from 0 (included) to 1 (excluded), all equally likely, (B, *shape) float32.
+        """Draw equally likely numbers from 0 (included) to 1 (excluded), (B, *shape) float32.
 
         Args:
             key: name of the numbers: within an update the same key gives the same numbers, another key others.
-            shape: of one sample's numbers; () for one number per sample.
+            shape: shape of one sample's numbers; () for one number per sample.
         """
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
     def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
-        """Whole numbers from 0 to high - 1, (B, *shape) int32.
+        """Draw whole numbers from 0 to high - 1, (B, *shape) int32.
 
-        They are computed from uniform(key, shape), so give the two different keys.
+        The numbers are computed from uniform(key, shape), so use different keys for the two.
 
         Args:
             key: name of the numbers: within an update the same key gives the same numbers, another key others.
-            shape: of one sample's numbers; () for one number per sample.
-            high: from 1 to 2**23. uniform() has 2**23 values, and each number is made of as many of them as any other,
-                or of one more.
+            shape: shape of one sample's numbers; () for one number per sample.
+            high: number of possible values, from 1 to 2**23. Each is computed from equally many of the 2**23 values of
+                uniform(), or from one more.
 
         Raises:
             UserError: high is out of range.
         """
         if not 1 <= high <= _UNIFORM_VALUES:
             raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')
-        # The largest of uniform() times `high` is below `high` in float32 too, so that nothing must be clipped.
+        # The largest value of uniform() times `high` is below `high` in float32 too, so no number must be clipped.
         return tf.cast(self.uniform(key, shape) * high, tf.int32)
 
     def _part(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
-        """The part's numbers out of those that tf.random.stateless_normal or _uniform draws for the global batch."""
+        """The part's numbers among those that tf.random.stateless_normal or _uniform draws for the global batch."""
         philox, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed(key))
         each = math.prod(shape)
         begin = tf.cast(self.first, tf.int64) * each
-        # The counter has 128 bits; the lower 64 begin at 0 whatever the seed.
+        # The counter has 128 bits; the lower 64 begin at 0 for every seed.
         skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
         counter = tf.bitcast(tf.bitcast(counter, tf.int64) + skipped, tf.uint64)
         wanted = self.count * each
@@ -97,11 +97,11 @@ class Random:
 
 
 class SampleRandom(Random):
-    """Draws by a sample's own number instead of its place in a batch, for samples without a training step.
+    """Draws random numbers by the number of a sample instead of its place in a batch, for samples without a step.
 
     Args:
-        seed: chosen for the samples.
-        numbers: (B,) int64 tensor; sample n of a seed gets the same draws whatever else is in the batch.
+        seed: seed of the samples.
+        numbers: numbers of the samples, (B,) int64; sample n of a seed gets the same draws in every batch.
     """
 
     def __init__(self, seed: int, numbers: tf.Tensor, scope: str = "") -> None:

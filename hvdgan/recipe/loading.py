@@ -1,4 +1,4 @@
-"""Finds the class of a recipe by the name that --recipe has."""
+"""Finds the class of a recipe by the value of --recipe."""
 
 import importlib
 import os
@@ -13,10 +13,13 @@ from hvdgan.recipe.recipe import Recipe
 
 
 def load_recipe(name: str) -> type[Recipe]:
-    """The recipe class of this name: a file of hvdgan.recipes, or package.module:Attribute, also in the working folder.
+    """Import a recipe and return its class.
+
+    Args:
+        name: name of a file in hvdgan.recipes, or package.module:Attribute, also from the working folder.
 
     Raises:
-        UserError: there is no such recipe, or it is no Recipe.
+        UserError: there is no such recipe, its import fails, or it is not a subclass of Recipe.
     """
     if not re.fullmatch(r"\w+|\w+(\.\w+)*:\w+", name):
         raise UserError(
@@ -28,7 +31,7 @@ def load_recipe(name: str) -> type[Recipe]:
     if not attribute:
         module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
     elif os.getcwd() not in sys.path:
-        # `python -m` does this itself; a console script or a test may not.
+        # `python -m` does this itself; a console script or a test may not do it.
         sys.path.insert(0, os.getcwd())
     with of_module(f"--recipe {name}", module_name):
         module = call(_import, module_name, name, what="its import")
@@ -51,7 +54,7 @@ def _import(module_name: str, name: str) -> ModuleType:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
-            raise  # the module is there, and imports something that is not
+            raise  # the module exists, and imports one that does not
         raise UserError(
             f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
             "your own is named package.module:Attribute"

@@ -9,8 +9,8 @@ def non_saturating_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor)
     """Cross-entropy of the discriminator: -log D(x) - log(1 - D(G(z))).
 
     Args:
-        real_logits: (B, ...) logits of real images.
-        fake_logits: (B, ...) logits of generated images.
+        real_logits: logits of real images, (B, ...).
+        fake_logits: logits of generated images, (B, ...).
 
     Returns:
         Scalar, from 0 up.
@@ -24,7 +24,7 @@ def non_saturating_generator(fake_logits: tf.Tensor) -> tf.Tensor:
     """The generator's -log D(G(z)), whose gradient does not vanish when the discriminator is almost certain.
 
     Args:
-        fake_logits: (B, ...) logits of generated images.
+        fake_logits: logits of generated images, (B, ...).
 
     Returns:
         Scalar, from 0 up.
@@ -38,8 +38,8 @@ def absolute_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Mean of |outputs - images| over all pixels and channels.
 
     Args:
-        images: (B, H, W, C) in [-1, 1], what is wanted.
-        outputs: (B, H, W, C) in [-1, 1], what a network returned.
+        images: wanted images, (B, H, W, C) in [-1, 1].
+        outputs: images that a network returned, (B, H, W, C) in [-1, 1].
 
     Returns:
         Scalar, from 0 up.
@@ -53,8 +53,8 @@ def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Mean of (outputs - images)^2 over all pixels and channels.
 
     Args:
-        images: (B, H, W, C) in [-1, 1], what is wanted.
-        outputs: (B, H, W, C) in [-1, 1], what a network returned.
+        images: wanted images, (B, H, W, C) in [-1, 1].
+        outputs: images that a network returned, (B, H, W, C) in [-1, 1].
 
     Returns:
         Scalar, from 0 up.
@@ -63,11 +63,11 @@ def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean over all pixels and channels of the cross-entropy of probabilities, where -1 stands for 0 and 1 for 1.
+    """Mean cross-entropy of probabilities over all pixels and channels, with -1 for probability 0 and 1 for 1.
 
     Args:
-        images: (B, H, W, C) in [-1, 1], what is wanted.
-        outputs: (B, H, W, C) in [-1, 1], what a network returned, for instance by tanh; no logits.
+        images: wanted images, (B, H, W, C) in [-1, 1].
+        outputs: images that a network returned, (B, H, W, C) in [-1, 1], for instance by tanh; not logits.
 
     Returns:
         Scalar, from 0 up.
@@ -81,8 +81,8 @@ def hinge_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Te
     """Hinge loss: max(0, 1 - D(x)) + max(0, 1 + D(G(z))).
 
     Args:
-        real_logits: (B, ...) logits of real images.
-        fake_logits: (B, ...) logits of generated images.
+        real_logits: logits of real images, (B, ...).
+        fake_logits: logits of generated images, (B, ...).
 
     Returns:
         Scalar, from 0 up.
@@ -96,7 +96,7 @@ def hinge_generator(fake_logits: tf.Tensor) -> tf.Tensor:
     """The generator's loss against a hinge discriminator: -D(G(z)).
 
     Args:
-        fake_logits: (B, ...) logits of generated images.
+        fake_logits: logits of generated images, (B, ...).
 
     Returns:
         Scalar.
@@ -110,8 +110,8 @@ def wasserstein_critic(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Ten
     """The critic's D(G(z)) - D(x): minus its estimate of the Wasserstein distance.
 
     Args:
-        real_scores: (B, ...) scores of real images.
-        fake_scores: (B, ...) scores of generated images.
+        real_scores: scores of real images, (B, ...).
+        fake_scores: scores of generated images, (B, ...).
 
     Returns:
         Scalar.
@@ -125,7 +125,7 @@ def wasserstein_generator(fake_scores: tf.Tensor) -> tf.Tensor:
     """The generator's -D(G(z)).
 
     Args:
-        fake_scores: (B, ...) scores of generated images.
+        fake_scores: scores of generated images, (B, ...).
 
     Returns:
         Scalar.
@@ -143,9 +143,10 @@ def gradient_penalty(
     Args:
         critic: function of images, such as `nets.critic`, that returns their scores, (B,) or (B, 1). The score of an
             image must not depend on the other images, so no BatchNorm.
-        real: (B, H, W, C) real images, float32.
-        fake: (B, H, W, C) generated images, float32.
-        mix: (B,) in [0, 1], such as `batch.random.uniform("mix", ())`; a point is mix * real + (1 - mix) * fake.
+        real: real images, (B, H, W, C) float32.
+        fake: generated images, (B, H, W, C) float32.
+        mix: weights of the real images, (B,) in [0, 1], such as `batch.random.uniform("mix", ())`; a point is
+            mix * real + (1 - mix) * fake.
 
     Returns:
         Scalar, from 0 up; multiply it by its weight, 10 in the paper.
@@ -164,12 +165,12 @@ def gradient_penalty(
 
 
 def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Squared error inside the mask, summed and divided by the number of all values, those outside included.
+    """Squared error inside the mask, summed and divided by the number of all values inside and outside.
 
     Args:
-        images: (B, H, W, C) in [-1, 1], what is wanted.
-        filled: (B, H, W, C) in [-1, 1], what a network returned.
-        mask: (B, H, W, 1), 1 inside the hole and 0 outside.
+        images: wanted images, (B, H, W, C) in [-1, 1].
+        filled: images that a network returned, (B, H, W, C) in [-1, 1].
+        mask: holes, (B, H, W, 1), 1 inside and 0 outside.
 
     Returns:
         Scalar, from 0 up.
@@ -183,8 +184,8 @@ def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
     """Kullback-Leibler divergence of a normal distribution with diagonal covariance from the standard one.
 
     Args:
-        mean: (B, n), means of the n elements of a latent.
-        log_variance: (B, n), natural logarithms of their variances.
+        mean: means of the n elements of a latent, (B, n).
+        log_variance: natural logarithms of their variances, (B, n).
 
     Returns:
         Scalar, from 0 up, in nats.
@@ -198,8 +199,8 @@ def half_squared_distance(features: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """Half the squared distance of features: -log of a normal likelihood of variance 1, without its constant.
 
     Args:
-        features: (B, n), of one set of images.
-        others: (B, n), of the other.
+        features: features of one set of images, (B, n).
+        others: features of the other set, (B, n).
 
     Returns:
         Scalar, from 0 up.

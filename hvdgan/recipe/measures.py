@@ -1,4 +1,4 @@
-"""Measures of how near images are to others, one number per image; a mask limits them to a part of each image."""
+"""Measures the difference of images, one number per image; a mask limits it to a part of each image."""
 
 import tensorflow as tf
 
@@ -10,12 +10,12 @@ def l1(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) -> t
     """Mean absolute difference.
 
     Args:
-        images: (B, H, W, C) in [-1, 1].
-        others: (B, H, W, C) in [-1, 1].
-        mask: (B, H, W, 1), 1 for the pixels that count, else 0; None: all count.
+        images: images, (B, H, W, C) in [-1, 1].
+        others: images to compare with, (B, H, W, C) in [-1, 1].
+        mask: weights of the pixels, (B, H, W, 1), 1 for those that count, else 0; None: all count.
 
     Returns:
-        (B,), from 0 to 2: white and black differ by 2.
+        Differences, (B,), from 0 to 2: white and black differ by 2.
     """
     return _mean(tf.abs(images - others), mask)
 
@@ -24,29 +24,29 @@ def psnr(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) ->
     """Peak signal-to-noise ratio.
 
     Args:
-        images: (B, H, W, C) in [-1, 1].
-        others: (B, H, W, C) in [-1, 1].
-        mask: (B, H, W, 1), 1 for the pixels that count, else 0; None: all count.
+        images: images, (B, H, W, C) in [-1, 1].
+        others: images to compare with, (B, H, W, C) in [-1, 1].
+        mask: weights of the pixels, (B, H, W, 1), 1 for those that count, else 0; None: all count.
 
     Returns:
-        (B,) in dB, from 0 to 100, the value of equal images.
+        Ratios, (B,) in dB, from 0 to 100, the value of equal images.
     """
     error = tf.maximum(_mean(tf.square(images - others), mask), _PEAK**2 * 1e-10)
     return 10.0 * tf.math.log(_PEAK**2 / error) / tf.math.log(10.0)
 
 
 def ssim(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """Structural similarity: the mean of its map.
+    """Mean structural similarity.
 
     The images are mirrored at their edges, so that every pixel is the centre of an 11 x 11 window.
 
     Args:
-        images: (B, H, W, C) in [-1, 1], H and W at least 6.
-        others: (B, H, W, C) in [-1, 1].
-        mask: (B, H, W, 1), 1 for the pixels that count, else 0; None: all count.
+        images: images, (B, H, W, C) in [-1, 1], H and W at least 6.
+        others: images to compare with, (B, H, W, C) in [-1, 1].
+        mask: weights of the pixels, (B, H, W, 1), 1 for those that count, else 0; None: all count.
 
     Returns:
-        (B,), at most 1, the value of equal images.
+        Similarities, (B,), at most 1, the value of equal images.
 
     Reference: Wang et al. 2004, equation 13.
     """
@@ -57,7 +57,7 @@ def ssim(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) ->
 
 
 def _mean(values: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Over pixels and channels, (B,)."""
+    """Mean over pixels and channels, (B,)."""
     values = tf.reduce_mean(values, axis=3, keepdims=True)
     if mask is None:
         return tf.reduce_mean(values, axis=(1, 2, 3))

@@ -1,8 +1,8 @@
-"""Mistakes in a recipe of the user's own, as one line: the recipe, the place in their file, and what to write instead.
+"""Reports a mistake in a user's recipe in one line: the recipe, the place in the file, and what to write instead.
 
-Whatever calls the user's code does so by call(), and whatever it returns is checked where it is used; both raise a
-Mistake. of() stands around the work with one recipe and makes the line of it. A mistake in hvdgan's own recipes is a
-bug, and keeps its traceback. HVDGAN_TRACEBACK=1 prints the traceback in any case (hvdgan.cli.app).
+The user's code is always called by call(), and its results are checked where they are used; both raise a Mistake. of()
+surrounds the work with one recipe and makes the line. A mistake in a recipe of hvdgan is a bug, and keeps its
+traceback. HVDGAN_TRACEBACK=1 prints the traceback in any case (hvdgan.cli.app).
 """
 
 import contextlib
@@ -30,14 +30,14 @@ _TRACED = (
     "a step is traced once, before its tensors have values; use tf operations (tf.where or tf.cond for an if), and "
     "return tensors to report them"
 )
-# What says more than the exception itself: a part of its text, and what to write.
+# Advice that says more than the exception itself: a part of its text, and what to write.
 _ADVICE = (
     ("symbolic", _TRACED),
     ("no attribute 'numpy'", _TRACED),
     ("'Nets' object is not subscriptable", "call networks by attribute, as in nets.generator(x)"),
-    ("'Batch' object is not subscriptable", "what a batch has are attributes, as in batch.images"),
+    ("'Batch' object is not subscriptable", "read a batch by attribute, as in batch.images"),
 )
-# Modules that recipes of before import, and what gives the same names now.
+# Former modules that older recipes import, and the import that gives the same names now.
 _MOVED = {
     "augment": "from hvdgan.recipe.augment import diff_augment",
     "config": "from hvdgan.recipe import Count, DataSpec, Positive",
@@ -52,11 +52,11 @@ _MOVED = {
 
 
 class Mistake(UserError):
-    """What a recipe does wrong; of() adds the recipe's name, and the line.
+    """A mistake in a recipe; of() adds the recipe's name and the line.
 
     Args:
-        text: where in the schedule, what was got, and what to write.
-        at: the function, class, Stage, Update or Place whose line is named where the cause has no line of its own.
+        text: place in the schedule, wrong value, and what to write.
+        at: function, class, Stage, Update or Place whose line is named if the cause has no line of its own.
     """
 
     def __init__(self, text: str, at: Any = None) -> None:
@@ -68,13 +68,13 @@ def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str =
     """Call the user's code.
 
     Args:
-        function: theirs.
-        arguments: for it.
-        what: names it in the message, such as "stage both, update judge: the loss".
-        wanted: what it must be, such as "it must take (self, options, data)", for a call that does not reach its code.
+        function: function of the user.
+        arguments: arguments of the call.
+        what: name of the function in the message, such as "stage both, update judge: the loss".
+        wanted: advice for a call that does not reach its code, such as "it must take (self, options, data)".
 
     Raises:
-        Mistake: it has raised anything but a RunError, which is a line already.
+        Mistake: the function has raised anything but a RunError, which is one line already.
     """
     try:
         return function(*arguments)
@@ -88,10 +88,13 @@ def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str =
 
 @contextlib.contextmanager
 def of(recipe: Any) -> Iterator[None]:
-    """Let a Mistake made within be one line that names this recipe, an instance or a class, and the place.
+    """Turn a Mistake in the block into one line that names the recipe and the place.
+
+    Args:
+        recipe: recipe, an instance or a class.
 
     Raises:
-        UserError: the line.
+        UserError: there was a Mistake; its text is the line.
     """
     kind = recipe if isinstance(recipe, type) else type(recipe)
     with of_module(f"recipe {kind.__name__}", kind.__module__, at=kind):
@@ -100,12 +103,12 @@ def of(recipe: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
-    """As of(), by the name of the module.
+    """Do the same as of(), for a recipe whose class may not be known yet.
 
     Args:
-        who: what the line begins with.
-        module: that holds the recipe.
-        at: the class whose line is named where no other is found.
+        who: first words of the line.
+        module: name of the module that holds the recipe.
+        at: class whose line is named if no other is found.
     """
     try:
         yield
@@ -115,7 +118,7 @@ def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
         if cause is not None and line is None and (own or _is_machinery(mistake.at)):
             raise cause from cause.__cause__
         if own:
-            raise  # a recipe of hvdgan's was asked for what it cannot do
+            raise  # a recipe of hvdgan refuses what the user asked for
         lines = (line, *(_definition(each) for each in (mistake.at, at) if each is not None))
         place = next((place for place in lines if place and _is_users(place[0], home)), None)
         where = f" ({_shown(place)})" if place else ""
@@ -123,12 +126,15 @@ def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
 
 
 def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) -> UserError | None:
-    """What to say of an operation that has failed in a step, where a line of the recipe's has asked for it.
+    """Describe an operation that has failed in a step, if a line of the user's recipe has made it.
 
     Args:
-        error: TensorFlow's; its text tells the name of the operation, which lines made it, and what went wrong.
-        recipe: an instance.
-        updates: the names of each stage and update; operations are named after them.
+        error: error of TensorFlow; its text names the operation, the lines that made it, and the reason.
+        recipe: instance of the recipe.
+        updates: names of each stage and update; operations are named after them.
+
+    Returns:
+        An error of one line, or None if no line of the recipe has made the operation.
     """
     kind, text = type(recipe), str(error)
     own = kind.__module__.partition(".")[0] == _HVDGAN
@@ -144,7 +150,7 @@ def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) 
 
 
 def described(value: Any) -> str:
-    """A wrong value in a few words."""
+    """Describe a wrong value in a few words."""
     if value is None:
         return "None"
     if isinstance(value, type):
@@ -161,7 +167,7 @@ def described(value: Any) -> str:
 
 
 def listed(values: Any) -> str:
-    """What a value that should be a list is, or the first wrong thing in the list."""
+    """Describe a value that should be a list of something else, with the kinds of its elements."""
     if not isinstance(values, tuple | list) or not values:
         return described(values)
     kinds = {type(value): value for value in reversed(values)}
@@ -169,7 +175,7 @@ def listed(values: Any) -> str:
 
 
 def attribute(kind: type, name: str) -> Place | None:
-    """Where a class, or one that it inherits from, gives an attribute its value."""
+    """Find the line where a class, or one that it inherits from, sets an attribute."""
     owner = next((each for each in kind.__mro__ if name in each.__dict__), kind)
     try:
         lines, first = inspect.getsourcelines(owner)
@@ -180,7 +186,7 @@ def attribute(kind: type, name: str) -> Place | None:
 
 
 def maker() -> Place:
-    """The line that makes an instance of the class whose __post_init__ calls this."""
+    """Find the line that makes an instance of the class whose __post_init__ calls this."""
     frame = sys._getframe(1)
     own = frame.f_globals["__name__"]
     while frame.f_back and frame.f_globals.get("__name__") in (own, "dataclasses"):
@@ -189,17 +195,17 @@ def maker() -> Place:
 
 
 def similar(name: str, names: Sequence[str]) -> str:
-    """A question whether one of the names was meant, to end a message with; empty where none is near."""
+    """Ask whether one of the names was meant, for the end of a message; empty if no name is similar."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; is it {near[0]}, misspelt?" if near else ""
 
 
 def _said(error: BaseException, wanted: str) -> str:
-    """An exception in one line, and what to write."""
+    """Describe an exception in one line, with advice."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("\n\nArguments received by")[0]
     if isinstance(error, SyntaxError):
         text = f"{error.msg}: {error.text.strip()}" if error.text else str(error.msg)
-    elif "in user code:" in text:  # as a tf.function of the user's own says it
+    elif "in user code:" in text:  # the form in which a tf.function of the user reports it
         text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
     advice = next((advice for part, advice in _ADVICE if part in text or part in text.lower()), wanted)
     old = re.match(r"No module named 'hvdgan\.(\w+)|cannot import name '(\w+)' from 'hvdgan'", text)
@@ -215,7 +221,7 @@ def _short(text: str) -> str:
 
 
 def _line_of_error(error: BaseException, home: str | None) -> Place | None:
-    """The innermost line of the user's that has led to an error."""
+    """Find the innermost line of the user that has led to an error."""
     if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename, home):
         return error.filename, error.lineno or 1
     frames = traceback.walk_tb(error.__traceback__)
@@ -224,19 +230,19 @@ def _line_of_error(error: BaseException, home: str | None) -> Place | None:
 
 
 def _is_machinery(function: Any) -> bool:
-    """Whether what was called is hvdgan's, and no part of a recipe that the user's may have inherited."""
+    """Return whether a function belongs to hvdgan, but not to a recipe that the user's may inherit from."""
     module = getattr(function, "__module__", None) or ""
     return module.partition(".")[0] == _HVDGAN and not module.startswith(f"{_HVDGAN}.recipe")
 
 
 def _in_text(text: str, home: str | None) -> Place | None:
-    """The last of the user's lines that a text names as a traceback does."""
+    """Find the last of the user's lines in a text with lines of a traceback."""
     named = [(file, int(line)) for file, line in re.findall(r'File "([^"\n]+)", line (\d+)', text)]
     return next((place for place in reversed(named) if _is_users(place[0], home)), None)
 
 
 def _definition(at: Any) -> Place | None:
-    """Where a function, a class or an instance is defined, or what has remembered it was made."""
+    """Find the line that defines a function, a class or an instance, or that made a Stage or Update."""
     if isinstance(at, tuple):
         return at
     if made := getattr(at, "made", None):
@@ -253,7 +259,7 @@ def _definition(at: Any) -> Place | None:
 
 
 def _home(module: str) -> str | None:
-    """The file or the folder of the package that a module belongs to: the user's, also where it is installed."""
+    """Find the file of a module, or the folder of its package, in the working folder or installed."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -265,7 +271,7 @@ def _home(module: str) -> str | None:
 
 
 def _is_users(file: str, home: str | None) -> bool:
-    """Whether a file is the user's: of the recipe's package, or of no library."""
+    """Return whether a file is the user's: in the recipe's package, or in no library."""
     path = os.path.realpath(file)
     if file.startswith("<") or os.path.basename(path).startswith("__autograph_generated"):
         return False
@@ -277,6 +283,6 @@ def _is_users(file: str, home: str | None) -> bool:
 
 
 def _shown(place: Place) -> str:
-    """A place in words; the file as it is seen from the working folder, or by its name."""
+    """Describe a place; the file is relative to the working folder if it is below it, else a name."""
     below = os.path.relpath(place[0])
     return f"{os.path.basename(place[0]) if below.startswith(os.pardir) else below}, line {place[1]}"

@@ -1,4 +1,4 @@
-"""What a recipe is: networks, losses and stages of one GAN, and nothing of ranks."""
+"""Defines a recipe: the networks, losses and stages of one GAN, without any knowledge of ranks."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,18 +13,18 @@ from hvdgan.recipe.stages import Stage
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
-    """A recipe without options of its own."""
+    """Options of a recipe that has none of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
-    """What a recipe needs to know of the data; `self.data` in a recipe.
+    """Facts about the data; `self.data` in a recipe.
 
     Args:
-        image_size: height and width of an image in pixels.
-        channels: 1 (grey) or 3 (RGB).
-        num_images: images to train on, without those held out.
-        num_classes: labels are 0 to num_classes - 1; 0 if the data has no labels.
+        image_size: height and width of an image (pixels).
+        channels: number of channels, 1 (grey) or 3 (RGB).
+        num_images: number of images to train on, without the held-out ones.
+        num_classes: number of classes, labelled 0 to num_classes - 1; 0 if the data has no labels.
     """
 
     image_size: int
@@ -34,23 +34,23 @@ class DataSpec:
 
 
 class Batch:
-    """What a loss, sample() and evaluate() compute with: images, labels, and what draw() returned, as attributes.
+    """Input of a loss, sample() and evaluate(): images, labels, and the tensors that draw() returned, as attributes.
 
     B is the number of images that this call sees: a rank's slice of the global batch, a micro-batch of it with
     --accumulate, or the images of a sample grid or an evaluation.
 
     Attributes:
-        images: (B, image_size, image_size, channels) float32 in [-1, 1].
-        labels: (B,) int32 from 0 to num_classes - 1, or None if the data has no classes. In hvdgan.sample these are
-            the drawn classes, or all classes in turn.
-        inputs: (B, image_size, image_size, channels) float32 in [-1, 1], the input that belongs to each image, if the
-            recipe is `paired`; else None.
-        random: a Random with numbers of this update's own. In a loss, batch.random.step is the global step, a scalar
-            int64 tensor, from which a weight can be computed that changes during the run.
+        images: images of the data, (B, image_size, image_size, channels) float32 in [-1, 1].
+        labels: classes of the images, (B,) int32 from 0 to num_classes - 1; None if the data has no classes. In
+            hvdgan.sample these are the drawn classes, or all classes in turn.
+        inputs: input of each image, (B, image_size, image_size, channels) float32 in [-1, 1], if the recipe is
+            `paired`; else None.
+        random: Random whose numbers belong to this update alone. In a loss, batch.random.step is the global step, a
+            scalar int64 tensor, from which a weight can be computed that changes during the run.
         augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
             with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
             unchanged.
-        truncation: in sample(), the largest distance of styles from their mean, from 0 to 1; 1: no limit.
+        truncation: largest distance of styles from their mean, from 0 to 1, for sample(); 1: no limit.
 
     Raises:
         AttributeError: the batch has no such attribute; the message names those that it has.
@@ -80,14 +80,14 @@ class Batch:
 
 
 def split_pairs(pixels: tf.Tensor, *, paired: bool) -> tuple[tf.Tensor | None, tf.Tensor]:
-    """What the data gives as a batch's inputs and images.
+    """Convert pixels of the data to the inputs and images of a batch.
 
     Args:
-        pixels: (B, H, W, C) uint8, or (B, H, W, 2C) where paired, the inputs' channels first.
-        paired: the recipe's.
+        pixels: images, (B, H, W, C) uint8; or pairs, (B, H, W, 2C) with the channels of the inputs first.
+        paired: whether the pixels are pairs.
 
     Returns:
-        Inputs, None where not paired, and images, each (B, H, W, C) float32 in [-1, 1].
+        The inputs, None without pairs, and the images, each (B, H, W, C) float32 in [-1, 1].
     """
     values = tf.cast(pixels, tf.float32) / 127.5 - 1.0
     if not paired:
@@ -103,7 +103,7 @@ class Recipe:
 
     Args:
         options: values of the recipe's own flags, an instance of Options; afterwards `self.options`.
-        data: size, channels and number of the images, a DataSpec; afterwards `self.data`.
+        data: facts about the data; afterwards `self.data`.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -111,7 +111,7 @@ class Recipe:
     ema: ClassVar[Sequence[str]] = ()
     """names of the networks whose weights are averaged over time (--ema-decay); samples use the averages"""
     may_change: ClassVar[Sequence[str]] = ()
-    """names of the options that a resumed run may change; those that give the last stage its steps may without it"""
+    """names of the options that a resumed run may change, besides those that only give the last stage its steps"""
     paired: ClassVar[bool] = False
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
     shows_data: ClassVar[bool] = False
@@ -150,26 +150,26 @@ class Recipe:
         raise NotImplementedError
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """Draw what all updates of a step share, such as latents and masks.
+        """Draw the tensors that all updates of a step share, such as latents and masks.
 
         Two names have a meaning for hvdgan.sample: `latents`, float32 (B, ...), is what --interpolate interpolates;
         `classes`, integers (B,), is what --class sets. Draw the latter with
         random.integers("classes", (), self.data.num_classes).
 
         Args:
-            random: a Random with numbers of the step's own.
+            random: Random whose numbers belong to the step.
 
         Returns:
-            Tensors (B, ...) by name; each becomes an attribute of the batch. What is the same for all samples may be
-            (1, ...), a scalar or a number. The names of Batch's own attributes are refused.
+            Tensors (B, ...) by name; each becomes an attribute of the batch. A value that is the same for all samples
+            may be (1, ...), a scalar or a number. The names of Batch's own attributes are refused.
         """
         return {}
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        """Make images to look at: for the grids in the run folder and for hvdgan.sample.
+        """Make images to look at, for the grids in the run folder and for hvdgan.sample.
 
         Args:
-            nets: the networks in inference mode, those named in `ema` with their averaged weights.
+            nets: networks in inference mode, those named in `ema` with their averaged weights.
             batch: images of the data if `shows_data` is true, and draws that do not depend on the step.
 
         Returns:
@@ -178,29 +178,29 @@ class Recipe:
         raise NotImplementedError
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
-        """Measure the networks on images that were kept out of training; a recipe with this method has a holdout.
+        """Measure the networks on held-out images; a recipe with this method has a holdout.
 
         Args:
-            nets: as in sample().
-            batch: images that were held out.
+            nets: networks in inference mode, as in sample().
+            batch: held-out images.
 
         Returns:
-            Metrics by name, (B,) each: one number per image.
+            Metrics by name, (B,) each, one number per image.
         """
         raise NotImplementedError
 
     @classmethod
     def evaluates(cls) -> bool:
-        """Whether the recipe has a method evaluate()."""
+        """Return whether the recipe has a method evaluate()."""
         return cls.evaluate is not Recipe.evaluate
 
     def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Fill holes of images; hvdgan.complete can be used with a recipe that has this method.
 
         Args:
-            nets: the networks in inference mode, as in sample().
-            images: (B, H, W, C) float32 in [-1, 1].
-            mask: (B, H, W, 1) float32, 1 inside the hole and 0 outside.
+            nets: networks in inference mode, as in sample().
+            images: images with holes, (B, H, W, C) float32 in [-1, 1].
+            mask: holes, (B, H, W, 1) float32, 1 inside and 0 outside.
 
         Returns:
             The images with their holes filled, (B, H, W, C) float32 in [-1, 1].
@@ -209,5 +209,5 @@ class Recipe:
 
     @classmethod
     def completes(cls) -> bool:
-        """Whether the recipe has a method complete()."""
+        """Return whether the recipe has a method complete()."""
         return cls.complete is not Recipe.complete

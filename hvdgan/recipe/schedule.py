@@ -1,4 +1,4 @@
-"""The schedule: which stage and which of its steps a global step is, and what --stages makes of them."""
+"""Maps the global step to a stage and a step within it, for the stages of a recipe or those that --stages chooses."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hvdgan.recipe.stages import Stage, check_stage, check_stages
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a global step is: the index of its stage, the stage, and the step within it (from 0)."""
+    """The place of a global step: the index of its stage, the stage, and the step within it, counted from 0."""
 
     index: int
     stage: Stage
@@ -19,43 +19,43 @@ class Position:
 
 
 class Schedule:
-    """The stages one after another: a pure function from the global step to the position.
+    """A sequence of stages: a pure function from the global step to the position.
 
     Args:
-        stages: the recipe's, at least one.
-        networks: the names of all networks of the recipe.
-        choice: what --stages says, such as "completion=2000,joint=5000": any of the stages, in any order, also more
-            than once; None: all of them as the recipe has them.
+        stages: stages of the recipe, at least one.
+        networks: names of all networks of the recipe.
+        choice: value of --stages, such as "completion=2000,joint=5000": any of the stages, in any order, also more
+            than once; None: the stages of the recipe.
 
     Raises:
-        UserError: a stage or update that cannot be run; the message says what to change.
+        UserError: a stage or an update cannot be run; the message says what to change.
     """
 
     def __init__(self, stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> None:
         check_stages(stages, set(networks))
         self.stages = tuple(stages) if choice is None else _choose(stages, choice)
         self.ended: dict[int, int] = {}
-        """steps after which a stage, by its index, has ended early"""
+        """numbers of steps of the stages that have ended early, by index"""
 
     def progress(self) -> dict[str, Any]:
-        """What a resumed run must know of the stages, as JSON can express it."""
+        """The state of the schedule for a checkpoint, as JSON can express it."""
         return {"ended": dict(self.ended)}
 
     def restore(self, progress: dict[str, Any]) -> None:
-        """Take over what progress() returned, back from JSON."""
+        """Restore the state that progress() returned, after it was read from JSON."""
         self.ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
 
     @property
     def total_steps(self) -> int:
-        """Steps of all stages."""
+        """Number of steps of all stages."""
         return sum(self.steps_of(index) for index in range(len(self.stages)))
 
     def steps_of(self, index: int) -> int:
-        """Steps of a stage: fewer than it was given where it has ended early."""
+        """Number of steps of a stage, which is smaller if the stage has ended early."""
         return self.ended.get(index, self.stages[index].steps)
 
     def at(self, step: int) -> Position:
-        """The position of a global step, 0 <= step < total_steps.
+        """Return the position of a global step, 0 <= step < total_steps.
 
         Raises:
             ValueError: the step is outside the schedule.
@@ -81,6 +81,6 @@ def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:
         chosen.append(dataclasses.replace(by_name[name], steps=int(steps)))
         try:
             check_stage(chosen[-1], {owned for update in by_name[name].updates for owned in update.owns})
-        except Mistake as mistake:  # the command line's, and not the recipe's
+        except Mistake as mistake:  # the mistake is in the command line, not in the recipe
             raise UserError(f"--stages {choice}: {mistake}") from None
     return tuple(chosen)

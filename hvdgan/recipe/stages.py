@@ -1,4 +1,4 @@
-"""Staged training as data: updates, stages, and the schedule that maps the global step to them."""
+"""Defines stages and their updates as data, and checks them."""
 
 import dataclasses
 import math
@@ -12,8 +12,8 @@ from hvdgan.recipe.mistakes import Mistake, Place, described, listed, maker
 STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
 
 Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
-"""function (nets, batch) -> (loss, metrics): nets is a Nets, batch a Batch, the loss a scalar tensor, the mean over the
-batch; metrics are scalar tensors by name, which are logged as `<update>/<name>`"""
+"""function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;
+metrics are scalar tensors by name, which are logged as `<update>/<name>`"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +22,9 @@ class LearningRate:
 
     Args:
         peak: rate after the warm-up, above 0.
-        decay: constant; or linear or cosine, from `peak` after the warm-up to `final` at the last step of the stage.
-        final: rate at which a decay ends, from 0 up.
-        warmup_steps: steps at the beginning of the stage in which the rate grows linearly to `peak`, from 0 up.
+        decay: constant, linear or cosine; the last two lead from `peak` after the warm-up to `final` at the last step.
+        final: rate at the end of a decay, from 0 up.
+        warmup_steps: number of first steps in which the rate grows linearly to `peak`, from 0 up.
 
     Reference: Goyal et al. 2017, section 2.2 (warm-up); Loshchilov and Hutter 2017, equation 5 (cosine).
     """
@@ -40,7 +40,7 @@ class Update:
     """One optimizer step on the networks it owns.
 
     Args:
-        name: letters, digits, _ . and -; unique in its stage. Metrics are logged as `<name>/<metric>`.
+        name: name of letters, digits, _ . and -, unique in its stage. Metrics are logged as `<name>/<metric>`.
         owns: names of the networks that this update trains: their trainable variables get gradients, and their
             BatchNorm statistics move.
         loss: function (nets, batch) that returns the loss and a dict of metrics; see Loss.
@@ -48,11 +48,11 @@ class Update:
             that is updated n times as often as its generator has every=1, and the generator every=n.
         learning_rate: rate of this update, above 0, or a LearningRate; None: the rate of the network's optimizer.
         betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
-        clip_norm: largest norm of the gradient, of all owned variables together and averaged over the ranks, above 0;
-            a longer gradient is scaled to it. None: no limit.
+        clip_norm: largest norm of the gradient of all owned variables, averaged over the ranks, above 0; a longer
+            gradient is scaled to it. None: no limit.
         only_if: function of the update's metrics, a dict of scalar float32 tensors averaged over all ranks, `loss`
-            among them; returns a scalar boolean tensor: whether the optimizers step. The loss runs in any case, and the
-            statistics that it moved stay moved. None: always.
+            among them; returns a scalar boolean tensor: whether the optimizers step. The loss is computed and the
+            BatchNorm statistics move in any case. None: the optimizers always step.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Update:
     clip_norm: float | None = None
     only_if: Callable[[dict[str, Any]], Any] | None = None
     made: Place | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
-    """the line that made it, for messages"""
+    """line of the recipe that made it, for error messages"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "made", maker())
 
     def due(self, stage_step: int) -> bool:
-        """Whether the update runs at this step of its stage, counted from 0."""
+        """Return whether the update runs at this step of its stage, counted from 0."""
         return (stage_step + 1) % self.every == 0
 
 
@@ -79,8 +79,8 @@ class Plateau:
     """End a stage early when a metric no longer improves.
 
     Args:
-        metric: name as it is logged, `<update>/<name>`; its mean over a window and over all ranks is compared.
-        window: length of a window in steps, from 1 up.
+        metric: name in the log, `<update>/<name>`; its mean over a window and over all ranks is compared.
+        window: length of a window (steps), from 1 up.
         patience: number of windows in a row without a better mean after which the stage ends, from 1 up.
         min_delta: smallest improvement over the best mean that counts, from 0 up.
         mode: min if smaller is better, max if larger is better.
@@ -98,12 +98,12 @@ class Stage:
     """A number of steps, each of which runs the same updates in order.
 
     Args:
-        name: letters, digits, _ . and -; unique in the recipe. It appears in the log and in --stages.
+        name: name of letters, digits, _ . and -, unique in the recipe. It appears in the log and in --stages.
         steps: number of steps, from 1 up.
-        updates: the updates of a step, run in this order; all of a step see the same batch.
-        reset_optimizers: whether the slots and iteration counts of all owned networks start anew when the stage begins;
+        updates: updates of a step, which run in this order on the same batch.
+        reset_optimizers: whether the slots and iteration counts of all owned networks are reset when the stage begins;
             else they carry over from the stage before.
-        until: condition that ends the stage before `steps`; None: none.
+        until: plateau that ends the stage before `steps`; None: no plateau.
     """
 
     name: str
@@ -112,18 +112,18 @@ class Stage:
     reset_optimizers: bool = False
     until: Plateau | None = None
     made: Place | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
-    """the line that made it, for messages"""
+    """line of the recipe that made it, for error messages"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "made", maker())
 
     @property
     def owns(self) -> list[str]:
-        """Names of the networks that some update owns, in alphabetical order."""
+        """Names of the networks that the updates own, in alphabetical order."""
         return sorted({name for update in self.updates for name in update.owns})
 
     def due(self, stage_step: int) -> tuple[Update, ...]:
-        """The updates that run at this step of the stage, counted from 0, in order."""
+        """Return the updates that run at this step of the stage, counted from 0, in order."""
         return tuple(update for update in self.updates if update.due(stage_step))
 
 

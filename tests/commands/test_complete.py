@@ -187,7 +187,7 @@ def folder(tmp_path, monkeypatch):
     ("run", "arguments", "complaint"),
     [
         ("rgb", "--out filled.jpg", "--out filled.jpg: expected a name that ends in .png"),
-        ("rgb", "--out good.png", "--out good.png: is there already; name another, or give --overwrite"),
+        ("rgb", "--out good.png", "--out good.png: exists already; name another, or give --overwrite"),
         ("rgb", "--out photos", "expected a name that ends in .png"),
         ("rgb", "--out good.png/filled.png", "good.png is a file; expected a folder"),
         ("rgb", "--mask small.png", "--mask small.png: has 50 x 30 pixels, and good.png has 50 x 40"),
