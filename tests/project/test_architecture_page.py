@@ -1,8 +1,11 @@
 """docs/architecture.md: its picture shows today's imports, its packages are the house's, and its files exist."""
 
+import ast
 import importlib.util
 import re
 import xml.etree.ElementTree
+
+import pytest
 
 from launching import ROOT
 
@@ -10,6 +13,7 @@ _SPEC = importlib.util.spec_from_file_location("draw_architecture", ROOT / "docs
 draw_architecture = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(draw_architecture)
 
+FOREIGN = {"draw", "latest", "_write"}  # of a recipe, a file, and named after its class
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PACKAGES = {path.parent.name for path in (ROOT / "hvdgan").glob("*/__init__.py")}
 
@@ -39,3 +43,22 @@ def test_the_files_of_the_page_are_there():
     named = set(re.findall(r"`(hvdgan/[a-z_/]+(?:\.py|/))`", PAGE))
     assert len(named) > 5
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def defined(path):
+    """The functions and classes of a module, and the methods as Class.method."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+            yield from (f"{node.name}.{each.name}" for each in getattr(node, "body", []) if hasattr(each, "name"))
+
+
+@pytest.mark.parametrize("title", ["How one JPEG becomes a gradient", "How one gradient reaches the disk"])
+def test_a_journey_names_modules_and_functions_that_exist(title):
+    journey = re.search(rf"^## {title}\n(.*?)(?=^The loop|^## )", PAGE, re.DOTALL | re.MULTILINE)[1]
+    stations = re.findall(r"^(\d+)\. `([\w/]+\.py)`: `([\w.]+)`", journey, re.MULTILINE)
+    assert [int(number) for number, _, _ in stations] == list(range(1, len(stations) + 1))
+    assert len({module for _, module, _ in stations}) == int(re.search(r"crosses (\d+) modules", journey)[1])
+    for line, (_, module, _) in zip(re.findall(r"^\d+\. .*$", journey, re.MULTILINE), stations, strict=True):
+        named = {name for name in re.findall(r"`([A-Za-z_][\w.]*)`", line) if name not in FOREIGN and "/" not in name}
+        assert named <= set(defined(ROOT / "hvdgan" / module)) | {module}, line
