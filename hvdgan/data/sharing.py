@@ -38,7 +38,7 @@ def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], 
     if peers.size == 1:
         return work(items)
     digest = hashlib.sha256("\0".join(items).encode(errors="surrogateescape")).hexdigest()
-    portioned, what = _Portioned(peers), f"{name}: what is in it"
+    portioned, what = _Portioned(peers), f"{name}: its files"
     shares = from_all(lambda: [digest, len(items), work(items[peers.rank :: peers.size])], portioned, what)
     for rank, (its_digest, count, _) in enumerate(shares):
         if its_digest != shares[0][0]:

@@ -3,6 +3,8 @@
 import numpy as np
 from PIL import Image
 
+from hvdgan.cli.pictures import picture
+
 
 def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
     """Crop the largest centred square, convert and resize it.
@@ -26,6 +28,22 @@ def to_pixels(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
         resample = Image.Resampling.LANCZOS if side > image_size else Image.Resampling.BICUBIC
         square = square.resize((image_size, image_size), resample, reducing_gap=3.0)
     return np.asarray(square).reshape(image_size, image_size, channels)
+
+
+def arrays_to_pixels(images: np.ndarray, image_size: int, channels: int) -> np.ndarray:
+    """Convert an array of images as `to_pixels` does; an array of the wanted shape is returned as it is.
+
+    Args:
+        images: images, uint8 (B, H, W, C), C 1, 3 or 4.
+        image_size: height and width of the result, in pixels.
+        channels: channels of the result, 1 or 3.
+
+    Returns:
+        uint8 (B, image_size, image_size, channels).
+    """
+    if images.shape[1:] == (image_size, image_size, channels):
+        return images
+    return np.stack([to_pixels(picture(image), image_size, channels) for image in images])
 
 
 def to_8_bits(values: np.ndarray) -> np.ndarray:

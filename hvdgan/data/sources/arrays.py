@@ -10,8 +10,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.pictures import picture
-from hvdgan.data.formats.pixels import to_8_bits, to_pixels
+from hvdgan.data.formats.pixels import arrays_to_pixels, to_8_bits
 from hvdgan.data.scan_cache import identity
 from hvdgan.data.source import BadImage, Source, fingerprint
 
@@ -85,10 +84,7 @@ class ArraySource(Source):
         return len(self._array)
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        images = self._in_8_bits(indices)
-        if images.shape[1:] == (self.image_size, self.image_size, self.channels):
-            return images
-        return np.stack([to_pixels(picture(image), self.image_size, self.channels) for image in images])
+        return arrays_to_pixels(self._in_8_bits(indices), self.image_size, self.channels)
 
     def key(self, index: int) -> bytes:
         return np.ascontiguousarray(self._array[index]).tobytes()
@@ -182,7 +178,7 @@ def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
 
 
 def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether the order is Fortran's, and type; then the file is at the first value."""
+    """Shape, True for Fortran's order, and type; the file is then at the first value."""
     readers: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.dtype]]] = {
         (1, 0): npy_format.read_array_header_1_0,
         (2, 0): npy_format.read_array_header_2_0,

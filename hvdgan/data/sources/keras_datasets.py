@@ -7,9 +7,8 @@ import os
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.pictures import picture
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.formats.pixels import arrays_to_pixels
 from hvdgan.data.sharing import in_turn
 from hvdgan.data.source import Source, fingerprint
 
@@ -54,10 +53,7 @@ class KerasSource(Source):
         return len(self._images)
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        images = self._images[indices]
-        if images.shape[1:] == (self.image_size, self.image_size, self.channels):
-            return images
-        return np.stack([to_pixels(picture(image), self.image_size, self.channels) for image in images])
+        return arrays_to_pixels(self._images[indices], self.image_size, self.channels)
 
     def key(self, index: int) -> bytes:
         return self._images[index].tobytes()

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.pictures import picture
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
-from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.formats.pixels import arrays_to_pixels
 from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.source import Source, fingerprint
 
@@ -89,9 +88,8 @@ class ShardSource(Source):
         return self._files.stamp()
 
     def _converted(self, image: np.ndarray) -> np.ndarray:
-        sides = np.split(image, 2, axis=-1) if self.paired else [image]
-        pictures = [picture(side) for side in sides]
-        return np.concatenate([to_pixels(picture, self.image_size, self.channels) for picture in pictures], axis=-1)
+        sides = np.stack(np.split(image, 2, axis=-1) if self.paired else [image])
+        return np.concatenate(arrays_to_pixels(sides, self.image_size, self.channels), axis=-1)
 
 
 def _check_pairs(name: str, stored: bool, asked: bool) -> None:

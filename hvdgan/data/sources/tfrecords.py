@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.pictures import picture
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
-from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.formats.pixels import arrays_to_pixels
 from hvdgan.data.formats.tf_example import features_of, single_bytes
 from hvdgan.data.formats.tfrecord import FRAME, HEADER, OPEN_FILES, RecordFile, length_of, payload_of
 from hvdgan.data.formats.tfrecord_index import digest_of, index_files
@@ -187,9 +186,8 @@ class RecordSource(Source):
         pixels = np.frombuffer(content, np.uint8).reshape(shape)
         if shape[-1] not in (1, 3, 4):
             pixels = np.moveaxis(pixels, 0, -1)
-        halves = np.split(pixels, 2, axis=1) if self.paired else [pixels]
-        images = [picture(half) for half in halves]
-        return np.concatenate([to_pixels(image, self.image_size, self.channels) for image in images], axis=-1)
+        sides = np.stack(np.split(pixels, 2, axis=1) if self.paired else [pixels])
+        return np.concatenate(arrays_to_pixels(sides, self.image_size, self.channels), axis=-1)
 
 
 def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:
