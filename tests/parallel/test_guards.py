@@ -1,4 +1,4 @@
-"""What ends or skips a step does so on both ranks alike."""
+"""Ranks skip the same step and stop after the same step."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop
@@ -61,7 +62,7 @@ def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
     with Stopping(ranks, tmp_path / "stop", None) as stopping:
         answers = [stopping.is_time()]
         if ranks.rank == 1:
@@ -70,10 +71,15 @@ def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, mo
     assert answers == [False, True] and stopping.reason == "rank 1: SIGUSR1"
 
 
-def test_how_often_they_look_is_agreed_too(ranks, tmp_path):
-    """Rank 1 is slower; both must look after the same steps, or they would wait for each other."""
+def test_both_ranks_check_after_the_same_steps(ranks, tmp_path, monkeypatch):
+    """Rank 1 is slower. If the ranks checked after different steps, they would wait for each other."""
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.002)
+    steps, checked, stack = [], [], Ranks.stack
+    monkeypatch.setattr(Ranks, "stack", lambda self, values: checked.append(len(steps)) or stack(self, values))
     stopping = Stopping(ranks, tmp_path / "stop", None)
-    for _ in range(300):
+    for step in range(1000):
+        steps.append(step)
         assert not stopping.is_time()
         tf.reduce_sum(tf.ones((400 * ranks.rank + 1, 400)))
-    assert len(set(ranks.gather(stopping._next, "next"))) == 1
+    everyones = ranks.gather(checked, "checked")
+    assert 1 < len(checked) < 1000 and everyones[0] == everyones[1]

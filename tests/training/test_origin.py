@@ -40,7 +40,7 @@ def one_step(monkeypatch):
     def run(run_dir, *arguments):
         with monkeypatch.context() as patch:
             patch.setattr(StageStep, "__call__", signalled)
-            patch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
+            patch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
             return train(run_dir, "--steps", "7", *arguments)
 
     return run

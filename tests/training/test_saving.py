@@ -148,7 +148,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
     assert train(tmp_path / "whole") == 0
     before = signal.getsignal(which)
     signalled(2, which)
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
     assert train(tmp_path / "cut") == 75
     monkeypatch.undo()
     assert signal.getsignal(which) is before
@@ -160,7 +160,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
 
 
 def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping._SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
     tmp_path.joinpath("a").mkdir()
     (tmp_path / "a" / "stop").touch()
     assert train(tmp_path / "a") == 75

@@ -18,7 +18,8 @@ STOPPED = 75
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _USED_UP = "--time-budget is used up"
-_SECONDS = 1.0  # between two checks; each costs a small collective
+CHECK_SECONDS = 1.0
+"""seconds between two checks of all ranks; each check costs a small collective"""
 
 
 class Stopping:
@@ -96,7 +97,7 @@ class Stopping:
         # A process that has joined an elastic run later counts from the start of the oldest one.
         self._began = min(self._began, now - float(everyones[:, 2].max()))
         # The slowest step decides when to check again, so that all ranks check after the same step.
-        self._next = max(1, int(_SECONDS / max(float(everyones[:, 1].max()), 1e-6)))
+        self._next = max(1, int(CHECK_SECONDS / max(float(everyones[:, 1].max()), 1e-6)))
         self._checked, self._steps = now, 0
         if not everyones[:, 0].any():
             return False
