@@ -1,4 +1,4 @@
-"""What the environment says of the launcher that started this process, before any library is loaded."""
+"""The launcher that started this process, known from environment variables without loading any library."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hvdgan.cli.errors import UserError
 
-# What each launcher tells its processes: how many there are, and which one this is.
+# The variables in which each launcher gives the number of its processes and the number of this one.
 _VARIABLES = (
     ("horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK"),
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
@@ -16,31 +16,31 @@ _VARIABLES = (
 
 
 def launched() -> tuple[str, int, int]:
-    """The launcher's name, how many processes it speaks of, and this process's rank: ("none", 1, 0) without one."""
+    """The launcher's name, the number of its processes, and this process's rank: ("none", 1, 0) without a launcher."""
     for name, size, rank in _VARIABLES:
         if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
             counted = int(os.environ[size]), int(os.environ[rank])
-            # srun --mpi=pmi2 speaks to its tasks as mpiexec does.
+            # srun --mpi=pmi2 sets the variables of mpiexec too.
             own = name == "mpiexec" and counted == _counted("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
             return "srun" if own else name, *counted
     return "none", 1, 0
 
 
 def local_rank() -> int:
-    """This process's number on its host, as the launcher has given it; 0 without one."""
+    """This process's number on its host, as the launcher has set it; 0 without a launcher."""
     variables = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
     found = [os.environ[name] for name in variables if os.environ.get(name, "").isdigit()]
     return int(found[0]) if found and launched()[1] > 1 else 0
 
 
 def local_size() -> int:
-    """How many processes the launcher has started on this host, as it says; 1 without one, or where it does not say."""
+    """The number of processes that the launcher has started on this host; 1 if it sets no variable for it."""
     if launched()[1] == 1:
         return 1
     for name in ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
-    # srun: such as 4(x2),3 for two hosts of four tasks each and one of three
+    # srun: 4(x2),3 means two hosts of four tasks each and one of three.
     node = os.environ.get("SLURM_NODEID", "")
     parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     counts = [int(tasks) for tasks, hosts in parts for _ in range(int(hosts or 1))]
@@ -48,23 +48,23 @@ def local_size() -> int:
 
 
 def allocated() -> int | None:
-    """How many tasks the Slurm job has that this process is part of; None outside of one, or where it does not say.
+    """The number of tasks of the Slurm job that this process belongs to; None outside of a job.
 
-    It is no more than a hint: a single process in an allocation of eight may be a debugger's, and in a job step the
-    variable speaks of the step.
+    It is only a hint: a single process in an allocation of eight tasks may be a debugger's, and in a job step the
+    variable counts the tasks of the step.
     """
     tasks = os.environ.get("SLURM_NTASKS", "")
     return int(tasks) if tasks.isdigit() and "SLURM_JOB_ID" in os.environ else None
 
 
 def refuse_srun_without_pmi(*, over_mpi: bool) -> None:
-    """Refuse tasks of srun that cannot find each other, where MPI would abort, or make each of them rank 0 of 1.
+    """Refuse tasks of srun that cannot find each other: MPI would abort, or make each of them rank 0 of 1.
 
     Args:
-        over_mpi: whether Horovod will ask MPI who is there.
+        over_mpi: whether Horovod joins the ranks over MPI.
 
     Raises:
-        UserError: nothing that srun has given these tasks would tell MPI of the others.
+        UserError: srun has set no variable with which MPI could find the other tasks.
     """
     name, size, _ = launched()
     if name != "srun" or size == 1:
@@ -78,7 +78,7 @@ def refuse_srun_without_pmi(*, over_mpi: bool) -> None:
         asked = os.environ.get("SLURM_MPI_TYPE", "none")
         raise UserError(
             f"srun started {size} processes that Open MPI cannot bring together (--mpi={asked}); start with srun "
-            "--mpi=pmix (srun --mpi=list shows what there is), or with launch/multi_node.sh"
+            "--mpi=pmix (srun --mpi=list shows the choices), or with launch/multi_node.sh"
         )
 
 
@@ -88,15 +88,15 @@ def _counted(size: str, rank: str) -> tuple[int, int] | None:
 
 
 def _open_mpi_knows_pmix_alone() -> bool:
-    """Whether the MPI that this process has loaded is an Open MPI without a plugin for PMI-1 or PMI-2.
+    """Whether this process has loaded an Open MPI that has no plugin for PMI-1 or PMI-2.
 
-    The plugins' names have to tell: asking Open MPI aborts the process.
+    The names of the plugins decide, because a call of Open MPI would abort the process.
     """
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = Path(line.rpartition(" ")[2])
-        if not path.name.startswith("libmpi.so.40."):  # Open MPI 4 and 5; MPICH and its kin are libmpi.so.12
+        if not path.name.startswith("libmpi.so.40."):  # Open MPI 4 and 5; MPICH and its derivatives are libmpi.so.12
             continue
-        if path.name >= "libmpi.so.40.40":  # Open MPI 5 has dropped all but PMIx
+        if path.name >= "libmpi.so.40.40":  # Open MPI 5 supports only PMIx
             return True
         folders = [*path.parent.glob("openmpi*"), *path.parent.glob("openmpi/lib/openmpi*")]
         plugins = {plugin.name for folder in folders for plugin in folder.glob("mca_pmix_*.so")}

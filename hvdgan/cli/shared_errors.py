@@ -60,14 +60,14 @@ def from_all(work: Callable[[], Any], peers: Peers, name: str, *, names_rank: bo
 
     Raises:
         RunError: the error of the first rank that failed, with its text and exit code, on every rank. A rank whose own
-            error this is raises the original one, whatever its class.
+            error this is raises the original one, which may be of any class.
     """
     if peers.size == 1:
         return [work()]
     result, failure = None, None
     try:
         result = work()
-    except Exception as error:  # whatever it is, the others must not wait for this rank
+    except Exception as error:  # of any class, because the others must not wait for this rank
         failure = error
     outcomes = peers.gather([result, failure and _encoded(failure)], name)
     for rank, (_, encoded) in enumerate(outcomes):

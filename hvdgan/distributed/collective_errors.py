@@ -1,4 +1,4 @@
-"""Turns the errors of collectives into one line that names the rank that is gone."""
+"""Turns an error of a Horovod collective into one line that names the rank that is lost."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,29 +9,33 @@ from hvdgan.cli.errors import LostPeer, RunError
 
 
 def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:
-    """What to say where an error of TensorFlow's is that of a collective; None for any other.
+    """The RunError for a TensorFlow error that comes from a collective; None for any other error.
 
     Args:
-        error: the message of a whole graph holds the place in the code, and below it what Horovod says.
-        who: asked then which rank is gone.
+        error: error of an operation, or of a whole graph, whose message names the place in the code before Horovod's.
+        who: function that names the lost rank, such as Heartbeat.opinion.
     """
     lines = [line.strip() for line in error.message.splitlines()]
-    said = [line for line in lines if "Horovod" in line]
-    if not said:
+    of_horovod = [line for line in lines if "Horovod" in line]
+    if not of_horovod:
         return None
-    spoken = [line for line in said if " " in line and "node" not in line] or said
-    hint = who() or "if one of them has left, what it said tells why"
-    # Tensors that do not match, and the like, are errors of other kinds.
+    sentences = [line for line in of_horovod if " " in line and "node" not in line] or of_horovod
+    hint = who() or "if one of them has left, its own error says why"
+    # A lost rank is an UnknownError. Tensors that do not match, for example, are errors of other kinds.
     kind = LostPeer if isinstance(error, tf.errors.UnknownError) else RunError
-    return kind(f"talking to the other ranks failed: {spoken[-1][:300]}; {hint}")
+    return kind(f"talking to the other ranks failed: {sentences[-1][:300]}; {hint}")
 
 
 @contextlib.contextmanager
 def failures_in_words(who: Callable[[], str | None]) -> Iterator[None]:
-    """Let the errors of collectives within be what collective_failure() makes of them.
+    """Replace the errors of collectives within by those of collective_failure().
+
+    Args:
+        who: function that names the lost rank.
 
     Raises:
-        LostPeer, RunError: a collective has failed.
+        LostPeer: another rank is lost.
+        RunError: a collective has failed for another reason.
     """
     try:
         yield

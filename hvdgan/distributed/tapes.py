@@ -35,7 +35,7 @@ class OwnedTape(tf.GradientTape):
             named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
             raise Untouched(
                 f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False "
-                "on what it leaves out"
+                "on the variables that it leaves out"
             )
         return gradients
 

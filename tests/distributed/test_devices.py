@@ -1,4 +1,4 @@
-"""Which GPU a rank takes, with faked lists of them, and which ranks may go together."""
+"""The GPU that a rank takes, from faked lists of GPUs, and the check that the ranks' devices fit together."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from hvdgan.distributed.devices import Device
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """A function that makes TensorFlow see so many GPUs; what was then asked of TensorFlow is in its list `asked`."""
+    """A function that makes TensorFlow see a number of GPUs; its list `asked` holds the calls to TensorFlow."""
     asked = []
 
     def see(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What Horovod and MPI are told: other things on CPUs than on GPUs, and nothing that the user has told them."""
+"""The defaults of Horovod's and MPI's variables differ between CPUs and GPUs, and never replace a user's values."""
 
 import os
 
@@ -11,7 +11,7 @@ ALWAYS = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_STALL_SHUTDOWN_TIME_SE
 
 
 @pytest.fixture(autouse=True)
-def told(monkeypatch):
+def variables(monkeypatch):
     """The environment of a user who has set nothing of it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "OMPI_"))}
     monkeypatch.setattr(os, "environ", kept)
@@ -27,20 +27,20 @@ def told(monkeypatch):
         ({"over_mpi": False, "pair": False}, {}),
     ],
 )
-def test_ranks_on_cpus_ask_often_and_give_way(told, where, expected):
+def test_ranks_on_cpus_ask_often_and_give_way(variables, where, expected):
     set_defaults(on_gpu=False, **where)
-    assert told() == {**ALWAYS, **expected}
+    assert variables() == {**ALWAYS, **expected}
 
 
 @pytest.mark.parametrize("over_mpi", [False, True])
 @pytest.mark.parametrize("pair", [False, True])
-def test_on_gpus_the_speed_is_left_to_horovod(told, over_mpi, pair):
+def test_on_gpus_the_speed_is_left_to_horovod(variables, over_mpi, pair):
     set_defaults(on_gpu=True, over_mpi=over_mpi, pair=pair)
-    assert told() == ALWAYS
+    assert variables() == ALWAYS
 
 
-def test_what_the_user_has_set_stays(told):
+def test_what_the_user_has_set_stays(variables):
     mine = {CYCLE: "7", FUSION: "0", YIELDS: "0", "HOROVOD_GLOO_TIMEOUT_SECONDS": "9"}
     os.environ.update(mine)
     set_defaults(on_gpu=False, over_mpi=True, pair=True)
-    assert told() == {**ALWAYS, **mine}
+    assert variables() == {**ALWAYS, **mine}

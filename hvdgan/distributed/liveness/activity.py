@@ -1,6 +1,6 @@
 """Records the progress of this rank's main thread, which its heartbeats report to rank 0.
 
-Rank 0 compares the reports, and so tells a rank that works from a straggler that the others wait for.
+Rank 0 compares the reports to distinguish a rank that works from a straggler that the others wait for.
 """
 
 import contextlib

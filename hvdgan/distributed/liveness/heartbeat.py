@@ -1,7 +1,7 @@
 """Detects dead or frozen ranks and stragglers: every rank exchanges heartbeats with rank 0 over TCP.
 
 Horovod cannot detect them, because its threads block on the socket of a frozen peer. So each rank has a TCP connection
-to rank 0 and a thread that answers on it, whatever the main thread does. A process that dies closes its connection at
+to rank 0, and a thread that answers on it even if the main thread hangs. A process that dies closes its connection at
 once. A process that is frozen or cut off falls silent. A heartbeat also reports the progress of the rank's main thread,
 so a straggler is found although its process answers.
 """
