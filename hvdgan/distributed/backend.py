@@ -19,7 +19,7 @@ def horovod() -> Any:
         UserError: Horovod cannot be imported, or was built for another TensorFlow.
     """
     try:
-        # Private: test_backend.py checks the message for a build of another TensorFlow.
+        # Not public; tests/commands/test_train.py starts a Horovod that was built for another TensorFlow.
         from horovod.common.exceptions import HorovodVersionMismatchError
         from horovod.common.util import check_installed_version
 
@@ -80,7 +80,7 @@ def timeline(path: str) -> Iterator[None]:
 def host_notices() -> Any:
     """Horovod's manager of the notices that hosts come or go, with init, register_listener and remove_listener."""
     horovod()
-    # Private: tests/faults/test_elastic.py loses and adds hosts.
+    # Not public; tests/training/test_elastic.py loses and adds ranks.
     from horovod.common.elastic import notification_manager
 
     return notification_manager

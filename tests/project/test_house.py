@@ -88,6 +88,22 @@ def test_nothing_reads_pickles_or_evaluates_text():
     assert not importing("pickle") | importing("cloudpickle") | importing("dill")
 
 
+def subclasses_of_tapes(path):
+    """The classes of a file that derive from a gradient tape, directly or through a class of the same file."""
+    classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    tapes = set()
+    for node in 2 * classes:  # a class may stand before its base
+        if any(re.search(r"(GradientTape|Tape)$", base) or base in tapes for base in map(ast.unparse, node.bases)):
+            tapes.add(node.name)
+    return tapes
+
+
+def test_one_module_subclasses_gradient_tapes():
+    """Horovod copies the class of a tape, not the instance, so such classes have rules of their own."""
+    found = {module: tapes for module, path in MODULES.items() if (tapes := subclasses_of_tapes(path))}
+    assert found == {"hvdgan.distributed.tapes": {"OwnedTape", "Computed", "Bundled"}}
+
+
 def test_one_module_changes_classes_and_walks_layers():
     used = re.compile(r"\.__class__ = |\b_flatten_layers\b")
     assert {module for module, path in MODULES.items() if used.search(path.read_text())} == {"hvdgan.networks.kernels"}
@@ -119,7 +135,7 @@ def private_uses(path, own):
                 yield node.lineno
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            if any(re.match(r"tensorflow\.python|keras\.src|.*\._", name) for name in names):
+            if any(re.match(r"tensorflow\.python|keras\.src|horovod\.(common|runner)|.*\._", name) for name in names):
                 yield node.lineno
 
 

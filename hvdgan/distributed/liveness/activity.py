@@ -118,7 +118,7 @@ class Activity:
         return Pulse(self._reached, self._moves, "" if moved else self._where())
 
     def _where(self) -> str:
-        # Private: test_standing.py checks the line of code that is named.
+        # Not public; tests/distributed/test_standing.py checks the line of code that is named.
         frame = sys._current_frames().get(self._thread.ident or 0)
         return f"{self._within or 'between two meetings'}, {_place(frame)}" if frame else ""
 
