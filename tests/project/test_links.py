@@ -1,4 +1,4 @@
-"""Links between the documents lead to files and headings that exist."""
+"""Documents: their links lead to files and headings that exist, and the files that they name exist."""
 
 import re
 
@@ -33,3 +33,10 @@ def test_every_page_is_linked_from_the_readme_or_from_a_page():
         for link in re.findall(r"\]\(([^):]+\.md(?:#[\w-]+)?)\)", page.read_text())
     }
     assert {page for page in PAGES if page.parent == ROOT / "docs"} <= linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_that_a_page_names(page):
+    folders = "hvdgan|tests|launch|slurm|benchmarks|examples"
+    named = re.findall(rf"`((?:{folders})/[a-z0-9_/*.-]+)`", page.read_text())
+    assert not [name for name in named if not list(ROOT.glob(name))]
