@@ -1,4 +1,4 @@
-"""A convolutional GAN of classes (Gulrajani et al. 2017): --recipe my_conv_gan:MyConvGAN --image-size 16"""
+"""A class-conditional convolutional GAN (Gulrajani et al. 2017): --recipe my_conv_gan:MyConvGAN --image-size 16"""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from hvdgan.recipe import Count, Positive, Recipe, Stage, Update, UserError, los
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MyConvOptions:
     steps: Count = 4000
-    """steps, each of them one update of the critic"""
+    """steps; each is one update of the critic"""
     n_critic: Count = 3
     """critic updates for each update of the generator"""
     width: Count = 32
@@ -22,7 +22,7 @@ class MyConvOptions:
 
 
 class MyConvGAN(Recipe):
-    """Generator and critic know the class; the image size must be a multiple of 4, and the data needs classes."""
+    """Generator and critic get the class. The data must have classes, and 4 must divide the image size."""
 
     Options = MyConvOptions
     ema = ("generator",)
@@ -55,7 +55,7 @@ class MyConvGAN(Recipe):
         return [Stage("adversarial", self.options.steps, [judge, fool])]
 
     def draw(self, random):
-        # hvdgan.sample knows both names: --interpolate changes the latents, --class the classes.
+        # hvdgan.sample looks for both names: --interpolate sets the latents, --class the classes.
         return {
             "latents": random.normal("latents", (64,)),
             "classes": random.integers("classes", (), self.data.num_classes),

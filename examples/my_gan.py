@@ -1,4 +1,4 @@
-"""A least-squares GAN (Mao et al. 2017) in a file of its own: --recipe my_gan:MyGAN --image-size 16"""
+"""A least-squares GAN (Mao et al. 2017): --recipe my_gan:MyGAN --image-size 16"""
 
 import dataclasses
 
@@ -11,12 +11,12 @@ from hvdgan.recipe import Count, LearningRate, Positive, Recipe, Stage, Update
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MyOptions:
-    """Each field is a flag: it appears in --help and in config.json."""
+    """Each field is a flag, with its string in --help and its value in config.json."""
 
     warmup_steps: Count = 100
-    """steps in which the discriminator learns alone"""
+    """steps of the first stage, which trains the discriminator alone"""
     steps: Count = 4000
-    """steps in which both learn"""
+    """steps of the second stage, which trains both networks"""
     width: Count = 128
     """units of the hidden layers"""
     learning_rate: Positive = 5e-4
@@ -24,7 +24,7 @@ class MyOptions:
 
 
 class MyGAN(Recipe):
-    """Two dense networks; the discriminator begins alone, then both decay to zero."""
+    """Two dense networks. The discriminator is trained alone first, then both, with rates that decay to zero."""
 
     Options = MyOptions
     ema = ("generator",)

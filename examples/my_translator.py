@@ -1,4 +1,4 @@
-"""A GAN of pairs, like pix2pix (Isola et al. 2017): --recipe my_translator:MyTranslator --image-size 16"""
+"""A GAN for pairs of images, like pix2pix (Isola et al. 2017): --recipe my_translator:MyTranslator --image-size 16"""
 
 import dataclasses
 
@@ -12,17 +12,17 @@ from hvdgan.recipe import Count, NonNegative, Positive, Recipe, Stage, Update, l
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MyTranslatorOptions:
     steps: Count = 2000
-    """steps, each of them one update of either network"""
+    """steps; each is one update of both networks"""
     width: Count = 32
     """channels of the layers next to the image"""
     error_weight: NonNegative = 10.0
-    """weight of the error of the image beside what the discriminator says"""
+    """weight of the image's error; the adversarial loss has weight 1"""
     learning_rate: Positive = 5e-4
     """Adam's step size of both networks"""
 
 
 class MyTranslator(Recipe):
-    """The generator returns the image of an input and how large it expects its own error to be, pixel by pixel."""
+    """The generator returns an image and, for each pixel, the error that it expects."""
 
     Options = MyTranslatorOptions
     ema = ("generator",)

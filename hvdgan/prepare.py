@@ -50,8 +50,7 @@ class Request:
     channels: Literal[1, 3] | None = None
     """1 (grey) or 3 (RGB); default: those of an array, 3 for everything else"""
     pairs: bool = False
-    """pack pairs of an input and an image: in a folder or archive the files in its subfolders A (inputs) and B
-    (images), or else the left and right half of each file; in an array as in docs/recipes.md"""
+    """pack an input with each image: from subfolders A (inputs) and B (images), or the left and right half of a file"""
     min_size: CountOrNever = 0
     """smallest shorter side of an image that is packed (pixels); 0: no limit"""
     dedup: bool = False

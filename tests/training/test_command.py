@@ -78,7 +78,7 @@ def test_help_tells_every_setting_its_unit_and_default(capsys):
     for flag in [*to_json(Config(), DCGANOptions()), "resume", "config", "dry_run", "expect_size"]:
         if flag != "pipeline":
             assert f"--{flag.replace('_', '-')} " in shown
-    assert "in pixels" in shown and "[default: 64]" in shown and "--pipeline.threads" in shown
+    assert "(pixels)" in shown and "(seconds)" in shown and "[default: 64]" in shown and "--pipeline.threads" in shown
 
 
 @pytest.mark.parametrize(
