@@ -1,8 +1,7 @@
-"""The real training loop with a clock in it.
+"""Measures the real training loop.
 
-hvdgan.training.loop runs as in a training; in place of each stage's step it gets one that takes the time, and reads its
-batches through an iterator that does. What passes between two calls, less the wait for data, is the host's: the loop,
-its look at signals, and logging at its usual period.
+hvdgan.training.session trains as usual, with batches and steps that take the time. The time between two steps, less the
+wait for data, is the host's: the loop, its checks for signals, and logging at its usual period.
 
 To see what of the all-reduce computing does not hide, blocks of steps alternate with blocks of the same step without
 reduction, run by all ranks at the same time; all wait for each other before a block. The first steps of a block, which
@@ -119,7 +118,7 @@ class _Session:
 
 
 class _ClockedStep:
-    """Stands in the loop for a stage's step."""
+    """Takes the place of a stage's step in the loop, and measures it."""
 
     def __init__(self, inner: StageStep, apart: "_Apart", clock: Clock, session: _Session) -> None:
         self.inner = inner
@@ -155,16 +154,16 @@ class _ClockedStep:
 
 
 def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) -> dict[str, Any]:
-    """Train and take the time; every rank calls it.
+    """Train and measure; every rank calls this.
 
     Args:
-        spec: what to measure.
-        ranks: this process among its peers; one rank for a copy.
-        run_dir: for what a training writes.
-        meeting: with the other copies.
+        spec: settings of the launch.
+        ranks: ranks of the launch; one rank for a copy.
+        run_dir: folder for the files of the run.
+        meeting: meeting with the other copies; None if there are none.
 
     Returns:
-        The figures of all ranks, on each.
+        The figures of all ranks, on each rank.
 
     Raises:
         UserError, RunError: as hvdgan.train.
@@ -182,9 +181,9 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
     )
     commits = Commits()
     found = restore(run, Resume(resume="never"), commits)
-    stopping = Stopping(ranks, run.run_dir / "stop", None)
     read = functools.partial(_ClockedBatches, session)
-    training.train(run, found, Heartbeat(), stopping, commits, read=read, steps=_steps(run, clocked, meeting))
+    with Stopping(ranks, run.run_dir / "stop", None) as stopping:
+        training.train(run, found, Heartbeat(), stopping, commits, read=read, steps=_steps(run, clocked, meeting))
     peak = session.peak or _peak_memory()
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
     if spec.timeline:
