@@ -62,7 +62,7 @@ def main() -> None:
         (during if step % given.steps < 2 and step >= given.steps else steps).append(time.perf_counter() - begin)
         if (step + 1) % given.steps == 0:
             begin = time.perf_counter()
-            statistics = run.state.read_statistics()[None]
+            statistics = run.state.statistics.read()[None]
             saver.save(functools.partial(snapshot, run, step + 1, 0, "benchmark", statistics, {}))
             stalls.append(time.perf_counter() - begin)
     saver.finish()

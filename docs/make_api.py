@@ -13,7 +13,8 @@ PAGE = ROOT / "docs" / "api.md"
 # What a recipe's author uses, in the order of the page, by the module that defines it; hvdgan.recipe exports all of it.
 # The other public names of these modules are the trainer's own.
 DOCUMENTED = {
-    "hvdgan.recipe.recipe": ["Recipe", "NoOptions", "DataSpec", "Batch"],
+    "hvdgan.recipe.recipe": ["Recipe", "NoOptions", "DataSpec"],
+    "hvdgan.recipe.batch": ["Batch"],
     "hvdgan.recipe.nets": ["Nets"],
     "hvdgan.recipe.draws": ["Random"],
     "hvdgan.recipe.stages": ["Stage", "Update", "Loss", "LearningRate", "Plateau"],
@@ -23,9 +24,7 @@ DOCUMENTED = {
     "hvdgan.recipe.measures": None,
 }
 INTERNAL = {
-    "hvdgan.recipe.recipe": ["split_pairs"],
-    "hvdgan.recipe.draws": ["SampleRandom"],
-    "hvdgan.recipe.stages": ["check_stages", "check_stage"],
+    "hvdgan.recipe.batch": ["split_pairs"],
     "hvdgan.cli.types": ["read_kinds"],
     "hvdgan.cli.errors": ["RunError", "LostPeer"],
 }

@@ -25,12 +25,12 @@ from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.pictures import save_grid, save_png
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
-from hvdgan.recipe import mistakes
-from hvdgan.recipe.draws import SampleRandom
+from hvdgan.recipe.checks import mistakes
+from hvdgan.recipe.checks.returned import drawn_by
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.returned import drawn_by
 from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
 from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs
+from hvdgan.training.inference.sample_random import SampleRandom
 from hvdgan.training.trained import Trained, Weights, load_trained
 
 _HELP = """Draw images with a trained generator, in one process and without a launcher.

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.mistakes import Mistake
-from hvdgan.recipe.stages import Stage, check_stage, check_stages
+from hvdgan.recipe.checks.mistakes import Mistake
+from hvdgan.recipe.checks.stages import check_stage, check_stages
+from hvdgan.recipe.stages import Stage
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from hvdgan.cli.app import run_app
 from hvdgan.cli.config import Config, Elastic, Resume, read_json, to_json
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, Positive
+from hvdgan.recipe.checks.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))

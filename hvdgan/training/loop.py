@@ -192,7 +192,7 @@ class Loop:
             return
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
         statistics = self._statistics()
-        with run.state.with_statistics(statistics):
+        with run.state.statistics.set_to_means(statistics):
             failure = self._evaluate(evaluator, done, at) if evaluator else None
             if sample:
                 self.grids.write(done)
@@ -218,7 +218,7 @@ class Loop:
 
     def _statistics(self) -> np.ndarray:
         """Return the statistics of each rank, (size, n); every rank calls this."""
-        return self.run.ranks.stack(self.run.state.read_statistics())
+        return self.run.ranks.stack(self.run.state.statistics.read())
 
     def _state(self) -> dict[str, Any]:
         return collect(self.run, self.meter, self.watch, self.bad_files, self.bad_updates)

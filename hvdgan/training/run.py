@@ -16,7 +16,8 @@ from hvdgan.data.holdout import split
 from hvdgan.data.scan_cache import ScanCache
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.slices import check_micro_batches
-from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.checks import mistakes
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler

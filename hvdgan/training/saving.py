@@ -115,5 +115,5 @@ def snapshot(
         "best": progress.get("best"),
         "progress": progress,
     }
-    with run.state.with_statistics(statistics):
+    with run.state.statistics.set_to_means(statistics):
         return checkpoint.take(step, run.state.tensors(), statistics, facts)

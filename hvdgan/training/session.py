@@ -12,7 +12,7 @@ from hvdgan.distributed.collective_errors import collective_failure, failures_in
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import mistakes
+from hvdgan.recipe.checks import mistakes
 from hvdgan.training.command import Command
 from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, Steps, steps_from

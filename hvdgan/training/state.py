@@ -1,19 +1,19 @@
 """The variables of a run, each under the name that a checkpoint gives it: networks, averages, optimizers."""
 
-import contextlib
 import dataclasses
 import hashlib
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import keras
 import numpy as np
 
-from hvdgan.networks.layer_state import is_float, other_state_of, statistics_of
-from hvdgan.recipe import Recipe, mistakes
-from hvdgan.recipe.mistakes import Mistake
+from hvdgan.networks.layer_state import other_state_of
+from hvdgan.recipe import Recipe
+from hvdgan.recipe.checks import mistakes
+from hvdgan.recipe.checks.mistakes import Mistake
+from hvdgan.recipe.checks.returned import networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.returned import networks_of, optimizers_of
+from hvdgan.training.statistics import Statistics, averaged_variables
 from hvdgan.training.steps.loss_scale import LossScale
 
 
@@ -53,7 +53,7 @@ class TrainState:
 
     def digests(self) -> dict[str, str]:
         """The SHA-256 of each tensor that must be the same on all ranks, by name: all except the statistics."""
-        own = {id(variable) for variable in self.statistics()}
+        own = {id(variable) for variable in self.statistics.variables()}
         return digests({name: variable for name, variable in self.tensors().items() if id(variable) not in own})
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
@@ -65,9 +65,10 @@ class TrainState:
             for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
                 variable.assign(initial)
 
-    def statistics(self) -> list[keras.Variable]:
-        """The variables that each rank estimates from its own samples: BatchNorm's statistics and their averages."""
-        return self._with_averages(statistics_of)
+    @property
+    def statistics(self) -> Statistics:
+        """The variables that each rank estimates from its own samples."""
+        return Statistics(self.networks, self.ema)
 
     def other_state(self) -> dict[str, keras.Variable]:
         """The other state of layers, which must be the same on all ranks, by a description for messages."""
@@ -76,68 +77,6 @@ class TrainState:
             for name, network in self.networks.items()
             for layer, variable in other_state_of(network)
         }
-
-    def own_statistics(self, saved: np.ndarray) -> np.ndarray | None:
-        """Select each rank's statistics from those of a checkpoint.
-
-        Args:
-            saved: (size, m), result of read_statistics() on each rank. Older checkpoints also hold every other
-                floating-point variable that is not trained.
-
-        Returns:
-            (size, n), or None if the checkpoint counts other variables as statistics.
-        """
-        wanted = {id(variable) for variable in self.statistics()}
-        for variables in (self.statistics(), self._with_averages(_floats_not_trained)):
-            chosen = [np.full(math.prod(variable.shape), id(variable) in wanted) for variable in variables]
-            columns = np.concatenate([np.zeros(0, bool), *chosen])
-            if len(columns) == saved.shape[1]:
-                return saved[:, columns]
-        return None
-
-    def _with_averages(self, chosen: Callable[[keras.Model], list[keras.Variable]]) -> list[keras.Variable]:
-        """The chosen variables of each network, each network's followed by their averages over time."""
-        found = []
-        for name, network in self.networks.items():
-            some = chosen(network)
-            ids = {id(variable) for variable in some}
-            pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
-            found += [*some, *(average for variable, average in pairs if id(variable) in ids)]
-        return found
-
-    def read_statistics(self) -> np.ndarray:
-        """All statistics in one array (n,): float64 if any of them is, else float32."""
-        variables = self.statistics()
-        dtype = np.float64 if any(variable.dtype == "float64" for variable in variables) else np.float32
-        values = [np.asarray(variable.numpy(), dtype).ravel() for variable in variables]
-        return np.concatenate([np.zeros(0, dtype), *values])
-
-    def write_statistics(self, values: np.ndarray) -> None:
-        """Set the statistics to the result of read_statistics(), of this rank or of another one."""
-        begin = 0
-        for variable in self.statistics():
-            end = begin + math.prod(variable.shape)
-            variable.value.assign(values[begin:end].reshape(variable.shape))
-            begin = end
-
-    @contextlib.contextmanager
-    def with_statistics(self, everyones: np.ndarray) -> Iterator[None]:
-        """Set the statistics to their means over ranks, and restore this rank's own bits afterwards.
-
-        Args:
-            everyones: (size, n), result of read_statistics() on each rank.
-        """
-        own = self.read_statistics()
-        # In double precision, so that the mean of equal numbers is exactly that number, for any number of ranks.
-        means = everyones.astype(np.float64).mean(axis=0).astype(own.dtype)
-        if np.array_equal(means, own):  # one rank, or the same values on all ranks
-            yield
-            return
-        self.write_statistics(means)
-        try:
-            yield
-        finally:
-            self.write_statistics(own)
 
     def sampling_values(self) -> dict[str, list[tuple[keras.Variable, keras.Variable]]]:
         """For each averaged network the pairs (variable, average that is used instead of it in samples)."""
@@ -207,15 +146,6 @@ def _check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
         if unknown := sorted(set(names) - set(known)):
             said = f"{where} returns" if attribute == "ema" else f"{where} has"
             raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)
-
-
-def averaged_variables(network: keras.Model) -> list[keras.Variable]:
-    """The variables that can be averaged over time: the floating-point ones."""
-    return [variable for variable in network.variables if is_float(variable)]
-
-
-def _floats_not_trained(network: keras.Model) -> list[keras.Variable]:
-    return [variable for variable in network.non_trainable_variables if is_float(variable)]
 
 
 def _copy(variable: keras.Variable) -> keras.Variable:

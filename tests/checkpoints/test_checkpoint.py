@@ -157,23 +157,23 @@ def test_a_manifest_without_what_a_resume_needs_is_damaged(trained, tmp_path):
 
 def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
     run = tiny_run(options=TinyOptions(norm="batch"))
-    own = run.state.read_statistics()
+    own = run.state.statistics.read()
     everyones = np.stack([own, own + 3, own + 9])
-    with run.state.with_statistics(everyones):
-        np.testing.assert_allclose(run.state.read_statistics(), own + 4, rtol=1e-6)
+    with run.state.statistics.set_to_means(everyones):
+        np.testing.assert_allclose(run.state.statistics.read(), own + 4, rtol=1e-6)
         folder = write_checkpoint(tmp_path, 1, run.state.tensors(), everyones, FACTS)
-    np.testing.assert_array_equal(run.state.read_statistics(), own)
+    np.testing.assert_array_equal(run.state.statistics.read(), own)
     restored = checkpoint.restore(folder, files.read_manifest(folder), run.state.tensors())
     np.testing.assert_array_equal(restored, everyones)
-    np.testing.assert_allclose(run.state.read_statistics(), own + 4, rtol=1e-6)
+    np.testing.assert_allclose(run.state.statistics.read(), own + 4, rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7])
 def test_the_mean_of_equal_statistics_has_their_bits(size):
     run = tiny_run(options=TinyOptions(norm="batch"))
-    odd = np.random.default_rng(0).normal(size=run.state.read_statistics().shape).astype(np.float32)
-    with run.state.with_statistics(np.stack([odd] * size)):
-        assert run.state.read_statistics().tobytes() == odd.tobytes()
+    odd = np.random.default_rng(0).normal(size=run.state.statistics.read().shape).astype(np.float32)
+    with run.state.statistics.set_to_means(np.stack([odd] * size)):
+        assert run.state.statistics.read().tobytes() == odd.tobytes()
 
 
 def test_scalars_keep_their_shape(trained, tmp_path):

@@ -14,9 +14,9 @@ from hvdgan import sample
 from hvdgan.data.order import sample_indices
 from hvdgan.data.sources.builtin import DigitsSource
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.draws import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
+from hvdgan.training.inference.sample_random import SampleRandom
 from hvdgan.training.monitoring.samples import to_uint8
 from launching import run as run_process
 

@@ -88,9 +88,9 @@ def test_which_variables_are_statistics():
 
 def test_statistics_of_other_variables_give_way_to_their_means():
     state = tiny_run(options=TinyOptions(norm="batch")).state
-    columns = len(state.read_statistics())
-    assert state.own_statistics(np.zeros((2, columns))).shape == (2, columns)
-    assert state.own_statistics(np.zeros((2, columns + 1))) is None
+    columns = len(state.statistics.read())
+    assert state.statistics.select(np.zeros((2, columns))).shape == (2, columns)
+    assert state.statistics.select(np.zeros((2, columns + 1))) is None
 
 
 def test_those_of_hvdgans_own_layers_are_averaged_as_they_were():
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_has_other_state_among_the_statistics_of_each_rank_goe
     columns = np.concatenate([np.full(int(np.prod(v.shape)), "wide" in path) for path, v in before])
     mine = np.concatenate([np.ravel(v.numpy()).astype(np.float32) for _, v in before])
     everyones = np.stack([mine + rank for rank in range(size)])
-    taken = snapshot(made, 3, 48, "id", state.read_statistics()[None], {})
+    taken = snapshot(made, 3, 48, "id", state.statistics.read()[None], {})
     taken.values["ranks/statistics"] = everyones
     checkpoint.write(made.checkpoints, taken)
     again = tiny_run(Counting, TinyOptions(norm="batch"), run_dir=tmp_path)

@@ -41,7 +41,7 @@ def test_ranks_that_have_drifted_apart_are_told_the_variables(ranks):
 
 def test_statistics_are_each_ranks_own_and_no_drift(ranks):
     run = tiny_run(ranks=ranks)
-    for variable in run.state.statistics():
+    for variable in run.state.statistics.variables():
         variable.assign(variable + float(ranks.rank))
     check_ranks(ranks, run.state, 1)
 

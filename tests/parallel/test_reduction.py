@@ -172,11 +172,11 @@ def test_who_looks_sees_the_mean_of_the_ranks_statistics_and_nothing_is_moved(ra
     run = tiny_run(options=TinyOptions(norm="batch"), ranks=ranks)
     stage_step(run)(0, 0, data_of(run))
     before = values_of(run)
-    everyones = ranks.stack(run.state.read_statistics())
+    everyones = ranks.stack(run.state.statistics.read())
     assert not np.array_equal(everyones[0], everyones[1])
-    np.testing.assert_array_equal(everyones[ranks.rank], run.state.read_statistics())
-    with run.state.with_statistics(everyones):
-        np.testing.assert_allclose(run.state.read_statistics(), (everyones[0] + everyones[1]) / 2, rtol=1e-6)
+    np.testing.assert_array_equal(everyones[ranks.rank], run.state.statistics.read())
+    with run.state.statistics.set_to_means(everyones):
+        np.testing.assert_allclose(run.state.statistics.read(), (everyones[0] + everyones[1]) / 2, rtol=1e-6)
         moved = changed(before, values_of(run))
         assert moved and all("moving_" in name for name in moved)
     assert not changed(before, values_of(run))

@@ -197,7 +197,10 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsy
             "from hvdgan.spectral import SpectralDense",
             "spectral is now in hvdgan.networks.spectral: from hvdgan.",
         ),
-        ("from hvdgan.augment import diff_augment", "augment is now in hvdgan.recipe.augment: from hvdgan.recipe."),
+        (
+            "from hvdgan.augment import diff_augment",
+            "augment is now in hvdgan.training.steps.augment: from hvdgan.",
+        ),
     ],
 )
 def test_an_import_of_before_is_one_line_with_that_of_now(tmp_path, monkeypatch, capsys, text, moved):

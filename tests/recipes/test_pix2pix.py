@@ -8,7 +8,7 @@ from PIL import Image
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.pix2pix import mask_shapes, patch_discriminator, unet_generator
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
-from hvdgan.recipe.recipe import split_pairs
+from hvdgan.recipe.batch import split_pairs
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions, shrink
 from hvdgan.train import main
 from hvdgan.training.monitoring.samples import Sampler

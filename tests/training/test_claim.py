@@ -50,10 +50,10 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
 def saved(tmp_path, size=1, **settings):
     """A run of 3 steps in tmp_path whose ranks have statistics of their own, and its values."""
     run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, seed=1, **settings)
-    own = run.state.read_statistics()
+    own = run.state.statistics.read()
     everyones = np.stack([own + rank for rank in range(size)])
     checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", everyones, {}))
-    with run.state.with_statistics(everyones):
+    with run.state.statistics.set_to_means(everyones):
         return values_of(run)
 
 

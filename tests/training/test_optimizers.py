@@ -10,7 +10,7 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stages import LearningRate
-from hvdgan.training.steps.optimizers import rate_at
+from hvdgan.training.steps.learning_rate import rate_at
 from hvdgan.training.steps.step import StageStep
 from tiny import Staged, Tiny
 

@@ -34,7 +34,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.kernels import layers_of
-from hvdgan.recipe.returned import stages_of
+from hvdgan.recipe.checks.returned import stages_of
 from hvdgan.recipe.schedule import Position, Schedule
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe.draws import SampleRandom
+from hvdgan.recipe.checks.returned import prepare, sampled
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.returned import prepare, sampled
 from hvdgan.training.inference.inputs import Input
+from hvdgan.training.inference.sample_random import SampleRandom
 from hvdgan.training.monitoring.samples import to_uint8
 
 

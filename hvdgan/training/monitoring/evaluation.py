@@ -12,9 +12,9 @@ from hvdgan.data import BadFile, Source
 from hvdgan.data.reader import ImageReader
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.checks.returned import measured, prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.returned import measured, prepare
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 

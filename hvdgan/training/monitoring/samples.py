@@ -9,9 +9,9 @@ import tensorflow as tf
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.pictures import save_grid
 from hvdgan.data import BadImage, Source
+from hvdgan.recipe.checks.returned import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.returned import check_methods, prepare, sampled
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable

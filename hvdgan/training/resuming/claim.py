@@ -170,7 +170,7 @@ def _check_not_past_the_end(run: Run, named: Path | None, found: Found, *, is_fr
 def _begin_own_folder(run: Run, found: Found) -> None:
     """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
     found.run_id = uuid.uuid4().hex
-    everyones = run.state.read_statistics()[None] if found.statistics is None else found.statistics
+    everyones = run.state.statistics.read()[None] if found.statistics is None else found.statistics
     checkpoint.write(
         run.checkpoints, snapshot(run, found.step, found.position, found.run_id, everyones, found.progress)
     )

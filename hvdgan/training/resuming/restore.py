@@ -48,7 +48,7 @@ def _from_folder(run: Run, resume: Resume) -> Found:
     run.schedule.restore(found.progress)
     ranks.broadcast(list(state.tensors().values()))
     if restored["saved_by"] == ranks.size > 1:
-        mine = state.read_statistics()
+        mine = state.statistics.read()
         everyones = np.zeros((ranks.size, len(mine))) if found.statistics is None else found.statistics
         _take_statistics(run, ranks.broadcast_array(everyones.astype(mine.dtype)))
     return found
@@ -82,7 +82,7 @@ def _from_commit(run: Run, commits: Commits) -> Found | None:
 def _take_statistics(run: Run, everyones: np.ndarray) -> None:
     """Give this rank its own statistics if there were as many ranks as now; else all ranks keep the means."""
     if len(everyones) == run.ranks.size > 1:
-        run.state.write_statistics(everyones[run.ranks.rank])
+        run.state.statistics.write(everyones[run.ranks.rank])
 
 
 def _take_lock(run: Run, found: Found) -> None:

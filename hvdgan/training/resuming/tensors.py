@@ -49,7 +49,7 @@ def restore_tensors(
     only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
     wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
     saved = checkpoint.restore(source, manifest, wanted, only)
-    statistics = None if saved is None else run.state.own_statistics(saved)
+    statistics = None if saved is None else run.state.statistics.select(saved)
     if saved is not None and statistics is None:
         remarks.append(
             f"warning: {source} was made with other statistics of each rank; all ranks resume with their means"

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.draws import Random
+from hvdgan.training.steps.augment import diff_augment, flip
 from tiny import Tiny
 
 

@@ -9,10 +9,10 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe import Batch, DataSpec, Recipe
+from hvdgan.recipe.batch import split_pairs
+from hvdgan.recipe.checks.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.recipe import split_pairs
 from hvdgan.recipe.stages import STAGES, Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
