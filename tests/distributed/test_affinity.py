@@ -44,7 +44,7 @@ def _in_a_new_thread(call):
         return pool.submit(call).result()
 
 
-def test_threads_started_in_the_background_do_not_interrupt_and_later_ones_do():
+def test_background_threads_have_the_lowest_priority_and_later_ones_the_ordinary_one():
     def priority() -> tuple[int, int]:
         return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -69,7 +69,7 @@ def test_a_policy_that_the_user_has_chosen_stays():
     assert _in_a_new_thread(policies) == [os.SCHED_IDLE, os.SCHED_IDLE, NICE]
 
 
-def test_a_system_that_lets_nobody_choose_a_policy_is_no_error(monkeypatch):
+def test_a_system_that_permits_no_other_policy_is_no_error(monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 

@@ -1,4 +1,4 @@
-"""Gradients that travel together arrive as they left."""
+"""Bundled gradients are the same after unbundling."""
 
 import keras
 import numpy as np
@@ -14,11 +14,11 @@ def _like_a_network():
     return [*tensors, tf.constant([1.0, 2.0], tf.float16), tf.constant([3.0], tf.float16)]
 
 
-def test_small_ones_of_a_dtype_are_one_and_large_ones_stay_as_they_are():
+def test_small_gradients_of_a_dtype_are_one_bundle_and_a_large_one_is_its_own():
     assert bundling.bundles(_like_a_network()) == [[0, 1, 3, 5], [2], [4], [6, 7]]
 
 
-def test_bundling_and_unbundling_gives_back_the_same_in_the_same_places():
+def test_unbundling_reverses_bundling():
     tensors = _like_a_network()
     back = bundling.unbundle(bundling.bundle(tensors, tensors), tensors)
     for before, after in zip(tensors, back, strict=True):
@@ -26,7 +26,7 @@ def test_bundling_and_unbundling_gives_back_the_same_in_the_same_places():
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_gradient_whose_shape_tracing_does_not_know_travels_too():
+def test_a_gradient_of_unknown_static_shape_is_bundled_too():
     variables = [keras.Variable(np.ones(shape, np.float32)).value for shape in [(5, 3), (4,)]]
 
     @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])

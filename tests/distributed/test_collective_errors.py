@@ -1,4 +1,4 @@
-"""The errors of collectives, told from other errors of TensorFlow."""
+"""The errors of collectives are distinguished from other errors of TensorFlow."""
 
 import tensorflow as tf
 

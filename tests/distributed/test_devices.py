@@ -73,12 +73,12 @@ def test_ranks_with_a_gpu_each_or_none_at_all_go_together(together):
         ([of("a", 0), of("b", None, 0)], "rank 1 on b sees no GPU, and others have one"),
     ],
 )
-def test_others_are_refused_by_rank_and_host(apart, complaint):
+def test_devices_that_do_not_fit_together_are_refused_by_rank_and_host(apart, complaint):
     with pytest.raises(UserError, match=complaint):
         devices.check(apart)
 
 
-def test_where_the_ranks_are_in_a_line_for_each_host():
+def test_each_host_has_a_line_with_its_ranks():
     places = [of("a", 0), of("a", 1), of("b", None, 0)]
     assert devices.by_host(places) == ["a: rank 0: GPU 0; rank 1: GPU 1 (A100)", "b: rank 2: CPU, 4 cores"]
     assert Device(**devices.facts(places[0])) == places[0]

@@ -27,7 +27,7 @@ def variables(monkeypatch):
         ({"over_mpi": False, "pair": False}, {}),
     ],
 )
-def test_ranks_on_cpus_ask_often_and_give_way(variables, where, expected):
+def test_ranks_on_cpus_have_short_cycles_and_yield(variables, where, expected):
     set_defaults(on_gpu=False, **where)
     assert variables() == {**ALWAYS, **expected}
 

@@ -1,4 +1,4 @@
-"""Horovod's stall shutdown, on which a run relies where a rank is alive but no longer takes part."""
+"""Horovod's stall shutdown, on which a run relies if a rank is alive but no longer takes part in collectives."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Ranks that are alive and stand still, and ranks that work for long while the others wait, under each controller."""
+"""Stragglers end the run; a rank that works for long while the others wait does not. Under each controller."""
 
 import sys
 
@@ -40,8 +40,8 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
-def test_where_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
-    """In a step that has begun on every rank nobody can tell who waits for whom."""
+def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
+    """If a step has begun on every rank, no rank is behind the others."""
     stall = ["--stall-timeout", str(STALL_SECONDS)]
     done = train(tmp_path, controller, *ENDLESS, *stall, fault=["1-step-sleep"])
     said = done.stdout + done.stderr

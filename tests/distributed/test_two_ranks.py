@@ -1,4 +1,4 @@
-"""Starts the tests of tests/parallel on two ranks, under each controller that is there."""
+"""Starts the tests of tests/parallel on two ranks, under each controller that Horovod was built with."""
 
 import sys
 

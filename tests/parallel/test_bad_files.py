@@ -1,4 +1,4 @@
-"""Two ranks tell each other of many broken files, a portion at a time."""
+"""Two ranks exchange the names of many broken files, a portion at a time."""
 
 import json
 
@@ -8,7 +8,7 @@ from hvdgan.training.monitoring.bad_files import BadFiles
 
 
 class Counting:
-    """The ranks, with a note of how much each call sends."""
+    """The ranks; notes the length of each message."""
 
     def __init__(self, ranks):
         self._ranks = ranks
@@ -21,7 +21,7 @@ class Counting:
 
 
 def test_each_file_is_sent_once_and_in_portions(ranks):
-    """Rank 0 has met 5,000 files, rank 1 other 200 and 100 of the same."""
+    """Rank 0 has found 5,000 files, rank 1 has found 200 other ones and 100 of the same."""
     theirs = [range(5000), [*range(4900, 5000), *range(6000, 6200)]]
     met = [BadFile(f"{number:06d}.png", "truncated") for number in theirs[ranks.rank]]
     counting, said = Counting(ranks), []

@@ -1,3 +1,5 @@
+"""The collectives of two ranks, and their cores."""
+
 import os
 
 import keras
@@ -20,7 +22,7 @@ def test_ranks_that_gather_different_things_all_stop(ranks):
         ranks.gather(1, "bad files" if ranks.rank else "save")
 
 
-def test_agreeing_ranks_go_on_and_others_all_stop_with_the_field(ranks):
+def test_ranks_that_agree_continue_and_others_all_stop_with_the_field(ranks):
     ranks.agree({"seed": 3, "data": "digits"}, "what to train")
     with pytest.raises(RunError, match="disagree on what to train: seed is 0 on rank 0 and 1 on rank 1"):
         ranks.agree({"seed": ranks.rank, "data": "digits"}, "what to train")
@@ -77,13 +79,13 @@ def test_broadcast_gives_all_the_values_of_rank_0(ranks):
 
 
 def test_each_rank_keeps_to_cores_of_its_own(ranks):
-    """On a machine that has a core for each, and a launcher that has bound none."""
+    """On a machine with a core for each rank, under a launcher that does not bind ranks."""
     everyones = ranks.gather(sorted(os.sched_getaffinity(0)), "cores")
     assert all(len(cores) == ranks.cores for cores in everyones)
     assert not set(everyones[0]) & set(everyones[1])
 
 
-def test_all_threads_of_a_rank_are_on_its_cores_and_horovods_do_not_interrupt(ranks):
+def test_all_threads_of_a_rank_are_on_its_cores_and_horovods_do_not_preempt(ranks):
     threads = [int(name) for name in os.listdir("/proc/self/task")]
     assert len(os.sched_getaffinity(0)) == ranks.cores
     assert all(os.sched_getaffinity(thread) == os.sched_getaffinity(0) for thread in threads)

@@ -1,4 +1,4 @@
-"""What goes wrong with held-out images, or with a recipe, on one rank is told by all."""
+"""An error with held-out images, or in a recipe, on one rank is raised on all."""
 
 import pytest
 import tensorflow as tf
@@ -15,7 +15,7 @@ class Bright(Tiny):
         return {"brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
 
 
-def test_an_error_on_one_rank_is_one_of_all(ranks):
+def test_an_error_on_one_rank_is_raised_on_all(ranks):
     run = tiny_run(Bright, ranks=ranks)
 
     def fetch(indices):

@@ -29,7 +29,7 @@ def loop_of(ranks, tmp_path):
     return make
 
 
-def test_ranks_that_have_drifted_apart_are_told_the_variables(ranks):
+def test_ranks_that_have_drifted_apart_stop_and_name_the_variables(ranks):
     run = tiny_run(ranks=ranks)
     check_ranks(ranks, run.state, 1)
     kernel = run.state.networks["generator"].trainable_variables[0]
@@ -46,7 +46,7 @@ def test_statistics_are_each_ranks_own_and_no_drift(ranks):
     check_ranks(ranks, run.state, 1)
 
 
-def test_what_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
+def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
     class OnRank1(Tiny):
         def judge(self, nets, batch):
             loss, metrics = super().judge(nets, batch)

@@ -54,7 +54,7 @@ def test_partners_in_two_folders_are_the_same_on_both(ranks, folder):
 
 
 def test_a_file_that_one_rank_does_not_see_ends_both(ranks, monkeypatch):
-    """As on a host with another tree at the same path."""
+    """The host of that rank has another tree at the same path."""
     monkeypatch.chdir(tempfile.mkdtemp())
     write_images(Path("images"), count=10 - ranks.rank)
     with pytest.raises(RunError) as caught:

@@ -17,12 +17,12 @@ def built(name, ranks, **settings):
 
 
 def slots(values):
-    """Adam's means: after one step from zero they are the gradients, times 1 - beta_1."""
+    """Adam's means; after one step from zero they equal the gradients times 1 - beta_1."""
     return {name: value for name, value in values.items() if name.endswith(("/momentum", "/velocity"))}
 
 
 def assert_owned(run, stage, before, after):
-    """What the stage owns has changed, on both ranks alike, and nothing else has."""
+    """Check that exactly the variables that the stage owns have changed, equally on both ranks."""
     moved = changed(before, after)
     assert {n.split("/")[1] for n in moved if not n.startswith("loss_scales")} == set(stage.owns)
     trainable = {

@@ -1,3 +1,5 @@
+"""Two ranks compute what one rank computes: reduced gradients, statistics, decisions and evaluations."""
+
 import dataclasses
 import math
 
@@ -16,7 +18,7 @@ from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
 def whole_batch_gradients(run):
-    """The judge's gradients by a plain tape over the whole global batch, on each rank alone; no code of the step."""
+    """The judge's gradients of the whole global batch, computed by a plain tape without the code of the step."""
     images = tf.cast(run.source.fetch_batch(np.arange(16)), tf.float32) / 127.5 - 1
     random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     fake = run.state.networks["generator"](run.recipe.draw(random.scoped("draw"))["latents"])
@@ -78,7 +80,7 @@ def test_two_ranks_compute_what_one_computes(ranks):
 
 @pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2), (3, 1, 1)])
 def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first):
-    """As an elastic run has them; a plain mean over the ranks would weigh the smaller slice's samples too much."""
+    """As in an elastic run; a plain mean over the ranks would give the samples of the smaller slice too much weight."""
     options, uneven = TinyOptions(steps=20), dataclasses.replace(ranks, slice_unit=accumulate)
     assert uneven.slice_of(batch_size) == ((0, first) if ranks.rank == 0 else (first, batch_size))
     run = tiny_run(options=options, ranks=uneven, global_batch_size=batch_size, accumulate=accumulate)
@@ -134,7 +136,7 @@ def test_the_bytes_all_reduced_are_those_of_the_owned_trainable_parameters(ranks
         assert any(f"{run.schedule.stages[stage].name}/{update}/" in operation.name for operation in reductions)
 
 
-def test_compressed_to_fp16_half_the_bytes_travel_and_training_differs_by_rounding(ranks):
+def test_compression_to_fp16_halves_the_bytes_and_changes_the_result_by_rounding_only(ranks):
     run = tiny_run(ranks=ranks, compression="fp16")
     number = tf.constant(0, tf.int64)
     function = stage_step(run).function(run.schedule.stages[0].due(0))
@@ -168,7 +170,7 @@ def test_a_gradient_that_is_not_finite_on_one_rank_is_applied_on_none(ranks):
     assert not [name for name in changed(before, values_of(run)) if "/discriminator/" in name]
 
 
-def test_who_looks_sees_the_mean_of_the_ranks_statistics_and_nothing_is_moved(ranks):
+def test_statistics_are_averaged_over_the_ranks_for_a_while_and_then_restored(ranks):
     run = tiny_run(options=TinyOptions(norm="batch"), ranks=ranks)
     stage_step(run)(0, 0, data_of(run))
     before = values_of(run)
@@ -202,7 +204,7 @@ def test_micro_batches_are_reduced_once(ranks):
     assert reduced == 4 * sum(math.prod(v.shape) for network in networks for v in network.trainable_variables)
 
 
-def test_whether_an_update_is_applied_is_decided_alike_from_the_mean_of_the_ranks(ranks):
+def test_only_if_decides_from_the_mean_of_the_ranks(ranks):
     class Waiting(Tiny):
         def stages(self):
             judge, fool = super().stages()[0].updates
@@ -223,7 +225,7 @@ def test_whether_an_update_is_applied_is_decided_alike_from_the_mean_of_the_rank
 
 
 def test_a_plateau_is_decided_from_the_mean_of_the_ranks(ranks):
-    """One rank's metric falls for ever and the other's rises as fast: the mean is steady."""
+    """One rank's metric falls and the other's rises as fast, so their mean is constant."""
     watch = Watch(Plateau("fool/loss", window=2, patience=2))
     ends = []
     for step in range(1, 9):

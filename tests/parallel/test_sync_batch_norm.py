@@ -1,3 +1,5 @@
+"""BatchNorm over two ranks has the statistics and gradients of the whole batch."""
+
 import dataclasses
 
 import keras
