@@ -12,7 +12,7 @@ import PIL
 
 from hvdgan import __version__
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16
@@ -43,9 +43,7 @@ def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path
         return source
     if kind == "disk":
         return _Cached(source, _OnDisk(source, folder / f"{os.uname().nodename}.images"))
-    for complaint in peers.gather(_complaint(source, peers), "memory for the cache"):
-        if complaint:
-            raise UserError(complaint)
+    on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
     return _Cached(source, _InMemory(source))
 
 
@@ -159,13 +157,13 @@ class _OnDisk(_Store):
         return hashlib.blake2b(pixels, digest_size=_DIGEST_BYTES, key=self._key, person=person).digest()
 
 
-def _complaint(source: Source, peers: Peers) -> str | None:
-    """The error if the memory of this host is too small for all images, else None."""
+def _check_memory(source: Source, peers: Peers) -> None:
+    """Check that all images fit into the memory of this host, or raise a UserError."""
     free = free_memory()
     needed = len(source) * int(np.prod(source.shape)) * peers.local_size
     if free is None or needed <= _MEMORY_FRACTION * free:
-        return None
-    return (
+        return
+    raise UserError(
         f"--pipeline.cache memory: {len(source):,} images of {source.image_size} x {source.image_size} take "
         f"{needed / 1e9:.3g} GB for the {peers.local_size} rank(s) of {os.uname().nodename}, where {free / 1e9:.3g} GB "
         f"are free and at most {_MEMORY_FRACTION:.0%} of that may be used; expected disk or none"

@@ -131,7 +131,8 @@ def test_what_does_not_fit_into_memory_is_refused_on_every_rank(source, tmp_path
         rank, size, local_rank, local_size = 1, 4, 1, 4
 
         def gather(self, value, name):
-            return [None, value, None, None]
+            succeeded = [None, None]  # a result and an error
+            return [succeeded, value, succeeded, succeeded]
 
     needed = 4 * 10 * 8 * 8 * 3
     monkeypatch.setattr("hvdgan.data.cache.free_memory", lambda: needed)
