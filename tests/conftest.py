@@ -1,3 +1,4 @@
+import gc
 import os
 
 import pytest
@@ -25,3 +26,11 @@ def no_launcher(monkeypatch):
         if name.startswith(("HOROVOD_", "OMPI_COMM", "PMI", "SLURM_")):
             monkeypatch.delenv(name)
     return monkeypatch
+
+
+@pytest.fixture(autouse=True)
+def set_aside():
+    """Set aside what stays after a test: each run that is built would look for garbage among all runs before it."""
+    yield
+    gc.collect()
+    gc.freeze()

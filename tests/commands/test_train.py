@@ -160,7 +160,9 @@ def test_the_mean_over_ranks_is_what_a_checkpoint_shows(tmp_path):
 
 def test_ranks_with_other_metrics_all_stop_by_name(tmp_path):
     script = 'if [ "$HOROVOD_RANK" = 1 ]; then export EXTRA_METRIC=1; fi; exec "$@"'
-    done = run([*launcher(2), "sh", "-c", script, "sh", *PYTHON, *TINY[2:], "--recipe", "tiny:Unequal"], tmp_path)
+    done = run(
+        [*launcher(2), "sh", "-c", script, "sh", *PYTHON, *TINY[2:], "--recipe", "tiny:Unequal"], tmp_path, forked=True
+    )
     assert done.returncode != 0
     assert "the ranks have other metrics" in done.stderr and "judge/extra" in done.stderr
 
@@ -188,7 +190,7 @@ def test_resume_takes_a_named_checkpoint_and_never_refuses_a_used_folder(tmp_pat
     again = train(tmp_path, *TINY, "--run-dir", "a")
     assert "nothing to do: step 4 of 4 is reached" in again.stderr
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("[!.]*")}  # the lock may be touched
-    refused = run([*PYTHON, *TINY, "--run-dir", "a", "--resume", "never"], tmp_path)
+    refused = run([*PYTHON, *TINY, "--run-dir", "a", "--resume", "never"], tmp_path, forked=True)
     assert refused.returncode == 2 and "--resume never: a holds a run already" in refused.stderr
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("[!.]*")} == before
 
@@ -196,7 +198,7 @@ def test_resume_takes_a_named_checkpoint_and_never_refuses_a_used_folder(tmp_pat
 def test_only_rank_0_writes_and_speaks(tmp_path):
     """Each rank in a folder of its own: whatever it wrote by a relative path would be there."""
     script = 'mkdir "rank$HOROVOD_RANK" && cd "rank$HOROVOD_RANK" && exec "$@"'
-    done = run([*launcher(2), "sh", "-c", script, "sh", *PYTHON, *TINY, "--run-dir", "run"], tmp_path)
+    done = run([*launcher(2), "sh", "-c", script, "sh", *PYTHON, *TINY, "--run-dir", "run"], tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "rank0" / "run" / "metrics.jsonl").exists()
     assert list((tmp_path / "rank1").iterdir()) == []
@@ -207,7 +209,7 @@ def test_only_rank_0_writes_and_speaks(tmp_path):
 def test_ranks_with_other_settings_refuse_to_run_and_name_the_field(tmp_path, flag):
     script = f'if [ "$HOROVOD_RANK" = 1 ]; then set -- "$@" {flag}; fi; exec "$@"'
     command = [*PYTHON, *([] if "recipe" in flag else TINY[:2]), *TINY[2:]]
-    done = run([*launcher(2), "sh", "-c", script, "sh", *command], tmp_path)
+    done = run([*launcher(2), "sh", "-c", script, "sh", *command], tmp_path, forked=True)
     assert done.returncode != 0
     field = flag.split()[0].strip("-").replace("-", "_")
     for rank in range(2):
@@ -287,7 +289,7 @@ def test_a_dry_run_knows_of_compression_and_of_one_rank(tmp_path):
 def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
     (tmp_path / "temporary").mkdir()
     command = [*PYTHON, *TINY[2:], "--recipe", "tiny:Exploding", "--checkpoint-every", "1", "--max-bad-steps", "1"]
-    done = run(command, tmp_path, TMPDIR=str(tmp_path / "temporary"))
+    done = run(command, tmp_path, forked=True, TMPDIR=str(tmp_path / "temporary"))
     assert done.returncode == 1
     assert "step 2, stage adversarial, update judge: the gradients are not finite" in done.stderr
     assert "Traceback" not in done.stderr

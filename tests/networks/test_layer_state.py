@@ -39,7 +39,7 @@ def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_goes_on_with_a
 
 def test_state_that_differs_between_the_ranks_is_refused_by_name_after_the_first_step(tmp_path):
     command = [*launcher(2, CONTROLLER), sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:Pooled", *SIZE]
-    done = run(command, tmp_path)
+    done = run(command, tmp_path, forked=True)
     assert done.returncode == 1, done.stdout + done.stderr
     said = [line for line in done.stderr.splitlines() if "differs between the ranks" in line]
     assert len(said) >= 1

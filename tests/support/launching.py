@@ -1,5 +1,6 @@
 """Starting real processes from tests: one, or several under a launcher, with a bound on their time."""
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -8,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import forking
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -41,8 +44,27 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def run(command: Sequence[str | Path], cwd: Path, *, seconds: float = SECONDS, **env: str) -> Done:
-    """Run a command to its end; at the bound, end it with all its children and fail."""
+@functools.cache
+def _forks() -> dict[str, str]:
+    """The variables with which a command is forked; the first commands start as usual, until the servers are ready."""
+    path = os.pathsep.join([environment()["PYTHONPATH"], str(ROOT / "tests" / "support" / "forked")])
+    return {"PYTHONPATH": path, forking.ADDRESS: forking.start_servers(environment(PYTHONPATH=path))}
+
+
+def run(
+    command: Sequence[str | Path], cwd: Path, *, seconds: float = SECONDS, forked: bool = False, **env: str
+) -> Done:
+    """Run a command to its end; at the bound, end it with all its children and fail.
+
+    Args:
+        command: words of the command line.
+        cwd: working folder.
+        seconds: bound on the time.
+        forked: fork hvdgan's commands and horovodrun from processes that have imported TensorFlow (see forking.py).
+        env: variables to add to environment(); one that Python reads at the start makes `forked` useless.
+    """
+    if forked:
+        env = {**_forks(), **env}
     process = subprocess.Popen(
         [str(word) for word in command],
         cwd=cwd,
@@ -68,7 +90,8 @@ def launcher(ranks: int, controller: str = "gloo") -> list[str]:
 
 
 def train(cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str) -> Done:
-    """Run hvdgan.train on so many ranks and require that it succeeds."""
-    done = run([*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *arguments], cwd, **env)
+    """Run hvdgan.train, forked, on a number of ranks and require that it succeeds."""
+    command = [*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *arguments]
+    done = run(command, cwd, forked=True, **env)
     assert done.returncode == 0, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done

@@ -1,0 +1,186 @@
+"""Starts hvdgan's commands as forks of processes that have imported TensorFlow, which saves most of a short run's time.
+
+A fork is a process of its own, with the command's arguments, environment, folder, streams and CPU affinity. No server
+has run an operation or started a thread when it forks. The commands run as under `python -m`, up to the interpreter's
+end. Two servers differ in the order of their sets: adjacent ranks and adjacent commands use different ones.
+
+A command starts as usual where its environment differs from the server's in anything that Python, TensorFlow or the
+loader reads at the start. Tests of starting, of dying ranks and of clusters start all processes as usual.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export")
+LAUNCHER = "horovodrun"
+"""loads TensorFlow too, to ask for what Horovod was built"""
+ADDRESS = "HVDGAN_TEST_SERVERS"
+"""the variable that names the folder of the servers' sockets; a server that is missing is no error"""
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_UNBUFFERED = "PYTHONUNBUFFERED"
+_BEGUN_WITH = dict(os.environ)
+_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TF_", "KERAS_", "CUDA_", "OMP_", "MALLOC_")
+
+
+def start_servers(environment: dict[str, str]) -> str:
+    """Start two servers, which end with this process; return the folder of their sockets."""
+    folder = tempfile.mkdtemp(prefix="hvdgan-forks-")
+    servers = [
+        # The threads of NumPy's BLAS would be the only ones.
+        subprocess.Popen(words, stdin=subprocess.PIPE, env={**environment, "OPENBLAS_NUM_THREADS": "1"})
+        for words in ([sys.executable, __file__, os.path.join(folder, str(number))] for number in range(2))
+    ]
+    atexit.register(_end, servers, folder)
+    return folder
+
+
+def _end(servers: list[subprocess.Popen[bytes]], folder: str) -> None:
+    for server in servers:
+        server.communicate()  # the end of its stdin is the signal
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ask(words: list[str]) -> None:
+    """Let a server run this process's command, and end as it ended; return if no server can.
+
+    Args:
+        words: the command's module and its arguments.
+    """
+    if words[0] not in COMMANDS and os.path.basename(words[0]) != LAUNCHER:
+        return
+    rank = os.environ.get("HOROVOD_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.getpid()
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        server.connect(os.path.join(os.environ[ADDRESS], str(int(rank) % 2)))
+    except OSError:
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    request = {"words": words, "environment": dict(os.environ), "folder": os.getcwd(), "cores": cores}
+    socket.send_fds(server, [b" "], [0, 1, 2])
+    server.sendall(json.dumps(request).encode() + b"\n")
+    with server.makefile("rb") as answers:
+        fork = int(answers.readline())
+        if not fork:
+            return
+        for number in _FORWARDED:
+            signal.signal(number, lambda number, _: _signal(fork, number))
+        code = int(answers.readline() or -signal.SIGKILL)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _signal(fork: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(fork, number)
+
+
+def _at_start(environment: dict[str, str]) -> dict[str, str]:
+    """The variables that are read at the start, except the one whose effect _become() has."""
+    return {name: environment[name] for name in environment if name.startswith(_AT_START) and name != _UNBUFFERED}
+
+
+def _serve(address: str) -> list[str]:
+    """Fork for each request until stdin ends; returns in the forks alone, with the command's words."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(16)
+    events = selectors.DefaultSelector()
+    events.register(sys.stdin, selectors.EVENT_READ)
+    events.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in events.select():
+            if key.fd not in events.get_map():
+                continue  # the other end of what ended in this turn
+            if key.fileobj is sys.stdin:
+                os._exit(0)
+            if key.fileobj is listener:
+                client, _ = listener.accept()
+                if words := _fork(client, events):
+                    return words
+            else:
+                _ended(key, events)
+
+
+def _fork(client: socket.socket, events: selectors.BaseSelector) -> list[str] | None:
+    """Start what a client asks for; returns its words in the fork and None in the server."""
+    _, streams, _, _ = socket.recv_fds(client, 1, 3)
+    with client.makefile("rb") as lines:
+        request = json.loads(lines.readline())
+    accepted = _at_start(request["environment"]) == _at_start(_BEGUN_WITH)
+    fork = os.fork() if accepted else 0
+    if fork or not accepted:
+        for stream in streams:
+            os.close(stream)
+        client.sendall(b"%d\n" % fork)
+        if fork:
+            watched = os.pidfd_open(fork)
+            events.register(client, selectors.EVENT_READ, (fork, watched, client))
+            events.register(watched, selectors.EVENT_READ, (fork, watched, client))
+        return None
+    for key in list(events.get_map().values()):
+        if key.fileobj is not sys.stdin:
+            os.close(key.fileobj) if isinstance(key.fileobj, int) else key.fileobj.close()
+    events.close()
+    client.close()
+    _become(request, streams)
+    return request["words"]
+
+
+def _become(request: dict, streams: list[int]) -> None:
+    """Turn this fork into the process that the client would have been."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    by_imports = {name: value for name, value in os.environ.items() if _BEGUN_WITH.get(name) != value}
+    os.environ.clear()
+    os.environ.update({**request["environment"], **(by_imports if request["words"][0] in COMMANDS else {})})
+    os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
+    unbuffered = _UNBUFFERED in os.environ
+    sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=unbuffered)
+    sys.stderr.reconfigure(write_through=unbuffered)
+
+
+def _ended(key: selectors.SelectorKey, events: selectors.BaseSelector) -> None:
+    """A fork has ended, or its client, which takes the fork along."""
+    fork, watched, client = key.data
+    if key.fileobj is client:
+        os.killpg(fork, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+    with contextlib.suppress(OSError):
+        client.sendall(b"%d\n" % code)
+    for one in (watched, client):
+        events.unregister(one)
+    os.close(watched)
+    client.close()
+
+
+if __name__ == "__main__":
+    for name in (*COMMANDS, "horovod.tensorflow", "horovod.runner.launch"):
+        importlib.import_module(name)
+    for name in COMMANDS:
+        del sys.modules[name]  # each fork runs it again, as __main__
+    gc.freeze()
+    words = _serve(sys.argv[1])
+    sys.argv[:] = words
+    if words[0] in COMMANDS:
+        sys.path[0] = os.getcwd()
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(words[0])
+        runpy.run_path(words[0], run_name="__main__")
