@@ -10,7 +10,6 @@ loader reads at the start. Tests of starting, of dying ranks and of clusters sta
 
 import atexit
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -22,6 +21,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+
+from hvdgan.cli import start
 
 COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export")
 LAUNCHER = "horovodrun"
@@ -71,7 +72,7 @@ def ask(words: list[str]) -> None:
     socket.send_fds(server, [b" "], [0, 1, 2])
     server.sendall(json.dumps(request).encode() + b"\n")
     with server.makefile("rb") as answers:
-        fork = int(answers.readline())
+        fork = int(answers.readline() or 0)
         if not fork:
             return
         for number in _FORWARDED:
@@ -152,8 +153,11 @@ def _become(request: dict, streams: list[int]) -> None:
     os.chdir(request["folder"])
     os.sched_setaffinity(0, request["cores"])
     unbuffered = _UNBUFFERED in os.environ
+    # The server's objects remember what kind of file their streams were.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=unbuffered)
-    sys.stderr.reconfigure(write_through=unbuffered)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+    sys.stderr.reconfigure(line_buffering=True, write_through=unbuffered)
 
 
 def _ended(key: selectors.SelectorKey, events: selectors.BaseSelector) -> None:
@@ -171,11 +175,11 @@ def _ended(key: selectors.SelectorKey, events: selectors.BaseSelector) -> None:
 
 
 if __name__ == "__main__":
+    start.begin("__main__")
     for name in (*COMMANDS, "horovod.tensorflow", "horovod.runner.launch"):
         importlib.import_module(name)
     for name in COMMANDS:
         del sys.modules[name]  # each fork runs it again, as __main__
-    gc.freeze()
     words = _serve(sys.argv[1])
     sys.argv[:] = words
     if words[0] in COMMANDS:

@@ -20,7 +20,7 @@ from hvdgan.distributed.joining import is_elastic
 from hvdgan.training.monitoring import evaluation
 from tiny import Tiny
 
-WORK_SECONDS = 12
+WORK_SECONDS = 8
 _FIRST_BATCH = 30
 _ALONE_SECONDS = 0.2
 

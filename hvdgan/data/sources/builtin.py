@@ -1,5 +1,6 @@
 """The built-in data sets, which need no files: the scanned digits of scikit-learn, and synthetic patterns."""
 
+import functools
 import importlib.metadata
 
 import numpy as np
@@ -8,6 +9,17 @@ from PIL import Image
 from hvdgan.cli.errors import UserError
 from hvdgan.data.formats.pixels import to_pixels
 from hvdgan.data.source import Source, fingerprint
+
+
+@functools.lru_cache(maxsize=1)
+def _digits(image_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The scans (N, 8, 8) uint8, the images (N, S, S, 1) uint8 that they grow to, the labels (N,) int32."""
+    # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
+    file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = np.loadtxt(str(file), delimiter=",")
+    scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
+    return scans, images, table[:, -1].astype(np.int32)
 
 
 class DigitsSource(Source):
@@ -28,17 +40,13 @@ class DigitsSource(Source):
     def __init__(self, *, image_size: int, channels: int) -> None:
         if image_size < 8:
             raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
-        # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
-        file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
-        table = np.loadtxt(str(file), delimiter=",")
-        self._scans = scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-        self._images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1) for scan in scans])
+        self._scans, self._images, labels = _digits(image_size)
         super().__init__(
             name="digits",
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(image_size, channels, [b"digits", scans.tobytes()]),
-            labels=table[:, -1].astype(np.int32),
+            fingerprint=fingerprint(image_size, channels, [b"digits", self._scans.tobytes()]),
+            labels=labels.copy(),
         )
 
     def __len__(self) -> int:
