@@ -22,8 +22,6 @@ import subprocess
 import sys
 import tempfile
 
-from hvdgan.cli import start
-
 COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export")
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
@@ -175,11 +173,14 @@ def _ended(key: selectors.SelectorKey, events: selectors.BaseSelector) -> None:
 
 
 if __name__ == "__main__":
+    from hvdgan.cli import start
+
     start.begin("__main__")
     for name in (*COMMANDS, "horovod.tensorflow", "horovod.runner.launch"):
         importlib.import_module(name)
     for name in COMMANDS:
         del sys.modules[name]  # each fork runs it again, as __main__
+    start.imported()
     words = _serve(sys.argv[1])
     sys.argv[:] = words
     if words[0] in COMMANDS:
