@@ -162,7 +162,9 @@ def _ended(key: selectors.SelectorKey, events: selectors.BaseSelector) -> None:
     """A fork has ended, or its client, which takes the fork along."""
     fork, watched, client = key.data
     if key.fileobj is client:
-        os.killpg(fork, signal.SIGKILL)
+        os.kill(fork, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may not have a group of its own yet
+            os.killpg(fork, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
     with contextlib.suppress(OSError):
         client.sendall(b"%d\n" % code)
