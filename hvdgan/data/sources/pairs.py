@@ -38,7 +38,7 @@ class ArrayPairs(Source):
         if inputs_shape[:3] != shape[:3] or not (two or shape[2] == 2 * shape[1]):
             raise UserError(
                 f"--data {name}: shape {inputs_shape}{f' of inputs and {shape} of images' if two else ''}; "
-                "pairs are two arrays of equal number, height and width, inputs and images, in an .npz, or one array "
+                "pairs are two arrays, inputs and images, of equal number, height and width in an .npz, or one array "
                 "whose width is twice its height, with an input in the left half and its image in the right"
             )
         self.array_shape = shape
