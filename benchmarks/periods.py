@@ -1,4 +1,4 @@
-"""What logging, sampling and checkpointing cost at their default periods, of the time of a real training.
+"""Measures which part of a real run logging, sampling and checkpointing take at their default periods.
 
     taskset -c 0 python benchmarks/periods.py
 
@@ -11,9 +11,9 @@ Several ranks need one folder, and each prints what it has measured:
 
     horovodrun -np 2 python benchmarks/periods.py --global-batch-size 16 --run-dir runs/periods
 
-The training loop runs with a clock around what it does between two steps, and around the thread that writes
-checkpoints, of which the CPU seconds count: on one core the steps wait for them. Times are from the end of the first
-step to the end of the training.
+The training loop runs with a clock around its work between two steps, and around the thread that writes checkpoints.
+Of that thread the CPU seconds count, because on one core the steps wait for them. Times are from the end of the first
+step to the end of the run.
 """
 
 import os
@@ -44,7 +44,7 @@ seconds: Counter[str] = Counter()
 
 
 def main() -> int:
-    """Train, print the parts; 0 if they are under the goal, 1 if not, else what the training returns."""
+    """Train, and print the parts; returns 0 if they are under the goal, 1 if not, else the exit code of the run."""
     clock(Loop, "step", "steps", time.perf_counter)
     clock(Meter, "log", "logging", time.perf_counter)
     clock(Loop, "between", "between", time.perf_counter)
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def clock(owner: Any, name: str, what: str, now: Callable[[], float]) -> None:
-    """Count what a function takes; steps only after the first one, which is slow for reasons of its own."""
+    """Count the time that a function takes; steps count from the second on, because the first one compiles."""
     plain = getattr(owner, name)
 
     def timed(*arguments: Any, **more: Any) -> Any:

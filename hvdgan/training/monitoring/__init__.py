@@ -1,1 +1,1 @@
-"""What is watched between steps: metrics, samples, evaluation, guards, stopping."""
+"""Watches a run between its steps: metrics, samples, evaluation, broken files, drift of the ranks, stopping."""

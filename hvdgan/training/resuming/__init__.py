@@ -1,1 +1,1 @@
-"""Where a run resumes: its folder, what may have changed since, and the values that it gets back."""
+"""Resumes a run: takes its folder, checks what has changed, and restores its tensors and the state of the loop."""
