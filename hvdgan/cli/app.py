@@ -54,7 +54,7 @@ def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[
     Args:
         name: name of the module, such as "sample".
         help_text: first lines of --help.
-        one_process: whether a launcher that has started several processes is refused: all would write the same files.
+        one_process: True to refuse a launcher that has started several processes: all would write the same files.
 
     Returns:
         A decorator of a function that may raise anything and may return an exit code.

@@ -96,7 +96,7 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "training", livin
         run_dir: folder, which is made if it does not exist.
         named: name of the folder in errors; default: --run-dir and its path.
         by: kind of work of the other process, for errors.
-        living: whether to wait also for a living process of this host, because it is about to end.
+        living: True to wait also for a living process of this host, because it is about to end.
 
     Raises:
         Held: a living process of this host writes into it, or any other process after the wait.
@@ -151,7 +151,7 @@ def take(file: int) -> str:
         if error.errno not in _NO_SUCH_LOCK:
             raise
         return f"no locks there ({missing}): never train twice into one folder"
-    return f"flock is not there ({missing}); fcntl locks keep others out, if all hosts mount the folder alike"
+    return f"flock is not there ({missing}); fcntl locks keep others out, if all hosts mount the folder in the same way"
 
 
 def _own_words() -> str:

@@ -15,7 +15,7 @@ def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
 
     Args:
         path: value of the flag.
-        overwrite: whether the file may exist.
+        overwrite: True if the file may exist.
         flag: name of the flag.
 
     Raises:
@@ -57,7 +57,7 @@ def check_new_folder(path: Path, *, overwrite: bool, holds: str) -> None:
 
     Args:
         path: value of --out.
-        overwrite: whether the folder may exist.
+        overwrite: True if the folder may exist.
         holds: name of a file in every such folder; a folder without it is never removed.
 
     Raises:

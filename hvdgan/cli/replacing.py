@@ -18,7 +18,7 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
     Args:
         path: name of the file; a file that has it is replaced.
         partial: other name, on the same file system; default: a hidden one with the same suffix in the same folder.
-        lasting: whether the file is brought to the disk before it is renamed, so that a power failure leaves no empty
+        lasting: True to bring the file to the disk before it is renamed, so that a power failure leaves no empty
             file behind. The folder is the caller's to bring there, after the last of several files.
 
     Yields:

@@ -53,7 +53,7 @@ def from_all(work: Callable[[], Any], peers: Peers, name: str, *, names_rank: bo
         work: function without collectives; its result must be serialisable to JSON.
         peers: the ranks; every one calls this.
         name: name of the work, the same on every rank.
-        names_rank: whether the other ranks' error begins with the number of the rank that failed.
+        names_rank: True if the other ranks' error begins with the number of the rank that failed.
 
     Returns:
         The results in rank order.
@@ -83,7 +83,7 @@ def on_all(work: Callable[[], T], peers: Peers, name: str, *, names_rank: bool =
         work: function without collectives.
         peers: the ranks; every one calls this.
         name: name of the work, the same on every rank.
-        names_rank: whether the other ranks' error begins with the number of the rank that failed.
+        names_rank: True if the other ranks' error begins with the number of the rank that failed.
 
     Raises:
         RunError: as from_all() raises it.

@@ -70,7 +70,7 @@ def split(
         fraction: value of --holdout; None: the default.
         peers: the ranks; each calls this.
         scans: cache of the hashes.
-        is_evaluated: whether the recipe has evaluate().
+        is_evaluated: True if the recipe has evaluate().
 
     Returns:
         The images to train on, and those held out, or None. Without --holdout, too few images are not an error.

@@ -65,7 +65,7 @@ def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
     """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet.
 
     Args:
-        again: whether this process has been a rank before; if so, it waits until the launcher knows the remaining ranks
+        again: True if this process has been a rank before; if so, it waits until the launcher knows the remaining ranks
             and the new ones have started.
         slice_unit: Ranks.slice_unit.
 

@@ -37,7 +37,7 @@ def weights(borders: list[int]) -> list[float]:
     """The factor of each rank's mean over its slice, with which the mean over ranks is the mean over all samples.
 
     Args:
-        borders: of the slices, as bounds() returns them.
+        borders: borders of the slices, from bounds().
 
     Returns:
         A factor per rank, exactly 1.0 where all slices are equal.

@@ -24,7 +24,7 @@ class EqualisedDense(layers.Layer):
     Args:
         units: length of the output.
         bias: initial value of the bias.
-        linear: whether the layer has no leaky ReLU.
+        linear: True for a layer without leaky ReLU.
         lr_multiplier: factor of the layer's learning rate; below 1 it learns slower than the others.
     """
 
@@ -56,8 +56,8 @@ class EqualisedConv(layers.Layer):
     Args:
         filters: channels of the output.
         size: height and width of the kernel, in pixels.
-        down: whether the images are blurred and halved.
-        linear: whether the layer has no bias and no leaky ReLU.
+        down: True to blur and halve the images.
+        linear: True for a layer without bias and leaky ReLU.
         gain: factor of the output.
     """
 

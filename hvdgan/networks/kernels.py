@@ -29,7 +29,7 @@ def change_classes(
 
     Args:
         networks: built networks.
-        classes: for a class of layers, the subclass, which adds no variables.
+        classes: subclass of each class of layers; it adds no variables.
 
     Returns:
         The layers that were changed.

@@ -27,7 +27,7 @@ def unet_generator(
         image_size: height and width of an image in pixels; 32, 64, 128 or 256.
         channels: number of channels of an image, 1 or 3.
         nf: width of the first layer; 64 in the paper.
-        dropout: whether the model takes keep-masks, of the shapes that mask_shapes() returns.
+        dropout: True if the model takes keep-masks, of the shapes that mask_shapes() returns.
         heads: names of additional outputs at a lower resolution, any of HEADS.
 
     Returns:

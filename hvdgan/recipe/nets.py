@@ -19,8 +19,8 @@ class Nets:
     Args:
         networks: the recipe's networks by name.
         owned: names of the networks whose statistics (BatchNorm's and the like) a call may move.
-        training: whether networks run in training mode.
-        values: for the name of a network, (variable, value) pairs; the values are used instead of the variables.
+        training: True to run the networks in training mode.
+        values: (variable, value) pairs by network name; the values are used instead of the variables.
         shared: calls of this step that may be used again; None: none are.
     """
 

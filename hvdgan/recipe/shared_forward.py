@@ -95,7 +95,7 @@ class SharedForward:
         Args:
             name: name of the network.
             inputs: arguments of the call that is to be made.
-            moves: whether that call moves the network's statistics.
+            moves: True if that call moves the network's statistics.
         """
         reaches = Call.is_in_this_graph if moves else Call.is_visible
         calls = self._calls.get(name, ())

@@ -98,7 +98,7 @@ class Stage:
         name: name of letters, digits, _ . and -, unique in the recipe. It appears in the log and in --stages.
         steps: number of steps, from 1 up.
         updates: updates of a step, which run in this order on the same batch.
-        reset_optimizers: whether the slots and iteration counts of all owned networks are reset when the stage begins;
+        reset_optimizers: True to reset the slots and iteration counts of all owned networks when the stage begins;
             else they carry over from the stage before.
         until: plateau that ends the stage before `steps`; None: no plateau.
     """

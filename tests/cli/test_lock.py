@@ -213,4 +213,4 @@ def test_the_doctor_warns_of_a_folder_without_flock(tmp_path, monkeypatch):
     assert row.verdict == "warn" and "flock is not there" in row.found and "fcntl" in row.found
     monkeypatch.setattr(fcntl, "lockf", none)
     row = run_folder(tmp_path)
-    assert row.verdict == "warn" and "never train twice" in row.hint
+    assert row.verdict == "warn" and "never start two runs" in row.hint

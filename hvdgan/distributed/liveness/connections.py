@@ -48,7 +48,7 @@ class Connection:
         Args:
             kind: one of the constants above.
             rank: the rank that the message is about.
-            pulse: that rank's pulse.
+            pulse: pulse of that rank.
         """
         pulse = pulse or Pulse()
         text = pulse.where.encode(errors="backslashreplace")[:_TEXT_BYTES]

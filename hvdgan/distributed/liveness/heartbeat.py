@@ -81,7 +81,7 @@ def start(
         gather: Ranks.gather.
         seconds: silence in seconds after which a rank counts as dead; 0: no heartbeats. Rank 0's value holds for all.
         log: file to which rank 0 appends its last words, if the folder exists.
-        elastic: whether the other ranks continue without a dead one.
+        elastic: True if the other ranks continue without a dead one.
         stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
         activity: Ranks.activity.
 

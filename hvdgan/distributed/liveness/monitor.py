@@ -74,7 +74,7 @@ class Monitor:
         """Leave the group: tell the others that this rank will be silent from now on, and end the thread.
 
         Args:
-            failed: whether this rank leaves with an error.
+            failed: True if this rank leaves with an error.
         """
         self._goodbye = FAILED if failed else GOODBYE
         with contextlib.suppress(BlockingIOError):

@@ -152,7 +152,7 @@ class RootMonitor(Monitor):
         Args:
             connection: connection that the other side has closed.
             now: current time, in seconds.
-            waited: whether the other side closed it before rank 0 accepted it. Its rank may have given up waiting and
+            waited: True if the other side closed it before rank 0 accepted it. Its rank may have given up waiting and
                 connected again, so it is dead only if no newer connection arrives within the grace period.
         """
         rank = self._close(connection)

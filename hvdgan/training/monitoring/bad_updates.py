@@ -41,7 +41,7 @@ class BadUpdates:
             stage: name of the stage.
             step: global step.
             metrics: metrics of the step by name.
-            skipped: for each update that was due, whether it was skipped.
+            skipped: True or False for each update that was due; True if it was skipped.
             diagnose: function that names what is not finite in an update on this rank.
 
         Raises:

@@ -60,7 +60,7 @@ def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: in
     A rank that waits receives images as fast as its pipeline reads them; the rest of a step is computing.
 
     Args:
-        everyones: for each rank, mean seconds per step that it waited for images, and mean seconds of a step.
+        everyones: mean seconds per step that each rank waited for images, and its mean seconds of a step.
         config: configuration; global_batch_size and pipeline are used.
         threads: number of threads that read on each rank.
         prepared: True if hvdgan.prepare would not make the data faster to read.

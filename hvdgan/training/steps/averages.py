@@ -13,7 +13,7 @@ def move_averages(state: TrainState, verdicts: Mapping[str, Sequence[tf.Tensor]]
 
     Args:
         state: networks and their averages, which change.
-        verdicts: for each averaged network a scalar bool per update that was due, whether it was finite.
+        verdicts: scalar bools of each averaged network, one per update that was due; True if it was finite.
         decay: result of decay_at().
     """
     for name in sorted(name for name, finite in verdicts.items() if finite):

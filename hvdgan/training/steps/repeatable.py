@@ -39,7 +39,7 @@ def refuse_unrepeatable(
         function: traced function; the functions it calls are searched too.
         variables: variables that a checkpoint holds.
         where: place of the function, for the message.
-        scopes: for some name scopes, a more exact place of their operations.
+        scopes: more exact places of the operations of some name scopes.
 
     Raises:
         UserError: naming the operation and the line of code.

@@ -74,7 +74,7 @@ class StageStep:
         Args:
             image_size: height and width of an image, in pixels.
             channels: number of channels of an image.
-            labelled: whether the data has labels.
+            labelled: True if the data has labels.
 
         Raises:
             Mistake: a loss fails, is no scalar, or does not touch a variable that its update owns, or no update has

@@ -1,0 +1,161 @@
+"""Takes the time of every step and batch of the training loop.
+
+The loop calls ClockedStep in place of each stage's step, and reads ClockedBatches. The time between two calls, minus
+the wait for data, is the host's: the loop itself, checks for signals, and logging at its usual period.
+"""
+
+import contextlib
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from hvdgan.data.pipeline import Batches
+from hvdgan.diagnostics.speed.blocks import Block, Clock
+from hvdgan.diagnostics.speed.meeting import Meeting
+from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.kernels import layers_of
+from hvdgan.training.run import Run
+from hvdgan.training.steps.step import StageStep
+
+
+class Unreduced(Ranks):
+    """Ranks with the same slices of the batch, which do not exchange gradients."""
+
+    def reduced_gradients(self, *arguments: Any, **more: Any) -> list[tf.Tensor]:
+        """Return this rank's own gradients."""
+        return Ranks().reduced_gradients(*arguments, **more)
+
+    def mean(self, values: tf.Tensor) -> tf.Tensor:
+        """Return this rank's own values."""
+        return values
+
+
+class Apart:
+    """A context in which this rank's networks do not communicate, not even for --sync-batch-norm."""
+
+    def __init__(self, run: Run) -> None:
+        fields = dataclasses.fields(run.ranks)
+        self.ranks = Unreduced(**{field.name: getattr(run.ranks, field.name) for field in fields})
+        self._together = run.ranks
+        self._layers = [
+            layer
+            for network in run.state.networks.values()
+            for layer in layers_of(network)
+            if isinstance(layer, SynchronisedBatchNormalization)
+        ]
+
+    def __enter__(self) -> None:
+        self._set(self.ranks)
+
+    def __exit__(self, *exception: object) -> None:
+        self._set(self._together)
+
+    def _set(self, ranks: Ranks) -> None:
+        # Tracing reads it; functions that are traced already do not change.
+        for layer in self._layers:
+            layer.set_ranks(ranks, layer.weight)
+
+
+@dataclasses.dataclass
+class Session:
+    """State that the steps of all stages share."""
+
+    ranks: Ranks
+    meeting: Meeting | None
+    began: float
+    ended: float = 0.0
+    """end of the last call, by perf_counter"""
+    waited: float = 0.0
+    """seconds that the loop waited for its newest batch"""
+    startup: float | None = None
+    """seconds from the launch to the end of the first step"""
+    peak: dict[str, int | None] = dataclasses.field(default_factory=dict)
+    """peak memory before a stage's first step without all-reduce"""
+    met: bool = False
+
+    def together(self, block: Block) -> None:
+        """Wait until all ranks, or all copies, are about to begin a block."""
+        if self.ranks.size > 1:
+            self.ranks.gather(None, "bench: block")
+        elif self.meeting and block.measured and not self.met:
+            self.met = True
+            self.meeting.wait()
+
+
+class ClockedStep:
+    """A stage's step, with and without all-reduce, and its clock.
+
+    Args:
+        inner: step of the stage.
+        apart: context without communication.
+        clock: clock of the stage's blocks.
+        session: state shared with the steps of other stages.
+    """
+
+    def __init__(self, inner: StageStep, apart: Apart, clock: Clock, session: Session) -> None:
+        self.inner = inner
+        self.apart = apart
+        self.unreduced = StageStep(inner.recipe, inner.state, inner.stage, apart.ranks, inner.config)
+        self.clock = clock
+        self.session = session
+        self.data: dict[str, tf.Tensor] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __call__(self, step: int, stage_step: int, data: dict[str, tf.Tensor]) -> Any:
+        session = self.session
+        if stage_step >= self.clock.steps:  # a copy that waits for the others
+            return self.inner(step, stage_step, data)
+        block, begins = self.clock.enter(stage_step)
+        if begins:
+            if not (block.reduces or self.clock.times[True]):
+                session.peak = peak_memory()
+            session.together(block)
+        with contextlib.nullcontext() if block.reduces else self.apart:
+            begin = time.perf_counter()
+            metrics, finite = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
+            finish(finite)
+            end = time.perf_counter()
+        self.clock.add(end - session.ended, session.waited, end - begin)
+        session.ended = end
+        if session.startup is None:
+            session.startup = time.time() - session.began
+        self.data = {name: data[name] for name in ("images", "labels") if name in data}
+        return metrics, finite
+
+
+class ClockedBatches(Batches):
+    """Batches that record how long the loop waits for each."""
+
+    def __init__(self, session: Session, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._session = session
+
+    def __next__(self) -> dict[str, tf.Tensor]:
+        begin = time.perf_counter()
+        batch = super().__next__()
+        self._session.waited = time.perf_counter() - begin
+        return batch
+
+
+def finish(finite: dict[str, tf.Tensor]) -> None:
+    """Wait for a step to end."""
+    for verdict in finite.values():
+        verdict.numpy()
+
+
+def peak_memory() -> dict[str, int | None]:
+    """Read the peak memory of this process, on the host and on its GPU."""
+    # Not ru_maxrss, which includes the memory of the launcher that this process was forked from.
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    host = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    gpus = tf.config.list_logical_devices("GPU")
+    return {
+        "peak_rss_bytes": host,
+        "peak_gpu_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"] if gpus else None,
+    }
