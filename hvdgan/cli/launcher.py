@@ -61,7 +61,7 @@ def refuse_srun_without_pmi(*, over_mpi: bool) -> None:
     """Refuse tasks of srun that cannot find each other: MPI would abort, or make each of them rank 0 of 1.
 
     Args:
-        over_mpi: whether Horovod joins the ranks over MPI.
+        over_mpi: True if Horovod joins the ranks over MPI.
 
     Raises:
         UserError: srun has set no variable with which MPI could find the other tasks.

@@ -24,7 +24,7 @@ _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 class Held(UserError):
     """Another process holds the lock.
 
-    lost: whether that process may be gone: it is unknown, runs on another host, or its pid is not in use.
+    lost: True if that process may be gone: it is unknown, runs on another host, or its pid is not in use.
     """
 
     def __init__(self, text: str, *, lost: bool) -> None:

@@ -47,7 +47,7 @@ def build() -> dict[str, Any]:
 
     Returns:
         version: Horovod's; mpi, gloo: whether ranks can meet over it; nccl: its version, such as 21805, or 0; cuda,
-        rocm: whether it supports these GPUs.
+        rocm: True if it supports these GPUs.
 
     Raises:
         UserError: Horovod cannot be imported, or was built for another TensorFlow.

@@ -21,9 +21,9 @@ def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
     """Set the variables that are not set; call it before Horovod is initialised.
 
     Args:
-        on_gpu: whether gradients are on GPUs, for which Horovod's own defaults are chosen.
-        over_mpi: whether the ranks meet over MPI; if not, over Gloo.
-        pair: whether the run has two ranks, and never more.
+        on_gpu: True if gradients are on GPUs, for which Horovod's own defaults are chosen.
+        over_mpi: True if the ranks meet over MPI; if not, over Gloo.
+        pair: True if the run has two ranks, and never more.
     """
     settings = dict(_ALWAYS)
     if not on_gpu and over_mpi:

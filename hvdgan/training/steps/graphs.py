@@ -43,7 +43,7 @@ class Kind:
 
     attributes: names of its attributes.
     calls: names of the attributes that hold functions.
-    is_stateful: whether it has effects or results that its inputs do not determine.
+    is_stateful: True if it has effects or results that its inputs do not determine.
     """
 
     attributes: frozenset[str] = frozenset()
