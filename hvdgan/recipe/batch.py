@@ -58,7 +58,7 @@ def split_pairs(pixels: tf.Tensor, *, paired: bool) -> tuple[tf.Tensor | None, t
 
     Args:
         pixels: images, (B, H, W, C) uint8; or pairs, (B, H, W, 2C) with the channels of the inputs first.
-        paired: whether the pixels are pairs.
+        paired: True if the pixels are pairs.
 
     Returns:
         The inputs, None without pairs, and the images, each (B, H, W, C) float32 in [-1, 1].

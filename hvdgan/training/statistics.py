@@ -17,7 +17,7 @@ class Statistics:
 
     Args:
         networks: networks by name.
-        ema: for each averaged network, one average per variable of averaged_variables().
+        ema: averages by network name, one per variable of averaged_variables().
     """
 
     networks: Mapping[str, keras.Model]
