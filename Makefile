@@ -1,4 +1,4 @@
-# A checkout and its .venv; launch/setup.sh makes the .venv, and takes a second where there is nothing to do.
+# Targets of a checkout with its own .venv. launch/setup.sh makes .venv, and takes a second if nothing has changed.
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
@@ -19,11 +19,11 @@ test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to py
 test-faults: setup  ## run the long fault tests: many kills, ranks that die or freeze; ARGS as above
 	$(python) -m pytest -m long tests/faults $(ARGS)
 
-test-cluster: setup  ## run the tests on a Slurm of two nodes that is made for them: root on Debian; ARGS as above
+test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
 
-bench: setup  ## hvdgan beside Horovod, tf.distribute, Keras and PyTorch (about 25 minutes); ARGS='--only "hvdgan*" --json FILE'
-	@bash benchmarks/peers/setup.sh || echo "no PyTorch: what needs it is left out"
+bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (about 25 minutes); ARGS='--only "hvdgan*" --json FILE'
+	@bash benchmarks/peers/setup.sh || echo "no PyTorch: its programs are left out"
 	$(python) benchmarks/peers/bench.py $(ARGS)
 
 lint: setup  ## ruff, mypy and shellcheck
@@ -32,6 +32,6 @@ lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m mypy
 	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/peers/*.sh) .ci/run .ci/oldest
 
-clean:  ## remove what was built, .venv included; runs stay
+clean:  ## remove all builds, .venv included; runs stay
 	rm -rf .venv .venv-openmpi5 .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
