@@ -16,8 +16,8 @@ demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes t
 test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
-test-faults: setup  ## run the long fault tests: many kills, ranks that die or freeze; ARGS as above
-	$(python) -m pytest -m long tests/faults $(ARGS)
+test-faults: setup  ## run the long fault tests, two at a time: many kills, ranks that die or freeze; ARGS as above
+	$(python) -m pytest -n 2 --dist worksteal -m long tests/faults tests/distributed/test_standing.py $(ARGS)
 
 test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)

@@ -38,7 +38,7 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
     for example in EXAMPLES:
         shutil.copy(example, tmp_path)
     shortened = re.sub(r"--steps \d+", "--steps 6 --max-steps 2 --width 4", command)
-    done = run(shlex.split(shortened), tmp_path, PYTHONPATH=str(ROOT))
+    done = run(shlex.split(shortened), tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     name = re.search(r"--recipe (\S+)", command)[1].replace(":", ".")
     written = (tmp_path / "runs" / name / "samples" / "step-00000002.png").exists()
@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("command", commands("using.md"))
 def test_a_command_of_the_page_on_using(folder, command):
-    done = run(shlex.split(re.sub(r"--num \d+", "--num 3", command)), folder)
+    done = run(shlex.split(re.sub(r"--num \d+", "--num 3", command)), folder, forked=True)
     assert done.returncode == 0, done.stderr
     out = re.search(r"--out (\S+)", command)
     assert done.stdout and (out is None or (folder / out[1]).exists())
