@@ -13,7 +13,8 @@ PAGE = ROOT / "docs" / "api.md"
 # What a recipe's author uses, in the order of the page, by the module that defines it; hvdgan.recipe exports all of it.
 # The other public names of these modules are the trainer's own.
 DOCUMENTED = {
-    "hvdgan.recipe.recipe": ["Recipe", "NoOptions", "DataSpec"],
+    "hvdgan.recipe.recipe": ["Recipe", "NoOptions"],
+    "hvdgan.recipe.data_spec": ["DataSpec"],
     "hvdgan.recipe.batch": ["Batch"],
     "hvdgan.recipe.nets": ["Nets"],
     "hvdgan.recipe.draws": ["Random"],

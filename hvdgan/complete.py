@@ -24,7 +24,7 @@ from hvdgan.cli.types import Count
 from hvdgan.data.blending import Blend
 from hvdgan.data.formats.images import SUFFIXES
 from hvdgan.training.inference.filling import blend_in, fill, read_photo
-from hvdgan.training.trained import Weights, load_trained
+from hvdgan.training.inference.trained import Weights, load_trained
 
 _HELP = """Fill holes of photographs with a trained completion network.
 

@@ -23,7 +23,7 @@ from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.networks.standard_keras import foreign, plain
-from hvdgan.training.trained import Trained, Weights, load_trained
+from hvdgan.training.inference.trained import Trained, Weights, load_trained
 
 _HELP = """Write a trained network to a file that needs no hvdgan, in one process and without a launcher.
 

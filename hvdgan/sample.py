@@ -31,7 +31,7 @@ from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
 from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs
 from hvdgan.training.inference.sample_random import SampleRandom
-from hvdgan.training.trained import Trained, Weights, load_trained
+from hvdgan.training.inference.trained import Trained, Weights, load_trained
 
 _HELP = """Draw images with a trained generator, in one process and without a launcher.
 

@@ -1,14 +1,11 @@
 """The settings of a run, with the same names in Python, on the command line and in config.json."""
 
 import dataclasses
-import json
-import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import (
     Count,
     CountOrNever,
@@ -18,7 +15,6 @@ from hvdgan.cli.types import (
     NonNegative,
     Precision,
     Seed,
-    Words,
     read_kinds,
 )
 
@@ -132,64 +128,3 @@ class Config:
     """min if the smallest value of --best-metric is the best, max if the largest"""
 
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
-
-    @property
-    def rate_factor(self) -> float:
-        """Factor of the learning rates.
-
-        Reference: Goyal et al. 2017, section 2.1 (linear); Krizhevsky 2014, section 5 (root).
-        """
-        ratio = self.global_batch_size / self.lr_base_batch_size
-        return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[self.lr_scaling]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Resume:
-    """Settings for the start of a run, which are not saved in config.json."""
-
-    resume: str = "auto"
-    """auto (resume the run in the folder), never (refuse a folder that holds a run), or the path of a checkpoint"""
-    allow_changed: Words = ()
-    """settings that may differ from the checkpoint's, comma-separated; at your own risk"""
-    init_from: Path | None = None
-    """run folder or checkpoint whose networks a new run starts with; ignored when a run is resumed"""
-    init_networks: Words = ()
-    """names of the networks to take from --init-from, comma-separated; default: all that both have"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Elastic:
-    """Settings of an elastic run, which are not saved in config.json."""
-
-    commit_every: Count = 50
-    """steps between two copies of the state in memory, from which an elastic run resumes when a rank is lost"""
-
-
-def to_json(config: Config, options: Any) -> dict[str, Any]:
-    """Make one flat object of all settings, by their names on the command line.
-
-    Args:
-        config: settings of the run.
-        options: options of the recipe, a dataclass instance.
-    """
-    values: dict[str, Any] = {}
-    for name, value in dataclasses.asdict(config).items():
-        values |= {f"tfrecord_{key}": each for key, each in value.items()} if name == "tfrecord" else {name: value}
-    return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a saved config.json.
-
-    Raises:
-        UserError: the file is missing, unreadable or not a JSON object.
-    """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"--config {path}: cannot be read as JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise UserError(f"--config {path}: expected a JSON object of settings, found {type(values).__name__}")
-    if not isinstance(values.get("pipeline", {}), dict):
-        raise UserError(f"--config {path}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
-    return values

@@ -4,6 +4,7 @@ A rank that stopped alone would leave the others waiting for it in their next co
 """
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
@@ -107,6 +108,28 @@ def from_root(work: Callable[[], T], peers: Peers, name: str) -> T:
     return cast(T, from_all(work if peers.rank == 0 else lambda: None, peers, name)[0])
 
 
+def agree(facts: dict[str, Any], peers: Peers, what: str) -> None:
+    """Check that facts, serialisable to JSON, are the same on all ranks.
+
+    Args:
+        facts: values by name.
+        peers: the ranks; every one calls this.
+        what: name of the facts for the message, the same on every rank.
+
+    Raises:
+        RunError: on every rank; the message names the first fact that differs and the two values.
+    """
+    everyone = peers.gather(facts, what)
+    for key in dict.fromkeys(key for each in everyone for key in each):
+        values = [each.get(key) for each in everyone]
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                raise RunError(
+                    f"the ranks disagree on {what}: {key} is {_short(values[0])} on rank 0 and {_short(value)} on "
+                    f"rank {rank}; start every rank with the same command on the same files"
+                )
+
+
 def _encoded(error: Exception) -> list[Any]:
     """An error as JSON: its text, and its exit code if it is a RunError."""
     return [str(error), error.exit_code] if isinstance(error, RunError) else [repr(error), None]
@@ -119,3 +142,8 @@ def _decoded(encoded: list[Any], rank: int, names_rank: bool) -> RunError:
         return RunError(f"rank {rank} failed: {text}")
     kind = UserError if exit_code == UserError.exit_code else RunError
     return kind(f"rank {rank}: {text}" if names_rank else text)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hvdgan.cli import shared_errors
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.lock import take
 from hvdgan.diagnostics.table import Row
@@ -54,7 +55,7 @@ def shared_folder(ranks: "Ranks", run_dir: Path) -> Row:
                 raise RunError(f"{run_dir}: {error.strerror}") from error
 
         try:
-            folder, name = ranks.from_root(write, "doctor: run folder")
+            folder, name = shared_errors.from_root(write, ranks, "doctor: run folder")
             # Relative to this rank's own working folder, as its run would use it.
             mine = run_dir.absolute() / name
             seen = ranks.is_root or _appears(mine)

@@ -6,14 +6,13 @@ Horovod need not be installed.
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli import shared_errors
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed import backend, bundling, slices
 from hvdgan.distributed.liveness.activity import Activity
@@ -153,43 +152,14 @@ class Ranks:
             raise RunError(f"the ranks are not at the same point: they gather {', '.join(name for name, _ in named)}")
         return [value for _, value in named]
 
-    def from_root(self, work: Callable[[], Any], name: str) -> Any:
-        """Do work on rank 0 and return its result, serialisable to JSON, on every rank.
-
-        Raises:
-            RunError: the error of the work, on every rank, with its text and exit code.
-        """
-        return shared_errors.from_root(work, self, name)
-
     def meet(self, name: str) -> None:
         """Wait until every rank is here, without a Horovod collective, which a long wait would end as stalled."""
         if self.size > 1:
             with self.activity.at(name):
                 self.activity.wait_for_all()
 
-    def agree(self, facts: dict[str, Any], what: str) -> None:
-        """Check that facts, serialisable to JSON, are the same on all ranks.
-
-        Raises:
-            RunError: on every rank; the message names the first fact that differs and the two values.
-        """
-        everyone = self.gather(facts, what)
-        for key in dict.fromkeys(key for each in everyone for key in each):
-            values = [each.get(key) for each in everyone]
-            for rank, value in enumerate(values):
-                if value != values[0]:
-                    raise RunError(
-                        f"the ranks disagree on {what}: {key} is {_short(values[0])} on rank 0 and {_short(value)} on "
-                        f"rank {rank}; start every rank with the same command on the same files"
-                    )
-
     def shutdown(self) -> None:
         """Leave Horovod's ring in order; every rank calls it at the end of the run."""
         if self.size > 1:
             with self.activity.at("shutdown"):
                 backend.horovod().shutdown()
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -44,22 +44,3 @@ def weights(borders: list[int]) -> list[float]:
     """
     counts = [last - first for first, last in itertools.pairwise(borders)]
     return [count * len(counts) / borders[-1] for count in counts]
-
-
-def check_micro_batches(first: int, past: int, global_batch_size: int, accumulate: int) -> None:
-    """Check that a rank's slice can be cut into equal micro-batches.
-
-    Args:
-        first: place of the first sample of the slice.
-        past: place after the last one.
-        global_batch_size: samples in a step of all ranks.
-        accumulate: number of micro-batches.
-
-    Raises:
-        UserError: the number does not divide the size of the slice.
-    """
-    if (past - first) % accumulate:
-        raise UserError(
-            f"--accumulate {accumulate}: a rank's {past - first} images of each global batch of {global_batch_size} "
-            f"cannot be cut into {accumulate} equal micro-batches"
-        )

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Stage
 
@@ -15,23 +16,6 @@ from hvdgan.recipe.stages import Stage
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
     """Options of a recipe that has none of its own."""
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSpec:
-    """Facts about the data; `self.data` in a recipe.
-
-    Args:
-        image_size: height and width of an image (pixels).
-        channels: number of channels, 1 (grey) or 3 (RGB).
-        num_images: number of images to train on, without the held-out ones.
-        num_classes: number of classes, labelled 0 to num_classes - 1; 0 if the data has no labels.
-    """
-
-    image_size: int
-    channels: int
-    num_images: int
-    num_classes: int = 0
 
 
 class Recipe:

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from hvdgan.recipe.checks.mistakes import Place, maker
 
-STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
-
 Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;
 metrics are scalar tensors by name, which are logged as `<update>/<name>`"""

@@ -11,17 +11,40 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.app import run_app
-from hvdgan.cli.config import Config, Elastic, Resume, read_json, to_json
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.types import Count, Positive
+from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.recipe.checks.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.recipe import NoOptions, Recipe
+from hvdgan.training.resuming.saved_settings import read_json, to_json
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
 
 Flags override the values of --config, which override the defaults."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Settings for the start of a run, which are not saved in config.json."""
+
+    resume: str = "auto"
+    """auto (resume the run in the folder), never (refuse a folder that holds a run), or the path of a checkpoint"""
+    allow_changed: Words = ()
+    """settings that may differ from the checkpoint's, comma-separated; at your own risk"""
+    init_from: Path | None = None
+    """run folder or checkpoint whose networks a new run starts with; ignored when a run is resumed"""
+    init_networks: Words = ()
+    """names of the networks to take from --init-from, comma-separated; default: all that both have"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Elastic:
+    """Settings of an elastic run, which are not saved in config.json."""
+
+    commit_every: Count = 50
+    """steps between two copies of the state in memory, from which an elastic run resumes when a rank is lost"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +108,11 @@ def _parse(
     def command(
         *,
         config_file: Annotated[Path | None, Parameter(name="--config"), _COMMAND] = None,
-        resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),  # noqa: B008
+        resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),
         dry_run: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
         time_budget: Annotated[Positive | None, _COMMAND] = None,
-        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=7))] = Elastic(),  # noqa: B008
+        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=7))] = Elastic(),
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
         options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))] = default,
     ) -> Command:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.shared_errors import agree
 from hvdgan.data.pipeline import Batches
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.commits import Commits
@@ -121,7 +122,7 @@ class Loop:
     def _begin_stage(self, at: Position, step: int) -> None:
         """Begin a stage, or resume in the middle of it."""
         run = self.run
-        run.ranks.agree({"stage": at.stage.name, "step": step}, "the stage")
+        agree({"stage": at.stage.name, "step": step}, run.ranks, "the stage")
         if at.stage.reset_optimizers and at.stage_step == 0:
             run.state.reset_optimizers(run.recipe, at.stage.owns)
         self.watch = Watch(at.stage.until, self.mine.get("watch") if at.stage_step else None)

@@ -94,6 +94,7 @@ def trace(config: Config, parts: Parts, sampler: Sampler, evaluator: Evaluator |
     """
     for step in parts.steps:
         step.trace(source.image_size, source.channels, labelled=source.labels is not None)
+        _check_plateau(step)
     sampler.trace()
     if config.diff_augment and not any(step.forward.augments for step in parts.steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
@@ -114,4 +115,14 @@ def _check_rates(config: Config, state: TrainState) -> None:
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
             "which cannot be scaled; give the schedule to the Update, as LearningRate"
+        )
+
+
+def _check_plateau(step: StageStep) -> None:
+    until = step.stage.until
+    if until and until.metric not in step.metrics:
+        raise Mistake(
+            f"stage {step.stage.name}: it ends on a plateau of {until.metric}, and its metrics are "
+            f"{', '.join(sorted(step.metrics))}",
+            step.stage,
         )

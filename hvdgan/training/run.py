@@ -10,18 +10,19 @@ from typing import Any, TypeVar
 from hvdgan.checkpoints.retention import check_best_metric
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import shared_errors
-from hvdgan.cli.config import Config, to_json
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import Source, cached, open_source
 from hvdgan.data.holdout import split
 from hvdgan.data.scan_cache import ScanCache
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.distributed.slices import check_micro_batches
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks import mistakes
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.parts import Parts, make_parts, trace
+from hvdgan.training.resuming.saved_settings import to_json
 from hvdgan.training.state import TrainState
 from hvdgan.training.steps.step import StageStep
 
@@ -106,15 +107,15 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         UserError: the data, the batch size or the recipe cannot be used.
         RunError: the ranks would build different runs.
     """
-    ranks.agree({**to_json(config, options), **versions()}, "what to train")
-    check_micro_batches(*ranks.slice_of(config.global_batch_size), config.global_batch_size, config.accumulate)
+    shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
+    _check_micro_batches(ranks, config)
     scans = ScanCache(folder_of(config) / "cache")
     everything = open_source(config, paired=recipe_class.paired, peers=ranks, scans=scans)
     everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
     source, held_out = split(everything, config.holdout, ranks, scans, is_evaluated=recipe_class.evaluates())
     spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
-    ranks.agree(_facts(source, parts), "what they have built")
+    shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     recipe, state = parts.recipe, parts.state
     sampler = Sampler(recipe, state, source, config.seed)
     evaluated = held_out.some(config.eval_images) if held_out else None
@@ -151,3 +152,12 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
 
     # A file that the recipe reads may be missing on one host only.
     return shared_errors.on_all(checked, ranks, name, names_rank=True)
+
+
+def _check_micro_batches(ranks: Ranks, config: Config) -> None:
+    first, past = ranks.slice_of(config.global_batch_size)
+    if (past - first) % config.accumulate:
+        raise UserError(
+            f"--accumulate {config.accumulate}: a rank's {past - first} images of each global batch of "
+            f"{config.global_batch_size} cannot be cut into {config.accumulate} equal micro-batches"
+        )

@@ -10,6 +10,7 @@ import numpy as np
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.retention import Best, Retention
 from hvdgan.checkpoints.saver import Saver
+from hvdgan.cli import shared_errors
 from hvdgan.training.commits import Commits
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.found import Found
@@ -72,7 +73,7 @@ class Saving:
         Raises:
             RunError: on every rank, if it could not be written.
         """
-        self._run.ranks.from_root(self._saver.finish, "last checkpoint")
+        shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
 
     def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
         position = self._found.position + (done - self._found.step) * self._run.config.global_batch_size

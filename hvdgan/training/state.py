@@ -1,20 +1,18 @@
 """The variables of a run, each under the name that a checkpoint gives it: networks, averages, optimizers."""
 
 import dataclasses
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import keras
-import numpy as np
 
 from hvdgan.networks.layer_state import other_state_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks import mistakes
-from hvdgan.recipe.checks.mistakes import Mistake
-from hvdgan.recipe.checks.returned import networks_of, optimizers_of
+from hvdgan.recipe.checks.returned import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.training.statistics import Statistics, averaged_variables
 from hvdgan.training.steps.loss_scale import LossScale
+from hvdgan.training.tensor_names import named_tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +38,7 @@ class TrainState:
         Raises:
             Mistake: two variables of a network have one name.
         """
-        named: dict[str, keras.Variable] = {}
-        for name, network in self.networks.items():
-            _add(named, f"networks/{name}", ((variable.path, variable) for variable in network.variables))
-            _add(named, f"optimizers/{name}", _slots(self.optimizers[name], network))
-        for name, averages in self.ema.items():
-            variables = averaged_variables(self.networks[name])
-            _add(named, f"ema/{name}", ((v.path, average) for v, average in zip(variables, averages, strict=True)))
-        for name, scale in self.loss_scales.items():
-            _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
-        return named
-
-    def digests(self) -> dict[str, str]:
-        """The SHA-256 of each tensor that must be the same on all ranks, by name: all except the statistics."""
-        own = {id(variable) for variable in self.statistics.variables()}
-        return digests({name: variable for name, variable in self.tensors().items() if id(variable) not in own})
+        return named_tensors(self.networks, self.optimizers, self.ema, self.loss_scales)
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
@@ -115,7 +99,7 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     """
     networks = networks_of(recipe)
     optimizers = optimizers_of(recipe, networks)
-    _check_names(recipe, networks)
+    check_names(recipe, networks)
     for name, network in networks.items():
         optimizers[name].build(network.trainable_variables)
     averaged = recipe.ema if ema_decay else ()
@@ -127,27 +111,6 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     )
 
 
-def digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
-    """The SHA-256 of each variable's value."""
-    return {
-        name: hashlib.sha256(np.ascontiguousarray(variable.numpy()).tobytes()).hexdigest()
-        for name, variable in variables.items()
-    }
-
-
-def _check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
-    """Refuse unknown names in the recipe's ema and may_change."""
-    options = [field.name for field in dataclasses.fields(recipe.options)]
-    for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
-        names, at = getattr(recipe, attribute), mistakes.attribute(type(recipe), attribute)
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            example = f'("{names}",)' if isinstance(names, str) else f'("{known[0]}",)' if known else "()"
-            raise Mistake(f"{attribute} is {names!r}; it must be a tuple of names, as in {example}", at)
-        if unknown := sorted(set(names) - set(known)):
-            said = f"{where} returns" if attribute == "ema" else f"{where} has"
-            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)
-
-
 def _copy(variable: keras.Variable) -> keras.Variable:
     name = variable.path.replace("/", "_")
     return keras.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=f"{name}_ema")
@@ -155,24 +118,3 @@ def _copy(variable: keras.Variable) -> keras.Variable:
 
 def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:
     return not isinstance(optimizer.get_config().get("learning_rate"), dict)
-
-
-def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
-    """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names.
-
-    Keras names a slot after the path of its variable, with "_" instead of "/".
-    """
-    prefixes = {variable.path.replace("/", "_") + "_": variable.path for variable in network.trainable_variables}
-    for variable in optimizer.variables:
-        name = variable.path.rpartition("/")[2]
-        # The longest prefix is the right one: conv_1_kernel_momentum also begins with the name of a variable conv_1.
-        prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
-        yield (f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name), variable
-
-
-def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tuple[str, keras.Variable]]) -> None:
-    for path, variable in variables:
-        name = f"{prefix}/{path}"
-        if name in named:
-            raise Mistake(f"two variables are named {name}; give the layers of the network names of their own")
-        named[name] = variable

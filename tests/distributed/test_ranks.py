@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import agree, from_root
 from hvdgan.distributed import backend
 from hvdgan.distributed.ranks import Ranks
 
@@ -15,8 +16,8 @@ def test_one_rank_needs_no_horovod_and_changes_nothing(monkeypatch):
     np.testing.assert_array_equal(ranks.stack(values), [values])
     np.testing.assert_array_equal(ranks.broadcast_array(values), values)
     assert ranks.gather({"a": 1}, "b") == [{"a": 1}]
-    assert ranks.from_root(lambda: 3, "c") == 3
-    ranks.agree({"a": 1}, "d")
+    assert from_root(lambda: 3, ranks, "c") == 3
+    agree({"a": 1}, ranks, "d")
     ranks.broadcast([])
     ranks.shutdown()
 
@@ -26,11 +27,11 @@ def test_an_error_of_rank_0_keeps_its_kind():
         raise UserError("no such folder")
 
     with pytest.raises(UserError, match="no such folder"):
-        Ranks().from_root(fail, "a")
+        from_root(fail, Ranks(), "a")
 
     def broken():
         raise RunError("disk full")
 
     with pytest.raises(RunError, match="disk full") as caught:
-        Ranks().from_root(broken, "a")
+        from_root(broken, Ranks(), "a")
     assert caught.value.exit_code == 1

@@ -9,8 +9,8 @@ from safetensors.numpy import load_file
 
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
-from hvdgan.cli.config import Resume
 from hvdgan.networks.layer_state import other_state_of, statistics_of
+from hvdgan.training.command import Resume
 from hvdgan.training.resuming.claim import claim
 from hvdgan.training.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import agree, from_root
 
 
 def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
@@ -23,16 +24,16 @@ def test_ranks_that_gather_different_things_all_stop(ranks):
 
 
 def test_ranks_that_agree_continue_and_others_all_stop_with_the_field(ranks):
-    ranks.agree({"seed": 3, "data": "digits"}, "what to train")
+    agree({"seed": 3, "data": "digits"}, ranks, "what to train")
     with pytest.raises(RunError, match="disagree on what to train: seed is 0 on rank 0 and 1 on rank 1"):
-        ranks.agree({"seed": ranks.rank, "data": "digits"}, "what to train")
+        agree({"seed": ranks.rank, "data": "digits"}, ranks, "what to train")
     with pytest.raises(RunError, match='extra is null on rank 0 and "x" on rank 1'):
-        ranks.agree({"extra": "x"} if ranks.rank else {}, "what to train")
+        agree({"extra": "x"} if ranks.rank else {}, ranks, "what to train")
 
 
 def test_the_result_of_rank_0_reaches_all(ranks):
     calls = []
-    assert ranks.from_root(lambda: calls.append(ranks.rank) or {"step": 7}, "a") == {"step": 7}
+    assert from_root(lambda: calls.append(ranks.rank) or {"step": 7}, ranks, "a") == {"step": 7}
     assert calls == ([0] if ranks.is_root else [])
 
 
@@ -41,7 +42,7 @@ def test_an_error_on_rank_0_is_raised_on_all_with_its_kind(ranks):
         raise UserError("--run-dir x: cannot be written")
 
     with pytest.raises(UserError, match="--run-dir x: cannot be written"):
-        ranks.from_root(fail, "a")
+        from_root(fail, ranks, "a")
 
 
 def test_arrays_are_stacked_in_the_order_of_the_ranks(ranks):
@@ -67,7 +68,7 @@ def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
         raise KeyError("data")
 
     with pytest.raises(KeyError if ranks.is_root else RunError, match="data"):
-        ranks.from_root(fail, "a")
+        from_root(fail, ranks, "a")
 
 
 def test_broadcast_gives_all_the_values_of_rank_0(ranks):

@@ -8,8 +8,8 @@ from safetensors.numpy import load_file
 
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
-from hvdgan.cli.config import Resume
 from hvdgan.train import main
+from hvdgan.training.command import Resume
 from hvdgan.training.resuming.claim import claim
 from hvdgan.training.saving import snapshot
 from tiny import TinyOptions

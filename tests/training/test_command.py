@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from hvdgan.cli.config import Config, Resume, TFRecordConfig, to_json
+from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.training.command import parse, parse_saved
+from hvdgan.training.command import Resume, parse, parse_saved
+from hvdgan.training.resuming.saved_settings import to_json
 from tiny import Conditional
 
 

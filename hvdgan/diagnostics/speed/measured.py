@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli import hosts
-from hvdgan.cli.config import Resume
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
@@ -33,7 +32,7 @@ from hvdgan.recipe.checks.returned import stages_of
 from hvdgan.recipe.schedule import Position, Schedule
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
-from hvdgan.training.command import parse
+from hvdgan.training.command import Resume, parse
 from hvdgan.training.commits import Commits
 from hvdgan.training.loop import steps_from
 from hvdgan.training.monitoring.stopping import Stopping

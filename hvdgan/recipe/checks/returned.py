@@ -11,9 +11,11 @@ import tensorflow as tf
 from hvdgan.recipe import Batch, DataSpec, Recipe
 from hvdgan.recipe.batch import split_pairs
 from hvdgan.recipe.checks.mistakes import Mistake, call, described, similar
+from hvdgan.recipe.checks.mistakes import attribute as place_of
+from hvdgan.recipe.checks.stages import STAGES
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.stages import STAGES, Loss, Stage
+from hvdgan.recipe.stages import Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
 OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'
@@ -298,3 +300,16 @@ def _float32(value: Any) -> tf.Tensor | None:
     except (TypeError, ValueError):
         return None
     return None if tensor.dtype in (tf.string, tf.variant, tf.resource) else tf.cast(tensor, tf.float32)
+
+
+def check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
+    """Refuse unknown names in the recipe's ema and may_change."""
+    options = [field.name for field in dataclasses.fields(recipe.options)]
+    for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
+        names, at = getattr(recipe, attribute), place_of(type(recipe), attribute)
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            example = f'("{names}",)' if isinstance(names, str) else f'("{known[0]}",)' if known else "()"
+            raise Mistake(f"{attribute} is {names!r}; it must be a tuple of names, as in {example}", at)
+        if unknown := sorted(set(names) - set(known)):
+            said = f"{where} returns" if attribute == "ema" else f"{where} has"
+            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)

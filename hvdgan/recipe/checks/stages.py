@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hvdgan.recipe.checks.mistakes import Mistake, described, listed
-from hvdgan.recipe.stages import STAGES, LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
+
+STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
 
 
 def check_stages(stages: Sequence[Stage], networks: set[str]) -> None:

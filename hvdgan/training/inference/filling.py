@@ -13,7 +13,7 @@ from hvdgan.data import BadImage
 from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.data.formats.images import read_whole
 from hvdgan.recipe.checks import mistakes
-from hvdgan.training.trained import Trained, Weights
+from hvdgan.training.inference.trained import Trained, Weights
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
-from hvdgan.training.trained import Trained
+from hvdgan.training.inference.trained import Trained
 
 Input = tuple[np.ndarray, "int | None"]
 """an image (H, W, C) uint8, and its label or None"""

@@ -6,13 +6,14 @@ from typing import Any
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.retention import run_id_of
-from hvdgan.cli.config import Resume, read_json
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.lock import wait_for_lock
 from hvdgan.cli.outputs import write_json
+from hvdgan.training.command import Resume
 from hvdgan.training.resuming import origin
 from hvdgan.training.resuming.changes import check_settings
 from hvdgan.training.resuming.found import Found
+from hvdgan.training.resuming.saved_settings import read_json
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
 from hvdgan.training.run import Run
 from hvdgan.training.saving import snapshot

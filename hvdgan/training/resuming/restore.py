@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints.checkpoint import put_back
-from hvdgan.cli.config import Resume
+from hvdgan.cli import shared_errors
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.lock import wait_for_lock
+from hvdgan.training.command import Resume
 from hvdgan.training.commits import Commits
 from hvdgan.training.resuming.claim import claim
 from hvdgan.training.resuming.found import Found
@@ -43,7 +44,7 @@ def _from_folder(run: Run, resume: Resume) -> Found:
         saved_by = 1 if found.statistics is None else len(found.statistics)
         return {**{name: getattr(found, name) for name in _SHARED}, "saved_by": saved_by}
 
-    restored = ranks.from_root(work, "restore")
+    restored = shared_errors.from_root(work, ranks, "restore")
     found.step, found.position, found.run_id, found.progress = (restored[name] for name in _SHARED)
     run.schedule.restore(found.progress)
     ranks.broadcast(list(state.tensors().values()))
@@ -75,7 +76,7 @@ def _from_commit(run: Run, commits: Commits) -> Found | None:
     run.schedule.restore(facts["progress"])
     position, run_id = facts["data"]["position"], facts["run_id"]
     found = Found(steps[root], position, run_id, statistics, facts["progress"], recovered=True)
-    ranks.from_root(lambda: _take_lock(run, found), "run folder")
+    shared_errors.from_root(lambda: _take_lock(run, found), ranks, "run folder")
     return found
 
 

@@ -5,9 +5,19 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from hvdgan.cli.config import Config
 from hvdgan.recipe.checks.mistakes import Mistake
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.state import TrainState
+
+
+def rate_factor(config: Config) -> float:
+    """The factor that --lr-scaling gives to all learning rates.
+
+    Reference: Goyal et al. 2017, section 2.1 (linear); Krizhevsky 2014, section 5 (root).
+    """
+    ratio = config.global_batch_size / config.lr_base_batch_size
+    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.lr_scaling]
 
 
 def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:

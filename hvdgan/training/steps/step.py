@@ -10,7 +10,6 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.checks.mistakes import Mistake
 from hvdgan.recipe.checks.returned import verdict_of
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.training.state import TrainState
@@ -18,7 +17,7 @@ from hvdgan.training.steps import remapper
 from hvdgan.training.steps.averages import decay_at, move_averages
 from hvdgan.training.steps.forward import Data, Forward, Metrics, images_and_labels
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
-from hvdgan.training.steps.learning_rate import rate_at
+from hvdgan.training.steps.learning_rate import rate_at, rate_factor
 from hvdgan.training.steps.optimizers import apply_gradients, apply_or_restore, clipped, global_norm
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
@@ -43,7 +42,6 @@ class StageStep:
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
-        self._functions: dict[tuple[str, ...], tf.types.experimental.PolymorphicFunction] = {}
         self._traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
@@ -77,8 +75,7 @@ class StageStep:
             labelled: True if the data has labels.
 
         Raises:
-            Mistake: a loss fails, is no scalar, or does not touch a variable that its update owns, or no update has
-                the metric whose plateau ends the stage.
+            Mistake: a loss fails, is no scalar, or does not touch a variable that its update owns.
         """
         channels *= 2 if self.recipe.paired else 1
         count = self.forward.count
@@ -90,24 +87,14 @@ class StageStep:
         for stage_step in range(min(self.stage.steps, cycle)):
             if due := self.stage.due(stage_step):
                 self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
-        until = self.stage.until
-        if until and until.metric not in self.metrics:
-            raise Mistake(
-                f"stage {self.stage.name}: it ends on a plateau of {until.metric}, and its metrics are "
-                f"{', '.join(sorted(self.metrics))}",
-                self.stage,
-            )
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
-        """The step in which exactly these updates run."""
-        key = _names(due)
-        if key not in self._functions:
+        """The step in which exactly these updates run, to be traced."""
 
-            def run(step: tf.Tensor, stage_step: tf.Tensor, data: Data) -> tuple[Metrics, Metrics]:
-                return self._run(due, step, stage_step, data)
+        def run(step: tf.Tensor, stage_step: tf.Tensor, data: Data) -> tuple[Metrics, Metrics]:
+            return self._run(due, step, stage_step, data)
 
-            self._functions[key] = tf.function(run, autograph=False)
-        return self._functions[key]
+        return tf.function(run, autograph=False)
 
     def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
         traced = self.function(due).get_concrete_function(*arguments)
@@ -155,7 +142,7 @@ class StageStep:
         """Clip the gradients and let the optimizers of the owned networks step."""
 
         def rate(peak: float | LearningRate) -> tf.Tensor:
-            return self.config.rate_factor * rate_at(peak, stage_step, self.stage.steps)
+            return rate_factor(self.config) * rate_at(peak, stage_step, self.stage.steps)
 
         apply_gradients(self.state, update, clipped(gradients, norm, update.clip_norm), rate)
 
