@@ -238,7 +238,7 @@ def folder(tmp_path, monkeypatch, runs):
     ("arguments", "complaint"),
     [
         ("dcgan --network painter", "--network painter: no such network in this run; expected one of generator, disc"),
-        ("dcgan --network generator --out there.keras", "--out there.keras: is there already"),
+        ("dcgan --network generator --out there.keras", "--out there.keras: exists already"),
         ("dcgan --network generator --out model", "--out model: holds files already"),
         ("dcgan --network generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
         ("dcgan --network generator --out used --format npz", "--out used: expected a name that ends in .npz"),

@@ -203,7 +203,7 @@ def folder(tmp_path, monkeypatch, runs):
         (2, "nowhere", "nowhere: no such folder; expected one such as runs/dcgan"),
         (2, "used", "used: neither a run folder with a checkpoint nor a checkpoint"),
         (2, "x" * 300, "File name too long"),
-        (2, "dcgan --out there.png", "--out there.png: is there already"),
+        (2, "dcgan --out there.png", "--out there.png: exists already"),
         (2, "dcgan --out grid.jpg", "--out grid.jpg: expected a name that ends in .png"),
         (2, "dcgan --out used --separate", "--out used: holds files already"),
         (2, "dcgan --out there.png --separate", "--out there.png: is a file; expected a folder"),
