@@ -314,7 +314,7 @@ def without_horovod(tmp_path):
     package = tmp_path / "blocked" / "horovod"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('No module named horovod')\n")
-    return f"{package.parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    return f"{package.parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
 
 
 def test_one_process_needs_no_horovod(tmp_path, without_horovod):
@@ -345,7 +345,7 @@ def test_a_horovod_built_for_another_tensorflow_is_refused(tmp_path):
     metadata = json.loads((package / "metadata.json").read_text())
     (package / "metadata.json").unlink()
     (package / "metadata.json").write_text(json.dumps({**metadata, "tensorflow": "2.15.1"}))
-    path = f"{package.parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    path = f"{package.parent}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
     done = run([*PYTHON, *TINY], tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
     assert done.returncode == 2
     assert "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.18.1 is installed" in done.stderr
