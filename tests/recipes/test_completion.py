@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -93,6 +94,14 @@ def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():
     recipe._logits(Spy(), tf.constant(images), batch.corner)
     for image, patch, (top, left) in zip(images, seen["patches"].numpy(), drawn["corner"].numpy(), strict=True):
         np.testing.assert_array_equal(patch, image[top : top + 16, left : left + 16])
+
+
+def test_complete_changes_the_hole_alone():
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 1)).astype(np.float32)
+    mask = draw(count=4)["mask"]
+    nets = SimpleNamespace(completion=lambda inputs: tf.fill(inputs[0].shape, 9.0))
+    filled = Completion(SMALL, DataSpec(32, 1, 1)).complete(nets, tf.constant(images), mask).numpy()
+    np.testing.assert_array_equal(filled, np.where(mask.numpy() == 1, np.float32(9), images))
 
 
 def test_the_patch_of_a_real_image_lies_anywhere_and_not_at_the_hole():
