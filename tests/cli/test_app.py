@@ -1,0 +1,74 @@
+"""A function becomes a command: its parameters are the flags, its errors one line and an exit code."""
+
+import pytest
+
+from hvdgan.cli.app import command, main_of
+from hvdgan.cli.errors import RunError, UserError
+
+HELP = """Add two numbers, in one process
+and without a launcher.
+
+A second paragraph."""
+
+
+@command(name="add", help_text=HELP)
+def add(one: int, /, *, other: int = 2) -> int | None:
+    print(one + other)
+    return 3 if one == 0 else None
+
+
+def test_parameters_are_flags_and_what_is_returned_is_the_exit_code(capsys):
+    assert (add(["5"]), add(["5", "--other", "4"]), add(["0"])) == (0, 0, 3)
+    assert capsys.readouterr().out.split() == ["7", "9", "2"]
+
+
+def test_the_words_of_the_process_are_the_default(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["add.py", "1", "--other=1"])
+    assert add() == 0 and capsys.readouterr().out == "2\n"
+
+
+def test_the_help_joins_the_lines_of_a_paragraph(capsys):
+    assert add(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Add two numbers, in one process and without a launcher.\n\nA second paragraph.\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"), [(["x"], '"x"'), (["1", "--others", "2"], "--others"), ([], "requires an argument")]
+)
+def test_a_wrong_command_line_is_one_line(capsys, words, complaint):
+    assert add(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+
+
+def test_one_process_alone_may_write(monkeypatch, capsys):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    assert add(["1"]) == 2
+    assert "this command is one process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (UserError("no such flag"), 2, "hvdgan: no such flag\n"),
+        (RunError("the disk is full"), 1, "hvdgan: the disk is full\n"),
+        (KeyboardInterrupt(), 130, "hvdgan: stopped by hand\n"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(capsys, error, code, text):
+    @main_of(interrupted="stopped by hand")
+    def failing(words):
+        raise error
+
+    assert (failing([]), capsys.readouterr().err) == (code, text)
+
+
+def test_a_bug_keeps_its_traceback(capsys):
+    @main_of()
+    def failing(words):
+        return 1 // len(words)
+
+    assert failing([]) == 1
+    assert "Traceback" in (error := capsys.readouterr().err) and "ZeroDivisionError" in error
