@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 
 COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export")
 LAUNCHER = "horovodrun"
@@ -142,6 +143,7 @@ def _fork(client: socket.socket, events: selectors.BaseSelector) -> list[str] | 
 def _become(request: dict, streams: list[int]) -> None:
     """Turn this fork into the process that the client would have been."""
     os.setsid()
+    threading.main_thread()._set_native_id()  # Python 3.11 keeps the server's, and the heartbeat reads it
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
