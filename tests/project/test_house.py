@@ -59,6 +59,17 @@ def test_a_folder_has_at_most_twelve_modules():
     assert all(len(set(names) - {"__init__"}) <= 12 for names in folders.values())
 
 
+CORE = """train cli.config training.loop training.state training.steps.step training.steps.forward training.steps.gradients
+training.steps.optimizers recipe.recipe recipe.stages recipe.schedule recipe.nets recipe.draws distributed.ranks
+distributed.slices distributed.tapes""".split()
+
+
+def test_the_core_can_be_read_in_one_sitting():
+    lines = {name: len(MODULES[f"hvdgan.{name}"].read_text().splitlines()) for name in CORE}
+    assert sum(lines.values()) <= 1800 and max(lines.values()) <= 250, lines
+    assert max(len(path.read_text().splitlines()) for path in MODULES.values()) <= 400
+
+
 def importing(library):
     """The modules that import a library."""
     return {
