@@ -62,8 +62,8 @@ def main() -> None:
         (during if step % given.steps < 2 and step >= given.steps else steps).append(time.perf_counter() - begin)
         if (step + 1) % given.steps == 0:
             begin = time.perf_counter()
-            statistics = run.state.statistics.read()[None]
-            saver.save(functools.partial(snapshot, run, step + 1, 0, "benchmark", statistics, {}))
+            own = run.state.statistics.read()[None]
+            saver.save(functools.partial(snapshot, run, step + 1, 0, "benchmark", own, {}))
             stalls.append(time.perf_counter() - begin)
     saver.finish()
     size = sum(path.stat().st_size for path in next((folder / "checkpoints").glob("step-*")).iterdir())

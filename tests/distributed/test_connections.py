@@ -1,5 +1,6 @@
 """Connections between monitors: strangers, broken connections, ranks that cannot be reached, full tables of files."""
 
+import contextlib
 import socket
 import threading
 
@@ -37,7 +38,8 @@ class Proxy:
     def cut(self):
         for pair in self._pairs:
             for each in pair:
-                each.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):  # after the first end the other may be closed already
+                    each.shutdown(socket.SHUT_RDWR)
         self._pairs.clear()
 
     def _accept(self):
