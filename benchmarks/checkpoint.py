@@ -11,6 +11,7 @@ import argparse
 import functools
 import os
 import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
