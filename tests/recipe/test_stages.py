@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update, check_stages
+from hvdgan.recipe.checks.stages import check_stages
+from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 
 
 def loss(nets, batch):

@@ -127,12 +127,12 @@ def test_data_that_is_not_what_it_was_is_an_error_of_all_ranks():
     class OneOfTwo(Ranks):
         def gather(self, value, name):
             told.append(value)
-            return [[{}, 0, "the file of another", []], value]
+            return [[None, ["the file of another", RunError.exit_code]], value]
 
     run.held_out.fetch_batch = changed
     with pytest.raises(RunError, match="the file of another"):
-        Evaluator(run.recipe, run.state, run.held_out, OneOfTwo(), run.config)()
-    assert told == [[{}, 0, "the file of this rank", []]]
+        Evaluator(run.recipe, run.state, run.held_out, OneOfTwo(size=2), run.config)()
+    assert told == [[None, ["the file of this rank", RunError.exit_code]]]
 
 
 def few_images(folder):

@@ -85,11 +85,21 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(acc
 
 
 def test_each_set_of_due_updates_is_traced_once():
+    traced = []
+
     class Critic(Tiny):
         def stages(self):
             judge = Update("judge", owns=["discriminator"], loss=self.judge)
             fool = Update("fool", owns=["generator"], loss=self.fool, every=2)
             return [Stage("adversarial", 8, [judge, fool])]
+
+        def judge(self, nets, batch):
+            traced.append("judge")
+            return super().judge(nets, batch)
+
+        def fool(self, nets, batch):
+            traced.append("fool")
+            return super().fool(nets, batch)
 
     run = tiny_run(Critic)
     step = stage_step(run)
@@ -97,8 +107,7 @@ def test_each_set_of_due_updates_is_traced_once():
     assert metrics[0] == {"judge/loss", "judge/real"}
     assert metrics[1] == {"judge/loss", "judge/real", "fool/loss"}
     assert metrics == metrics[:2] * 4
-    due = run.schedule.stages[0].due
-    assert [step.function(due(number)).experimental_get_tracing_count() for number in range(2)] == [1, 1]
+    assert sorted(traced) == ["fool", "judge", "judge"]  # {judge} and {judge, fool}
 
 
 def test_a_stage_may_reset_the_optimizers_it_owns():
