@@ -1,5 +1,6 @@
 """The part of CI that does without MPI: it is not skipped where its Python is missing."""
 
+import re
 import shutil
 import subprocess
 
@@ -22,3 +23,8 @@ def test_a_machine_without_the_oldest_python_fails_in_one_line(tmp_path):
     assert done.stderr.startswith(
         f"ci: no Python 3.10 on the PATH or in {tmp_path}/.pyenv/versions; install python3.10"
     )
+
+
+def test_the_files_of_its_core_are_there():
+    named = re.findall(r"tests/[\w/]+\.py", (ROOT / ".ci" / "oldest").read_text())
+    assert len(named) > 5 and all((ROOT / name).is_file() for name in named), named
