@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     if joining.is_elastic() and not command.dry_run:
-        from hvdgan.training import elastic  # imports Horovod
+        from hvdgan.training import elastic  # only elastic runs need it
 
         return 0 if elastic.train(command) else STOPPED
     with failures_in_words(lambda: None):

@@ -69,7 +69,7 @@ class Tiny(Recipe):
 
 
 class Staged(Tiny):
-    """The three stages of the mission: one network, then the other, then both."""
+    """Three stages: one network, then the other, then both."""
 
     def stages(self):
         judge = Update("judge", owns=["discriminator"], loss=self.judge)
