@@ -62,9 +62,9 @@ class Config:
     seed: Annotated[Seed, _RUN] = 0
     """seed of the initial weights, the order of the data, and all random draws"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
-    """silence of a dead, frozen or cut-off rank until all ranks end (seconds); 0: never, nor by --stall-timeout"""
+    """time without a heartbeat of some rank until all ranks end (seconds); 0: never, and --stall-timeout is off too"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
-    """time without progress, beyond the longest step, until all ranks end (seconds); 0: never"""
+    """time without progress of a living rank until all ranks end (seconds), above that of a step; 0: never"""
 
     data: Annotated[str, _DATA] = "digits"
     """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""

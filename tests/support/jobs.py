@@ -25,11 +25,11 @@ class Job:
     """A job that trains into folder/run, and is slowed down while the brake is on.
 
     Args:
-        folder: in the cluster's shared folder, made by this.
-        arguments: of the trainer, after SETTINGS.
-        options: of sbatch.
-        script: in slurm/.
-        env: of sbatch.
+        folder: folder to make, in the cluster's shared folder.
+        arguments: arguments of the trainer, after SETTINGS.
+        options: options of sbatch.
+        script: name of a file in slurm/.
+        env: environment variables for sbatch.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def run(
 
 
 def launcher(ranks: int, controller: str = "gloo") -> list[str]:
-    """The words that start a command on so many ranks of this machine."""
+    """The words that start a command on a number of ranks of this machine."""
     return [] if ranks == 1 else ["horovodrun", f"--{controller}", "-np", str(ranks)]
 
 
