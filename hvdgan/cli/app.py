@@ -150,7 +150,7 @@ def refuse_more_processes() -> None:
     """
     launcher, size, _ = launched()
     if size > 1:
-        raise UserError(f"this command is one process, and {launcher} has started {size}; start it without")
+        raise UserError(f"this command is one process, and {launcher} has started {size}; start it without {launcher}")
 
 
 def _complain(text: str) -> None:
