@@ -21,7 +21,7 @@ from hvdgan.distributed.liveness.connections import (
 )
 from hvdgan.distributed.liveness.members import Group
 from hvdgan.distributed.liveness.monitor import Monitor, Reactions
-from hvdgan.distributed.liveness.stragglers import Progress, all_stand, stragglers
+from hvdgan.distributed.liveness.stragglers import Progress, all_stand, compare, stragglers
 
 # Number of ranks whose place is named if no rank moves.
 _NAMED = 8
@@ -199,6 +199,7 @@ class RootMonitor(Monitor):
         for rank, peer in present.items():
             if peer.gone is None and peer.heard is not None and peer.heard > recently:
                 everyones[rank] = peer.progress
+        compare(everyones, now)
         seconds = self._group.stall_seconds
         if standing := stragglers(everyones, now, seconds):
             for rank in standing:
@@ -225,8 +226,8 @@ class RootMonitor(Monitor):
     def _excuse(self, pause: float) -> None:
         for peer in self._peers.values():
             peer.heard = None if peer.heard is None else peer.heard + pause
-            peer.progress.moved += pause
-        self._progress.moved += pause
+            peer.progress.excuse(pause)
+        self._progress.excuse(pause)
 
     def _say_goodbye(self, kind: bytes) -> None:
         self._tell(kind, 0)
