@@ -17,17 +17,17 @@ def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> lis
         data: images and labels of that step.
 
     Returns:
-        "loss" if the loss is not finite, and the paths of the variables whose gradients are not.
+        "loss" if the loss of any micro-batch is not finite, and the paths of the variables whose gradients are not.
     """
     forward = stage_step.forward
     (chosen,) = (each for each in stage_step.stage.updates if each.name == update)
 
-    def look() -> tuple[tf.Tensor, list[tf.Tensor]]:
+    @tf.function(autograph=False)
+    def look(part: tf.Tensor) -> tf.Tensor:
         micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), images_and_labels(data))
-        gradients, metrics = micro_batches.one(chosen, tf.constant(0))
-        return tf.math.is_finite(metrics["loss"]), [tf.reduce_all(tf.math.is_finite(g)) for g in gradients]
+        gradients, metrics = micro_batches.one(chosen, part)
+        return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (metrics["loss"], *gradients)])
 
-    loss, gradients = tf.function(look, autograph=False)()
-    paths = [variable.path for variable in forward.variables(chosen)]
-    bad = [path for path, finite in zip(paths, gradients, strict=True) if not finite.numpy()]
-    return bad if loss.numpy() else ["loss", *bad]
+    verdicts = [look(tf.constant(part)).numpy() for part in range(forward.micro_batches)]
+    names = ["loss", *(variable.path for variable in forward.variables(chosen))]
+    return [name for name, finite in zip(names, zip(*verdicts, strict=True), strict=True) if not all(finite)]
