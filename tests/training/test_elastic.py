@@ -19,6 +19,9 @@ from launching import ROOT, environment, run
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
+# Longer than horovodrun looks for hosts, also on a busy machine: with 1 s it may count a lost host in without starting it
+# (docs/elastic.md).
+COOLDOWN = "--cooldown 5,5".split()
 SECONDS = 400
 # Where the recipes look for their faults.
 ENV = ("HVDGAN_FAULTS", "HVDGAN_STANDS")
@@ -31,7 +34,7 @@ def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int,
     for fault in faults:
         (folder / "faults" / fault).touch()
     flags = [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] not in words for word in pair]
-    command = ["bash", ROOT / "launch" / "elastic.sh", "--interface", "lo", "--hostfile", "hosts", "--cooldown", "1,1"]
+    command = ["bash", ROOT / "launch" / "elastic.sh", "--interface", "lo", "--hostfile", "hosts", *COOLDOWN]
     process = subprocess.Popen(
         [*map(str, command), *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
         cwd=folder,
