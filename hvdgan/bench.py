@@ -32,7 +32,7 @@ from hvdgan.diagnostics.speed import plot, report, summary
 from hvdgan.diagnostics.speed.launches import Bench, Variant
 from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
-from hvdgan.training.command import parse
+from hvdgan.training.building.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
 

@@ -25,8 +25,8 @@ from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.pictures import save_grid, save_png
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
-from hvdgan.recipe.checks import mistakes
-from hvdgan.recipe.checks.returned import drawn_by
+from hvdgan.recipe import mistakes
+from hvdgan.recipe.checks.results import drawn_by
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
 from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs

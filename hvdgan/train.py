@@ -18,10 +18,10 @@ from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
-from hvdgan.training.command import Command, parse
-from hvdgan.training.commits import Commits
+from hvdgan.training.building.command import Command, parse
+from hvdgan.training.building.run import build, folder_of
 from hvdgan.training.monitoring.stopping import STOPPED, Stopping
-from hvdgan.training.run import build, folder_of
+from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.summary import describe
 
 

@@ -13,7 +13,7 @@ import PIL
 from hvdgan import __version__
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
-from hvdgan.data.source import Source, SourceWrapper
+from hvdgan.data.base.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16
 _MEMORY_FRACTION = 0.8

@@ -8,9 +8,9 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.sharing import from_first, pack, share_out, unpack
-from hvdgan.data.source import Source, SourceWrapper
+from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
+from hvdgan.data.base.source import Source, SourceWrapper
 
 _FILE = "holdout.places"
 _DEFAULT_FRACTION = 0.05

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hvdgan.cli.errors import RunError
-from hvdgan.data.source import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.data.base.source import BadFile, BadImage, Source, refuse_if_too_many
 
 FAILED = -1
 """index of an image whose reading raised an exception"""

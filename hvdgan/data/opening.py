@@ -7,10 +7,10 @@ from pathlib import Path
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from hvdgan.data.base.source import Source
 from hvdgan.data.formats.manifest import is_prepared
 from hvdgan.data.formats.tfrecord_scan import Features
-from hvdgan.data.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.source import Source
 from hvdgan.data.sources.arrays import ArraySource
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
 from hvdgan.data.sources.folder import FolderSource

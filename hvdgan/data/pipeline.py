@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.data.base.source import BadFile, Source
 from hvdgan.data.loader import FAILED, Loader
 from hvdgan.data.order import sample_indices
-from hvdgan.data.source import BadFile, Source
 
 _MOST_FETCHED = 8
 """images that one thread reads per call, at most: a call from TensorFlow into Python costs as much as a small image"""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.data.parallel_map import parallel_map
+from hvdgan.data.base.parallel_map import parallel_map
+from hvdgan.data.base.source import BadFile, BadImage, Source
 from hvdgan.data.pipeline import images_per_call, largest_divisor
-from hvdgan.data.source import BadFile, BadImage, Source
 
 _MOST_BYTES = 8 * 2**20
 """size of the images that one call reads, at most, unless a single image is larger"""

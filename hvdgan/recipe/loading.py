@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, TypeGuard
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.checks.mistakes import call, of_module, similar
+from hvdgan.recipe.mistakes import call, of_module, similar
 from hvdgan.recipe.recipe import Recipe
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.checks.mistakes import Mistake
 from hvdgan.recipe.checks.stages import check_stage, check_stages
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.stages import Stage
 
 

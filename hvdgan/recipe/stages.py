@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from hvdgan.recipe.checks.mistakes import Place, maker
+from hvdgan.recipe.mistakes import Place, maker
 
 Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;

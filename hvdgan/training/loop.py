@@ -11,7 +11,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import agree
 from hvdgan.data.pipeline import Batches
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.commits import Commits
+from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.bad_files import BadFiles
 from hvdgan.training.monitoring.bad_updates import BadUpdates, without_skipped
 from hvdgan.training.monitoring.bottleneck import InputCheck
@@ -22,10 +22,10 @@ from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.samples import Grids
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.found import Found
+from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.loop_state import collect, part_of_rank
-from hvdgan.training.run import Run
-from hvdgan.training.saving import Saving
+from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.saving import Saving
 from hvdgan.training.steps.diagnosis import not_finite
 from hvdgan.training.summary import end_of
 

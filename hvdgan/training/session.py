@@ -12,15 +12,15 @@ from hvdgan.distributed.collective_errors import collective_failure, failures_in
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.checks import mistakes
-from hvdgan.training.command import Command
-from hvdgan.training.commits import Commits
+from hvdgan.recipe import mistakes
+from hvdgan.training.building.command import Command
+from hvdgan.training.building.run import Run, build, folder_of
 from hvdgan.training.loop import Loop, Steps, steps_from
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.found import Found
+from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
-from hvdgan.training.run import Run, build, folder_of
+from hvdgan.training.resuming.resume_point import Found
 from hvdgan.training.summary import announce
 
 

@@ -14,9 +14,9 @@ from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Update
+from hvdgan.training.building.run import Run
 from hvdgan.training.resuming.changes import how_to_continue
-from hvdgan.training.resuming.found import Found
-from hvdgan.training.run import Run
+from hvdgan.training.resuming.resume_point import Found
 
 
 def announce(run: Run, found: Found, say: Callable[[str], None]) -> None:

@@ -57,7 +57,7 @@ def test_tensors_are_named_after_what_they_are(trained, tmp_path):
 
 
 def test_slots_of_variables_whose_names_begin_alike_are_told_apart():
-    from hvdgan.training.state import TrainState
+    from hvdgan.training.variables.state import TrainState
 
     network = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")]

@@ -16,9 +16,9 @@ from hvdgan.cli.config import Config
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
+from hvdgan.training.building.saved_settings import to_json
 from hvdgan.training.inference.trained import load_trained
-from hvdgan.training.resuming.saved_settings import to_json
-from hvdgan.training.state import build_state
+from hvdgan.training.variables.state import build_state
 from launching import run as run_process
 from small import RECIPES, small
 from tiny import Tiny, TinyOptions

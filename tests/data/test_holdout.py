@@ -11,10 +11,10 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import Source, cached, hold_out, open_source
+from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed
-from hvdgan.data.scan_cache import ScanCache
 from hvdgan.train import main
 from packed import prepare
 

@@ -10,7 +10,7 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
-from hvdgan.data.parallel_map import parallel_map
+from hvdgan.data.base.parallel_map import parallel_map
 from hvdgan.data.sources import folder
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hvdgan.data import parallel_map, reader
+from hvdgan.data import reader
+from hvdgan.data.base import parallel_map
 from hvdgan.data.reader import ImageReader
 
 MIB = 2**20

@@ -11,8 +11,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
+from hvdgan.data.base.sharing import in_turn
 from hvdgan.data.formats.images import read_image
-from hvdgan.data.sharing import in_turn
 from hvdgan.data.sources.folder import find_images
 from hvdgan.prepare import main as prepare
 from packed import manifest_of, names_in, write_images

@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.networks.layer_state import other_state_of, statistics_of
-from hvdgan.training.command import Resume
+from hvdgan.training.building.command import Resume
 from hvdgan.training.resuming.claim import claim
-from hvdgan.training.saving import snapshot
+from hvdgan.training.resuming.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train
 from tiny import Counting, Stateful, TinyOptions
 

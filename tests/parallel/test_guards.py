@@ -10,12 +10,12 @@ from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop
 from hvdgan.training.monitoring.drift import check_ranks
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.found import Found
+from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.resuming.resume_point import Found
 from tiny import Tiny
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.data import hold_out
-from hvdgan.data.scan_cache import ScanCache
+from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.sources.arrays import ArraySource
 from hvdgan.data.sources.builtin import DigitsSource
 from tiny import Tiny

@@ -8,7 +8,8 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import open_source, sharing
+from hvdgan.data import open_source
+from hvdgan.data.base import sharing
 from packed import write_images
 
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from hvdgan import slurm
-from hvdgan.training import command as cli
+from hvdgan.training.building import command as cli
 from launching import ROOT, environment
 
 PAGE = (ROOT / "docs" / "clusters.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 import wrong
 from hvdgan.train import main
-from hvdgan.training.command import parse, parse_saved
+from hvdgan.training.building.command import parse, parse_saved
 from launching import CONTROLLERS, launcher, run, train
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()

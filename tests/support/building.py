@@ -9,7 +9,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
-from hvdgan.training.run import Run, build
+from hvdgan.training.building.run import Run, build
 from hvdgan.training.steps.step import StageStep
 from tiny import Tiny, TinyOptions
 

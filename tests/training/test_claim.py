@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main
-from hvdgan.training.command import Resume
+from hvdgan.training.building.command import Resume
 from hvdgan.training.resuming.claim import claim
-from hvdgan.training.saving import snapshot
+from hvdgan.training.resuming.saving import snapshot
 from tiny import TinyOptions
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()

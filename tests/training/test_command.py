@@ -5,8 +5,8 @@ import pytest
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.training.command import Resume, parse, parse_saved
-from hvdgan.training.resuming.saved_settings import to_json
+from hvdgan.training.building.command import Resume, parse, parse_saved
+from hvdgan.training.building.saved_settings import to_json
 from tiny import Conditional
 
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from hvdgan.train import main
-from hvdgan.training.command import parse
+from hvdgan.training.building.command import parse
 from launching import ROOT, environment, run
 
 # Two ranks cannot share this batch evenly.

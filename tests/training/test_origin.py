@@ -120,7 +120,7 @@ def test_never_refuses_a_requeued_job_whose_folder_another_began(tmp_path, monke
 def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(tmp_path, monkeypatch):
     from building import tiny_run
     from hvdgan.cli.errors import UserError
-    from hvdgan.training.command import Resume
+    from hvdgan.training.building.command import Resume
     from hvdgan.training.resuming.claim import claim
 
     run = tiny_run(run_dir=tmp_path)

@@ -11,8 +11,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from hvdgan.data.base.source import BadImage, Unreadable
 from hvdgan.data.formats.pixels import to_pixels
-from hvdgan.data.source import BadImage, Unreadable
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 

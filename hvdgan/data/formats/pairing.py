@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.source import BadFile, in_words, printable
+from hvdgan.data.base.source import BadFile, in_words, printable
 
 UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
 _SIDES = ("A", "B")

@@ -12,11 +12,11 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
+from hvdgan.data.base.scan_cache import identity
+from hvdgan.data.base.sharing import pack, share_out, unpack
+from hvdgan.data.base.source import printable
 from hvdgan.data.formats.manifest import LABELS, read_manifest, read_verified, refuse_if_other
 from hvdgan.data.formats.tfrecord import OPEN_FILES, RecordFile, payload_of
-from hvdgan.data.scan_cache import identity
-from hvdgan.data.sharing import pack, share_out, unpack
-from hvdgan.data.source import printable
 
 
 class ShardReader:

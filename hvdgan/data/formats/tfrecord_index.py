@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.shared_errors import Peers, on_all
+from hvdgan.data.base.scan_cache import ScanCache, identity
+from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
+from hvdgan.data.base.source import printable
 from hvdgan.data.formats.pairing import sample_of
 from hvdgan.data.formats.tfrecord import CHECKSUM, HEADER, RecordFile, length_of
 from hvdgan.data.formats.tfrecord_scan import Features, Index, scan_range, unreadable
-from hvdgan.data.scan_cache import ScanCache, identity
-from hvdgan.data.sharing import from_first, pack, share_out, unpack
-from hvdgan.data.source import printable
 
 SMALLEST_RANGE = 2**24
 """smallest range in bytes"""

@@ -10,10 +10,10 @@ import dataclasses
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.base.source import printable
 from hvdgan.data.formats.images import OF_ONE_FILE
 from hvdgan.data.formats.tf_example import features_of, single_bytes, single_integer
 from hvdgan.data.formats.tfrecord import CHECKSUM, FRAME, HEADER, RecordFile, length_of
-from hvdgan.data.source import printable
 
 _AHEAD = 4096
 """bytes read at a time in search of a label"""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.replacing import whole_file
+from hvdgan.data.base.source import BadImage, Unreadable, printable
 from hvdgan.data.formats.images import MAX_BYTES, SUFFIXES
-from hvdgan.data.source import BadImage, Unreadable, printable
 
 GONE = "it existed when the images were listed. Restore it, then give the same command again to resume"
 """end of the error for an image that can no longer be read"""

@@ -14,6 +14,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.lock import wait_for_lock
+from hvdgan.data.base.source import BadFile, refuse_if_too_many
 from hvdgan.data.formats.manifest import (
     FORMAT,
     FORMAT_VERSION,
@@ -29,7 +30,6 @@ from hvdgan.data.formats.manifest import (
 from hvdgan.data.packing.listing import Listing, list_images
 from hvdgan.data.packing.parts import Part
 from hvdgan.data.packing.shard_writer import Packing, named_write_errors, read_half, to_json, write_whole
-from hvdgan.data.source import BadFile, refuse_if_too_many
 from hvdgan.data.sources.folder_listing import refuse_unlisted
 
 _STAMP = "originals.txt"

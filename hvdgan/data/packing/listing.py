@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.base.parallel_map import parallel_map
+from hvdgan.data.base.source import BadFile, BadImage, Unreadable, printable
 from hvdgan.data.formats.images import (
     OF_ONE_FILE,
     SUFFIXES,
@@ -26,8 +28,6 @@ from hvdgan.data.formats.pairing import (
 )
 from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
 from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_array
-from hvdgan.data.parallel_map import parallel_map
-from hvdgan.data.source import BadFile, BadImage, Unreadable, printable
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
 
 _THREADS = 16

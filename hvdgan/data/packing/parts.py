@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from hvdgan.data.base.source import printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.packing.archives import read_member
-from hvdgan.data.source import printable
 from hvdgan.data.sources.arrays import ArraySource
 from hvdgan.data.sources.pairs import ArrayPairs
 

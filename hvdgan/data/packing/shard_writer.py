@@ -22,12 +22,12 @@ import numpy as np
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.pictures import picture
 from hvdgan.cli.replacing import flush, whole_file
+from hvdgan.data.base.source import BadImage, Unreadable, printable
 from hvdgan.data.formats.manifest import WORK, sha256_of
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed, payload_of
 from hvdgan.data.packing.archives import GONE
 from hvdgan.data.packing.parts import Part
-from hvdgan.data.source import BadImage, Unreadable, printable
 
 Encoding = Literal["png", "jpeg", "raw"]
 _RECORDS = ".tfrecord"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hvdgan.data.base.parallel_map import parallel_map
+from hvdgan.data.base.source import printable
 from hvdgan.data.formats.manifest import disagreements, sha256_of
 from hvdgan.data.formats.tfrecord import payload_of
-from hvdgan.data.parallel_map import parallel_map
-from hvdgan.data.source import printable
 
 
 def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[str]:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.base.scan_cache import identity
+from hvdgan.data.base.source import BadImage, Source, fingerprint
 from hvdgan.data.formats.pixels import arrays_to_pixels, to_8_bits
-from hvdgan.data.scan_cache import identity
-from hvdgan.data.source import BadImage, Source, fingerprint
 
 _IMAGE_NAMES = ("images", "x", "arr_0")
 _SAMPLE = 64

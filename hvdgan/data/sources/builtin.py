@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.base.source import Source, fingerprint
 from hvdgan.data.formats.pixels import to_pixels
-from hvdgan.data.source import Source, fingerprint
 
 
 @functools.lru_cache(maxsize=1)

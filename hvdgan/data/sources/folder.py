@@ -11,6 +11,9 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data.base.parallel_map import parallel_map
+from hvdgan.data.base.sharing import from_first, list_from_first, share_out
+from hvdgan.data.base.source import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
 from hvdgan.data.formats.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import (
     in_two_folders,
@@ -19,9 +22,6 @@ from hvdgan.data.formats.pairing import (
     refuse_without_partners,
     sample_of,
 )
-from hvdgan.data.parallel_map import parallel_map
-from hvdgan.data.sharing import from_first, list_from_first, share_out
-from hvdgan.data.source import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
 from hvdgan.data.sources.folder_listing import classes_of, find_images, refuse_unlisted
 
 # Reading headers waits for the disk or the network file system, not for a core.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.base.source import BadFile, Unreadable, printable
 from hvdgan.data.formats.images import SUFFIXES
-from hvdgan.data.source import BadFile, Unreadable, printable
 
 _OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """errors of a folder that can never be listed; any other may be temporary"""

@@ -8,9 +8,9 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data.base.sharing import in_turn
+from hvdgan.data.base.source import Source, fingerprint
 from hvdgan.data.formats.pixels import arrays_to_pixels
-from hvdgan.data.sharing import in_turn
-from hvdgan.data.source import Source, fingerprint
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 

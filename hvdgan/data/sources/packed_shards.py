@@ -7,9 +7,9 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
+from hvdgan.data.base.source import Source, fingerprint
 from hvdgan.data.formats.pixels import arrays_to_pixels
 from hvdgan.data.formats.shard_reader import ShardReader
-from hvdgan.data.source import Source, fingerprint
 
 
 class ShardSource(Source):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.source import Source, SourceWrapper, fingerprint
+from hvdgan.data.base.source import Source, SourceWrapper, fingerprint
 from hvdgan.data.sources.arrays import ArraySource, array_names
 
 

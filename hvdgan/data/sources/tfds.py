@@ -5,9 +5,9 @@ from typing import Any
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from hvdgan.data.base.source import Source
 from hvdgan.data.formats.tfrecord_scan import Features
-from hvdgan.data.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.source import Source
 from hvdgan.data.sources.tfrecords import RecordSource
 
 

@@ -11,6 +11,9 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from hvdgan.data.base.sharing import share_out
+from hvdgan.data.base.source import BadImage, Source, fingerprint, printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
 from hvdgan.data.formats.pixels import arrays_to_pixels
@@ -18,9 +21,6 @@ from hvdgan.data.formats.tf_example import features_of, single_bytes
 from hvdgan.data.formats.tfrecord import FRAME, HEADER, OPEN_FILES, RecordFile, length_of, payload_of
 from hvdgan.data.formats.tfrecord_index import digest_of, index_files
 from hvdgan.data.formats.tfrecord_scan import Features
-from hvdgan.data.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.sharing import share_out
-from hvdgan.data.source import BadImage, Source, fingerprint, printable
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 

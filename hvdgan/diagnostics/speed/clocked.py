@@ -18,7 +18,7 @@ from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.kernels import layers_of
-from hvdgan.training.run import Run
+from hvdgan.training.building.run import Run
 from hvdgan.training.steps.step import StageStep
 
 

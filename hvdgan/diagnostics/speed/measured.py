@@ -28,16 +28,16 @@ from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import backend
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.checks.returned import stages_of
+from hvdgan.recipe.checks.results import stages_of
 from hvdgan.recipe.schedule import Position, Schedule
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
-from hvdgan.training.command import Resume, parse
-from hvdgan.training.commits import Commits
+from hvdgan.training.building.command import Resume, parse
+from hvdgan.training.building.run import Run, build
 from hvdgan.training.loop import steps_from
 from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
-from hvdgan.training.run import Run, build
 from hvdgan.training.steps.graphs import operations
 from hvdgan.training.steps.step import StageStep
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hvdgan.recipe.checks.mistakes import Mistake, described, listed
+from hvdgan.recipe.mistakes import Mistake, described, listed
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 
 STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'

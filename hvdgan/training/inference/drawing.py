@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe.checks.returned import prepare, sampled
+from hvdgan.recipe.checks.results import prepare, sampled
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.inference.inputs import Input

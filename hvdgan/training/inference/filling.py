@@ -12,7 +12,7 @@ from hvdgan.cli.pictures import picture
 from hvdgan.data import BadImage
 from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.data.formats.images import read_whole
-from hvdgan.recipe.checks import mistakes
+from hvdgan.recipe import mistakes
 from hvdgan.training.inference.trained import Trained, Weights
 
 

@@ -8,12 +8,11 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.recipe import DataSpec, Recipe
-from hvdgan.recipe.checks import mistakes
-from hvdgan.recipe.checks.returned import make_recipe
+from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe.checks.results import make_recipe
 from hvdgan.recipe.nets import Nets
-from hvdgan.training.command import parse_saved
-from hvdgan.training.state import TrainState, build_state, prepare_keras
+from hvdgan.training.building.command import parse_saved
+from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
 _USED = ("networks/", "ema/")
 Weights = Literal["averaged", "trained"]

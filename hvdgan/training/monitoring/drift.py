@@ -8,7 +8,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.state import TrainState
+from hvdgan.training.variables.state import TrainState
 
 
 def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:

@@ -12,11 +12,11 @@ from hvdgan.data import BadFile, Source
 from hvdgan.data.reader import ImageReader
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.checks.returned import measured, prepare
+from hvdgan.recipe.checks.results import measured, prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
+from hvdgan.training.variables.state import TrainState
 
 # Neither a training step nor the samples' step: every evaluation draws the same, and nothing else draws it.
 _FIRST_STEP = -2

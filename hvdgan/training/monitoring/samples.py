@@ -9,12 +9,12 @@ import tensorflow as tf
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.pictures import save_grid
 from hvdgan.data import BadImage, Source
-from hvdgan.recipe.checks.returned import check_methods, prepare, sampled
+from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.monitoring.record import Record
-from hvdgan.training.state import TrainState
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
+from hvdgan.training.variables.state import TrainState
 
 _GRID = 64
 _FIXED_STEP = -1  # not a training step, so that nothing else has the same draws

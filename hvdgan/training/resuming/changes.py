@@ -13,7 +13,7 @@ from hvdgan.networks.kernels import layers_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stages import LearningRate, Stage
-from hvdgan.training.run import Run
+from hvdgan.training.building.run import Run
 
 # Settings that may differ without changing the results, except for the last bits.
 # The data may be named differently or have moved: its fingerprint is compared.

@@ -9,14 +9,14 @@ from hvdgan.checkpoints.retention import run_id_of
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.lock import wait_for_lock
 from hvdgan.cli.outputs import write_json
-from hvdgan.training.command import Resume
+from hvdgan.training.building.command import Resume
+from hvdgan.training.building.run import Run
+from hvdgan.training.building.saved_settings import read_json
 from hvdgan.training.resuming import origin
 from hvdgan.training.resuming.changes import check_settings
-from hvdgan.training.resuming.found import Found
-from hvdgan.training.resuming.saved_settings import read_json
+from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
-from hvdgan.training.run import Run
-from hvdgan.training.saving import snapshot
 
 
 def claim(run: Run, resume: Resume) -> Found:

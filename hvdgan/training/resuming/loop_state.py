@@ -3,12 +3,12 @@
 from typing import Any
 
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.bad_files import BadFiles
 from hvdgan.training.monitoring.bad_updates import BadUpdates
 from hvdgan.training.monitoring.meter import Meter
 from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.window import merge_states
-from hvdgan.training.run import Run
 
 
 def collect(run: Run, meter: Meter, watch: Watch, bad_files: BadFiles, bad_updates: BadUpdates) -> dict[str, Any]:

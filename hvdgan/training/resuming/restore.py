@@ -8,11 +8,11 @@ from hvdgan.checkpoints.checkpoint import put_back
 from hvdgan.cli import shared_errors
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.lock import wait_for_lock
-from hvdgan.training.command import Resume
-from hvdgan.training.commits import Commits
+from hvdgan.training.building.command import Resume
+from hvdgan.training.building.run import Run
 from hvdgan.training.resuming.claim import claim
-from hvdgan.training.resuming.found import Found
-from hvdgan.training.run import Run
+from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.resuming.resume_point import Found
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
 _SHARED = ("step", "position", "run_id", "progress")

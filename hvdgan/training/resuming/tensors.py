@@ -9,7 +9,7 @@ import numpy as np
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.files import find, read_manifest
 from hvdgan.cli.errors import UserError
-from hvdgan.training.run import Run
+from hvdgan.training.building.run import Run
 
 # For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
 # whose checkpoint lacks them.

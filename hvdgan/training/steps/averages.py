@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from hvdgan.training.state import TrainState
-from hvdgan.training.statistics import averaged_variables
+from hvdgan.training.variables.state import TrainState
+from hvdgan.training.variables.statistics import averaged_variables
 
 
 def move_averages(state: TrainState, verdicts: Mapping[str, Sequence[tf.Tensor]], decay: tf.Tensor) -> None:

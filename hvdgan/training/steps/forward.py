@@ -11,14 +11,14 @@ from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.tapes import Untouched
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.checks.mistakes import Mistake
-from hvdgan.recipe.checks.returned import Prepared, loss_of, prepare
+from hvdgan.recipe.checks.results import Prepared, loss_of, prepare
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.state import TrainState
 from hvdgan.training.steps.augment import diff_augment, flip
+from hvdgan.training.variables.state import TrainState
 
 Metrics = dict[str, tf.Tensor]
 Data = dict[str, tf.Tensor]

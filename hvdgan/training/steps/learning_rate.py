@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
-from hvdgan.recipe.checks.mistakes import Mistake
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.stages import LearningRate, Stage
-from hvdgan.training.state import TrainState
+from hvdgan.training.variables.state import TrainState
 
 
 def rate_factor(config: Config) -> float:

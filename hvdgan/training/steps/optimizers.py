@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe.stages import LearningRate, Update
-from hvdgan.training.state import TrainState
+from hvdgan.training.variables.state import TrainState
 
 
 def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -10,9 +10,8 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.checks.returned import verdict_of
+from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import LearningRate, Stage, Update
-from hvdgan.training.state import TrainState
 from hvdgan.training.steps import remapper
 from hvdgan.training.steps.averages import decay_at, move_averages
 from hvdgan.training.steps.forward import Data, Forward, Metrics, images_and_labels
@@ -20,6 +19,7 @@ from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
 from hvdgan.training.steps.optimizers import apply_gradients, apply_or_restore, clipped, global_norm
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
+from hvdgan.training.variables.state import TrainState
 
 
 class StageStep:

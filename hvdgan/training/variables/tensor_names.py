@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import keras
 
-from hvdgan.recipe.checks.mistakes import Mistake
-from hvdgan.training.statistics import averaged_variables
-from hvdgan.training.steps.loss_scale import LossScale
+from hvdgan.recipe.mistakes import Mistake
+from hvdgan.training.variables.loss_scale import LossScale
+from hvdgan.training.variables.statistics import averaged_variables
 
 
 def named_tensors(

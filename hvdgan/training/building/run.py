@@ -13,18 +13,17 @@ from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import Source, cached, open_source
+from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.holdout import split
-from hvdgan.data.scan_cache import ScanCache
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import DataSpec, Recipe
-from hvdgan.recipe.checks import mistakes
+from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.schedule import Schedule
+from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
+from hvdgan.training.building.saved_settings import to_json
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
-from hvdgan.training.parts import Parts, make_parts, trace
-from hvdgan.training.resuming.saved_settings import to_json
-from hvdgan.training.state import TrainState
 from hvdgan.training.steps.step import StageStep
+from hvdgan.training.variables.state import TrainState
 
 T = TypeVar("T")
 

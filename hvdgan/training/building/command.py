@@ -14,10 +14,10 @@ from hvdgan.cli.app import run_app
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, Positive, Words
-from hvdgan.recipe.checks.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.loading import load_recipe
+from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
-from hvdgan.training.resuming.saved_settings import read_json, to_json
+from hvdgan.training.building.saved_settings import read_json, to_json
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 import keras
 
 from hvdgan.networks.layer_state import other_state_of
-from hvdgan.recipe import Recipe
-from hvdgan.recipe.checks import mistakes
-from hvdgan.recipe.checks.returned import check_names, networks_of, optimizers_of
+from hvdgan.recipe import Recipe, mistakes
+from hvdgan.recipe.checks.results import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
-from hvdgan.training.statistics import Statistics, averaged_variables
-from hvdgan.training.steps.loss_scale import LossScale
-from hvdgan.training.tensor_names import named_tensors
+from hvdgan.training.variables.loss_scale import LossScale
+from hvdgan.training.variables.statistics import Statistics, averaged_variables
+from hvdgan.training.variables.tensor_names import named_tensors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,10 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.retention import Best, Retention
 from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli import shared_errors
-from hvdgan.training.commits import Commits
+from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.record import Record
-from hvdgan.training.resuming.found import Found
-from hvdgan.training.run import Run
+from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.resuming.resume_point import Found
 
 
 class Saving:

@@ -12,15 +12,15 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.kernels import change_classes, use_fast_kernels
 from hvdgan.recipe import DataSpec, Recipe
-from hvdgan.recipe.checks.mistakes import Mistake
-from hvdgan.recipe.checks.returned import make_recipe, stages_of
+from hvdgan.recipe.checks.results import make_recipe, stages_of
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
-from hvdgan.training.state import TrainState, build_state, prepare_keras
 from hvdgan.training.steps.learning_rate import check_optimizers
-from hvdgan.training.steps.loss_scale import LossScale
 from hvdgan.training.steps.step import StageStep
+from hvdgan.training.variables.loss_scale import LossScale
+from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
 
 @dataclasses.dataclass(frozen=True)

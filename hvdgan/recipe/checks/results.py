@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from hvdgan.recipe import Batch, DataSpec, Recipe
 from hvdgan.recipe.batch import split_pairs
-from hvdgan.recipe.checks.mistakes import Mistake, call, described, similar
-from hvdgan.recipe.checks.mistakes import attribute as place_of
 from hvdgan.recipe.checks.stages import STAGES
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake, call, described, similar
+from hvdgan.recipe.mistakes import attribute as place_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.stages import Loss, Stage
 

@@ -1,0 +1,1 @@
+"""Source, and what every kind of source uses."""

@@ -1,0 +1,1 @@
+"""The variables of a run, and how checkpoints name them."""
