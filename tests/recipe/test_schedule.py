@@ -6,6 +6,7 @@ import re
 import pytest
 
 from hvdgan.cli.errors import UserError
+from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stages import Stage, Update
 
@@ -20,7 +21,7 @@ NETWORKS = ["generator", "discriminator"]
 
 
 def test_global_steps_fall_into_the_stages_in_order():
-    schedule = Schedule([Stage("first", 3, [JUDGE]), Stage("second", 3, [FOOL])], NETWORKS)
+    schedule = Schedule(checked_stages([Stage("first", 3, [JUDGE]), Stage("second", 3, [FOOL])], NETWORKS))
     assert schedule.total_steps == 6
     positions = [schedule.at(step) for step in range(6)]
     assert [(at.index, at.stage.name, at.stage_step) for at in positions] == [
@@ -35,14 +36,14 @@ def test_global_steps_fall_into_the_stages_in_order():
 
 @pytest.mark.parametrize("step", [-1, 6])
 def test_a_step_outside_the_schedule_is_an_error(step):
-    schedule = Schedule([Stage("both", 6, [JUDGE, FOOL])], NETWORKS)
+    schedule = Schedule(checked_stages([Stage("both", 6, [JUDGE, FOOL])], NETWORKS))
     with pytest.raises(ValueError, match=f"step {step} is outside the schedule of 6 steps"):
         schedule.at(step)
 
 
 def test_the_command_line_skips_shortens_reorders_and_repeats_stages():
     stages = [Stage("first", 50, [JUDGE]), Stage("second", 60, [JUDGE, FOOL])]
-    schedule = Schedule(stages, NETWORKS, "second=5, first=2,second=4")
+    schedule = Schedule(checked_stages(stages, NETWORKS, "second=5, first=2,second=4"))
     assert [(stage.name, stage.steps) for stage in schedule.stages] == [("second", 5), ("first", 2), ("second", 4)]
     assert [schedule.at(step).index for step in (4, 5, 7)] == [0, 1, 2]
     assert schedule.stages[0].updates == stages[1].updates
@@ -61,17 +62,17 @@ def test_the_command_line_skips_shortens_reorders_and_repeats_stages():
 )
 def test_a_choice_that_cannot_be_is_refused(choice, complaint):
     with pytest.raises(UserError, match=re.escape(complaint)):
-        Schedule([Stage("both", 9, [JUDGE, FOOL])], NETWORKS, choice)
+        Schedule(checked_stages([Stage("both", 9, [JUDGE, FOOL])], NETWORKS, choice))
 
 
 def test_a_schedule_of_stages_that_cannot_run_is_refused():
     with pytest.raises(UserError, match="no update owns generator"):
-        Schedule([Stage("only", 5, [JUDGE])], NETWORKS)
+        Schedule(checked_stages([Stage("only", 5, [JUDGE])], NETWORKS))
 
 
 def test_a_stage_that_has_ended_early_is_shorter_also_after_a_resume():
     stages = [Stage("first", 5, [JUDGE]), Stage("second", 5, [JUDGE, FOOL])]
-    schedule, resumed = Schedule(stages, NETWORKS), Schedule(stages, NETWORKS)
+    schedule, resumed = Schedule(checked_stages(stages, NETWORKS)), Schedule(checked_stages(stages, NETWORKS))
     schedule.ended[0] = 2
     resumed.restore(json.loads(json.dumps(schedule.progress())))
     for each in (schedule, resumed):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.checks.stages import check_stages
+from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 
 
@@ -48,7 +48,7 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
 )
 def test_a_schedule_that_cannot_run_is_refused_by_name(stages, complaint):
     with pytest.raises(UserError, match=complaint):
-        check_stages(stages, set(NETWORKS))
+        checked_stages(stages, NETWORKS)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_schedule_that_cannot_run_is_refused_by_name(stages, complaint):
 )
 def test_numbers_and_words_that_cannot_be_are_refused(changes, complaint):
     with pytest.raises(UserError, match=f"^stage both, update judge: .*{complaint}"):
-        check_stages([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], set(NETWORKS))
+        checked_stages([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)
 
 
 def test_a_plateau_knows_two_modes():
     stage = Stage("both", 9, [JUDGE, FOOL], until=Plateau("judge/loss", mode="minimum"))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="^stage both: .*mode='minimum'.*; mode must be min or max"):
-        check_stages([stage], set(NETWORKS))
+        checked_stages([stage], NETWORKS)

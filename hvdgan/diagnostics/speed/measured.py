@@ -29,6 +29,7 @@ from hvdgan.distributed import backend
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.checks.results import stages_of
+from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.schedule import Position, Schedule
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
@@ -123,7 +124,7 @@ def _measured_schedule(run: Run, clocked: Sequence[ClockedStep]) -> Schedule:
     counts[-1] += _MORE
     choice = ",".join(f"{step.stage.name}={count}" for step, count in zip(clocked, counts, strict=True))
     stages = [dataclasses.replace(stage, until=None) for stage in stages_of(run.recipe)]
-    return Schedule(stages, list(run.state.networks), choice)
+    return Schedule(checked_stages(stages, list(run.state.networks), choice))
 
 
 def _steps(run: Run, clocked: Sequence[ClockedStep], meeting: Meeting | None) -> Iterator[tuple[int, Position]]:

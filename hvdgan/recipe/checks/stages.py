@@ -1,18 +1,36 @@
-"""Checks the stages that a recipe returns, before anything is built from them."""
+"""Checks the stages that a recipe returns, and chooses those of --stages, before anything is built from them."""
 
+import dataclasses
 import math
 import numbers
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hvdgan.cli.errors import UserError
 from hvdgan.recipe.mistakes import Mistake, described, listed
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 
 STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
 
 
-def check_stages(stages: Sequence[Stage], networks: set[str]) -> None:
+def checked_stages(stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> tuple[Stage, ...]:
+    """Return the stages to run.
+
+    Args:
+        stages: stages of the recipe, at least one.
+        networks: names of all networks of the recipe.
+        choice: value of --stages, such as "completion=2000,joint=5000": any of the stages, in any order, also more
+            than once; None: the stages of the recipe.
+
+    Raises:
+        UserError: a stage or an update cannot be run; the message says what to change.
+    """
+    _check_stages(stages, set(networks))
+    return tuple(stages) if choice is None else _choose(stages, choice)
+
+
+def _check_stages(stages: Sequence[Stage], networks: set[str]) -> None:
     if not _is_list_of(stages, Stage):
         raise Mistake(f"stages() returns {listed(stages)}; it must return {STAGES}")
     if not stages:
@@ -21,13 +39,13 @@ def check_stages(stages: Sequence[Stage], networks: set[str]) -> None:
         _check_name(stage.name, f"stage {stage.name}", stage)
     _check_unique([stage.name for stage in stages], "stages() of the recipe", "stage", stages[-1])
     for stage in stages:
-        check_stage(stage, networks)
+        _check_stage(stage, networks)
     unowned = networks - {name for stage in stages for name in stage.owns}
     if unowned:
         raise Mistake(f"no update owns {_names(unowned)}; name it in some update's owns, or leave it out of networks()")
 
 
-def check_stage(stage: Stage, networks: set[str]) -> None:
+def _check_stage(stage: Stage, networks: set[str]) -> None:
     where = f"stage {stage.name}"
     if not _is_whole(stage.steps):
         raise Mistake(f"{where}: steps is {described(stage.steps)}; it must be a whole number of at least 1", stage)
@@ -49,6 +67,24 @@ def check_stage(stage: Stage, networks: set[str]) -> None:
         raise Mistake(f"{where}: {until}; window and patience must be at least 1, min_delta at least 0", stage)
     if until and until.mode not in ("min", "max"):
         raise Mistake(f"{where}: {until}; mode must be min or max", stage)
+
+
+def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:
+    by_name = {stage.name: stage for stage in stages}
+    chosen = []
+    for part in choice.split(","):
+        name, _, steps = part.strip().partition("=")
+        if name not in by_name or not steps.isdecimal():
+            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+            raise UserError(
+                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
+            )
+        chosen.append(dataclasses.replace(by_name[name], steps=int(steps)))
+        try:
+            _check_stage(chosen[-1], {owned for update in by_name[name].updates for owned in update.owns})
+        except Mistake as mistake:  # the mistake is in the command line, not in the recipe
+            raise UserError(f"--stages {choice}: {mistake}") from None
+    return tuple(chosen)
 
 
 def _check_update(stage: Stage, update: Update, networks: set[str]) -> None:

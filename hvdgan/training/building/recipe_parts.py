@@ -13,6 +13,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.kernels import change_classes, use_fast_kernels
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import make_recipe, stages_of
+from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.monitoring.evaluation import Evaluator
@@ -62,7 +63,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
         _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     try:
-        schedule = Schedule(stages_of(recipe), list(state.networks), config.stages)
+        schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages))
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise

@@ -11,7 +11,7 @@ import keras
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.kernels import layers_of
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.building.run import Run
 
@@ -90,7 +90,7 @@ def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Seque
     """Return the stages with a setting's earlier value, and with its present one; None if they cannot be made."""
     try:
         if key == "stages":
-            return Schedule(run.recipe.stages(), list(run.state.networks), value).stages, run.schedule.stages
+            return checked_stages(run.recipe.stages(), list(run.state.networks), value), run.schedule.stages
         earlier = _recipe_with(run.recipe, key, value)
         return None if earlier is None else (earlier.stages(), run.recipe.stages())
     except Exception:  # the recipe's code may raise anything
