@@ -1,3 +1,5 @@
+"""Checkpoints on the disk: written whole, verified, and read back exactly."""
+
 import json
 import os
 import shutil

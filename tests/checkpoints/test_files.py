@@ -1,4 +1,4 @@
-"""Which checkpoint of a folder is the newest."""
+"""The newest checkpoint of a folder is found by its step number."""
 
 import pytest
 

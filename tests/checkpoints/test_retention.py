@@ -1,4 +1,4 @@
-"""What becomes of checkpoints that need not stay."""
+"""Which checkpoints are kept, and how the others are removed."""
 
 import json
 import shutil

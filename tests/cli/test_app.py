@@ -1,4 +1,7 @@
-"""A function becomes a command: its parameters are the flags, its errors one line and an exit code."""
+"""A function becomes a command: its parameters are the flags; an error is one line and an exit code.
+
+Modules: cli.errors, cli.types.
+"""
 
 import pytest
 

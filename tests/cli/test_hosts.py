@@ -1,4 +1,4 @@
-"""The ids of processes, the addresses of a host, and its limits."""
+"""Process ids, the addresses of a host, and its limits."""
 
 import os
 import signal

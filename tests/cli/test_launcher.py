@@ -1,4 +1,4 @@
-"""The launcher that started a process, known by the environment variables that it sets."""
+"""The launcher that started a process is known by the environment variables that it sets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may write into a folder: one process at a time, whatever kind of lock its file system has."""
+"""Only one process at a time writes into a folder, with every kind of lock that a file system may have."""
 
 import errno
 import fcntl

@@ -1,4 +1,7 @@
-"""What commands write: a file or folder is whole, whatever falls in between."""
+"""A command writes a file or folder whole, or not at all.
+
+Modules: cli.replacing.
+"""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Pixels become pictures of Pillow, and PNG files."""
+"""Arrays of pixels become images of Pillow and PNG files."""
 
 import numpy as np
 import pytest

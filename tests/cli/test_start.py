@@ -1,4 +1,4 @@
-"""A command starts without what no training needs, and whoever wants that gets it."""
+"""A command starts without the packages that training does not need; a recipe that imports them gets them."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""hvdgan.bench from the head of a real Slurm: salloc leaves its shell there, where /tmp is not that of the nodes."""
+"""hvdgan.bench under salloc, which leaves its shell on the head node, whose /tmp the nodes do not share."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The tests' own cluster leaves nothing behind, however it ends."""
+"""The cluster that the tests start is removed whole, also after errors."""
 
 import subprocess
 import sys

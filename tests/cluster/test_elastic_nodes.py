@@ -1,4 +1,4 @@
-"""A node that crashes under an elastic run, and boots again: the run goes on without it, and then with it."""
+"""An elastic run continues without a node that crashes, and takes it back after its reboot."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A node that crashes in the middle of a job: nobody hears it any more, and all of its processes are gone."""
+"""A node crashes in the middle of a job: the run ends, and no process is left."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Open MPI 5, which horovodrun cannot drive: launch/mpirun.sh can."""
+"""launch/mpirun.sh starts runs with Open MPI 5, which horovodrun cannot do."""
 
 import pytest
 

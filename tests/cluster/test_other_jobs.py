@@ -1,4 +1,4 @@
-"""The other jobs of slurm/ on a real Slurm: one node with its data staged, seeds, an elastic run."""
+"""The other jobs of slurm/ on a real Slurm: one node with staged data, seeds, an elastic run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Ranks that cannot find each other, or are not as many as they should be, do not train alone: they say what to do."""
+"""Ranks that cannot reach each other, or whose number is wrong, do not train alone: they say what to do."""
 
 import pytest
 

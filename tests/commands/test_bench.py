@@ -1,4 +1,9 @@
-"""hvdgan.bench: real launches, small; what they come to; mistakes."""
+"""hvdgan.bench: small real launches, their figures, and mistakes.
+
+Modules: diagnostics.allreduce, diagnostics.speed.clocked, diagnostics.speed.launches, diagnostics.speed.measured,
+diagnostics.speed.meeting, diagnostics.speed.plot, diagnostics.speed.report, diagnostics.speed.spec,
+diagnostics.speed.summary.
+"""
 
 import json
 import re

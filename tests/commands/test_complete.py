@@ -1,4 +1,7 @@
-"""The command hvdgan.complete, on runs trained here in a moment."""
+"""The command hvdgan.complete, on runs of a few steps.
+
+Modules: data.blending, training.inference.filling, training.inference.inputs.
+"""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""hvdgan.doctor: what it finds here, under launchers, and in places that are broken in one way each."""
+"""hvdgan.doctor: its findings here, under launchers, and on machines with one fault each.
+
+Modules: diagnostics.probe, diagnostics.probe_process.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The command hvdgan.export: what it writes is loaded by a process that cannot import hvdgan."""
+"""The command hvdgan.export: a process that cannot import hvdgan loads its files.
+
+Modules: networks.standard_keras.
+"""
 
 import dataclasses
 import sys

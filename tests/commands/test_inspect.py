@@ -1,4 +1,7 @@
-"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each."""
+"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each.
+
+Modules: checkpoints.contents, checkpoints.versions.
+"""
 
 import json
 import shutil

@@ -1,4 +1,8 @@
-"""python -m hvdgan.prepare: the same bytes however it is run, killed or fed; what the manifest and --verify tell."""
+"""hvdgan.prepare writes the same bytes for any number of processes, killed or not; the manifest and --verify.
+
+Modules: data.packing.destination, data.packing.parts, data.packing.shard_writer, data.packing.verify,
+data.packing.worker_pool.
+"""
 
 import itertools
 import json

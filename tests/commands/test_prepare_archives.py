@@ -1,4 +1,7 @@
-"""Archives to packed shards: in place, whatever their size, and whatever harm they mean."""
+"""hvdgan.prepare on archives: read in place, of any size; malicious ones are refused.
+
+Modules: data.packing.archives.
+"""
 
 import gzip
 import io

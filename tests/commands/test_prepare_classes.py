@@ -1,4 +1,4 @@
-"""Packed shards have the labels that training on the originals has, whatever broken files lie among them."""
+"""Packed shards have the labels of the original images, also with broken files among them."""
 
 import json
 

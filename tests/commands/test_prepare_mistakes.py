@@ -1,4 +1,4 @@
-"""python -m hvdgan.prepare: each mistake is one line, and leaves everything as it was."""
+"""hvdgan.prepare: each mistake of a user is one line, and changes nothing on the disk."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""The command hvdgan.sample, on runs trained here in a moment."""
+"""The command hvdgan.sample, on runs of a few steps.
+
+Modules: training.inference.sample_random, training.inference.trained.
+"""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Slurm jobs: the text of each, and what it does with a pretended srun, scontrol and sbatch under a real bash."""
+"""Slurm jobs: their text, and what they do with fake srun, scontrol and sbatch under a real bash."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""The command, end to end, in processes of its own."""
+"""The command hvdgan.train, end to end, in processes of its own."""
 
 import fcntl
 import json

@@ -1,4 +1,7 @@
-""".npy and .npz arrays: their types and shapes, and how those that hold no images are refused."""
+""".npy and .npz arrays: their types and shapes; arrays that hold no images are refused.
+
+Modules: data.formats.pixels.
+"""
 
 import io
 import zipfile

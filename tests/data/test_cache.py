@@ -1,4 +1,4 @@
-"""Images that are decoded once: from memory and from the disk they are the same, and what is damaged is made again."""
+"""The caches in memory and on the disk give the same images; damaged entries are made again."""
 
 import logging
 import os

@@ -1,4 +1,7 @@
-"""A folder with files of every kind: each is used with its colours, or skipped by name with the reason."""
+"""A folder with files of every kind: each is read with its colours, or skipped by name with the reason.
+
+Modules: data.sources.folder_listing.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Which images are held out, and that a later start finds it in the run folder."""
+"""Which images are held out; a later start reads the choice from the run folder.
+
+Modules: data.base.scan_cache.
+"""
 
 import io
 import os

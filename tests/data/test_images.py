@@ -1,4 +1,4 @@
-"""One image file of any kind becomes the right pixels, or a BadImage that says why not."""
+"""An image file of any kind becomes the right pixels, or a BadImage with the reason."""
 
 import os
 

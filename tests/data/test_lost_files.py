@@ -1,4 +1,4 @@
-"""Data that goes away and disks that fill up under a training: one line, exit code 1, the last checkpoint whole."""
+"""Data that disappears and disks that fill up during a run: one line, exit code 1, the last checkpoint whole."""
 
 import re
 import shutil

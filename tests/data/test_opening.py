@@ -1,4 +1,4 @@
-"""What --data can name, and that the fingerprint of each kind of source differs."""
+"""The values of --data; the fingerprint of each kind of source differs."""
 
 import shutil
 

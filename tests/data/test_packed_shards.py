@@ -1,4 +1,7 @@
-"""Packed shards as a source: pixels, labels and hold-out of what they were made from, and damage named by record."""
+"""Packed shards as a source: the pixels, labels and hold-out of the original; damage is named by record.
+
+Modules: data.formats.manifest, data.formats.shard_decoder, data.formats.shard_reader.
+"""
 
 import json
 import os

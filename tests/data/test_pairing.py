@@ -1,4 +1,4 @@
-"""Data that are no pairs: refused before training, whatever kind they are of."""
+"""Data that holds no pairs is refused before training, for every kind of source."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Classes by folder, and pairs: which input goes with which image, from every kind of data."""
+"""Classes by folder, and pairs: the input that belongs to each image, for every kind of source."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Work on many items by threads, of which only some are under way at a time."""
+"""Threads work on many items, a limited number at a time."""
 
 import gc
 import threading

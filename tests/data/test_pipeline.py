@@ -1,4 +1,7 @@
-"""Batches: any number of ranks sees the samples of one, broken files or not, and a resumed run goes on the same."""
+"""Batches: any number of ranks reads the samples of one, also with broken files and after resuming.
+
+Modules: data.loader.
+"""
 
 import itertools
 import subprocess

@@ -1,4 +1,4 @@
-"""How much of a source is read before it is used."""
+"""How far a source is read ahead."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Every source gives the same sequence of samples to any number of ranks, over epochs and after resuming."""
+"""Every source gives the same sequence of samples to any number of ranks, over epochs and after resuming.
+
+Modules: data.base.source, data.sources.keras_datasets, data.sources.tfds.
+"""
 
 import gzip
 import subprocess

@@ -1,4 +1,7 @@
-"""The index of TFRecords is kept in the run folder, as long as the files are what they were."""
+"""The index of TFRecords is kept in the run folder until the files change.
+
+Modules: data.formats.tf_example.
+"""
 
 import os
 

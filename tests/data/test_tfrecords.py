@@ -1,4 +1,7 @@
-"""Other people's TFRecords: which features are what, and what is wrong with a file."""
+"""TFRecords of other programs: which features are read, and errors in a file.
+
+Modules: data.formats.tfrecord, data.formats.tfrecord_scan.
+"""
 
 import errno
 import gzip

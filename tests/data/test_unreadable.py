@@ -1,4 +1,7 @@
-"""What fails in the disk, the network or the memory is no broken image: one line that names the file, on every rank."""
+"""Failures of disk, network or memory do not count as broken images: one line names the file on every rank.
+
+Modules: data.base.sharing.
+"""
 
 import errno
 import os

@@ -1,4 +1,7 @@
-"""The check of the MPI that horovodrun would use."""
+"""The check of the MPI that horovodrun would use.
+
+Modules: diagnostics.programs.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The GPU that a rank takes, from faked lists of GPUs, and the check that the ranks' devices fit together."""
+"""The GPU of each rank, from fake lists of GPUs, and the check that the devices of the ranks agree."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The defaults of Horovod's and MPI's variables differ between CPUs and GPUs, and never replace a user's values."""
+"""Defaults of the variables of Horovod and MPI differ between CPU and GPU, and never replace a user's values."""
 
 import os
 

@@ -1,4 +1,8 @@
-"""Monitors find dead and frozen ranks, and accuse no others: ranks of this process and of others, without Horovod."""
+"""Monitors find dead and frozen ranks and accuse no others: in-process ranks and processes, without Horovod.
+
+Modules: distributed.liveness.member_monitor, distributed.liveness.members, distributed.liveness.monitor,
+distributed.liveness.root_monitor.
+"""
 
 import signal
 import threading

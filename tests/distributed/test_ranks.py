@@ -1,4 +1,7 @@
-"""The collectives of one rank; tests/parallel has those of several."""
+"""The collectives of one rank; tests/parallel has those of several.
+
+Modules: distributed.backend.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Horovod's stall shutdown, on which a run relies if a rank is alive but no longer takes part in collectives."""
+"""Horovod's stall shutdown ends a run whose rank is alive but takes no part in collectives."""
 
 import re
 import sys

@@ -1,4 +1,7 @@
-"""Stragglers end the run; a rank that works for long while the others wait does not. Under each controller."""
+"""Stragglers end the run; a rank that works for long while the others wait does not. Under each controller.
+
+Modules: distributed.liveness.activity.
+"""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, also inside a save: the run that goes on ends with the bits of one that was left alone."""
+"""A run that is killed at any moment, also inside a save, resumes and ends with the bits of an uninterrupted run."""
 
 import contextlib
 import hashlib

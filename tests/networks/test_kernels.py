@@ -1,4 +1,7 @@
-"""Layers and optimizers with fast kernels compute what Keras' own compute, and are used where they are faster."""
+"""Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
+
+Modules: networks.convolution.
+"""
 
 import keras
 import numpy as np

@@ -1,4 +1,7 @@
-"""What layers keep beside their weights: averaged over the ranks, saved exactly, or refused."""
+"""State that layers keep beside their weights: averaged over the ranks, saved exactly, or refused.
+
+Modules: training.variables.statistics.
+"""
 
 import sys
 

@@ -1,3 +1,5 @@
+"""Spectral normalisation of layers."""
+
 import keras
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Two ranks exchange the names of many broken files, a portion at a time."""
+"""Two ranks exchange the names of many broken files in several portions."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""An error with held-out images, or in a recipe, on one rank is raised on all."""
+"""An error in held-out images or in a recipe on one rank is raised on all ranks."""
 
 import pytest
 import tensorflow as tf

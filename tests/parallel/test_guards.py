@@ -1,4 +1,7 @@
-"""Ranks skip the same step and stop after the same step."""
+"""Ranks skip the same step and stop after the same step.
+
+Modules: training.monitoring.drift.
+"""
 
 import os
 import signal

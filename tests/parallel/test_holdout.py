@@ -1,4 +1,4 @@
-"""Two ranks share the hashing that decides which images are held out, and what an earlier start has kept of it."""
+"""Two ranks share the hashes that decide which images are held out, and reuse those of an earlier start."""
 
 import tempfile
 from pathlib import Path

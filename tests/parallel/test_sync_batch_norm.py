@@ -1,4 +1,7 @@
-"""BatchNorm over two ranks has the statistics and gradients of the whole batch."""
+"""BatchNorm over two ranks has the statistics and gradients of the whole batch.
+
+Modules: distributed.batch_norm.
+"""
 
 import dataclasses
 

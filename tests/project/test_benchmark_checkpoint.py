@@ -1,4 +1,4 @@
-"""The benchmark of a save, in short: it saves, and says what it says of the goal."""
+"""The benchmark of saving, shortened: it saves, and compares the result with the goal."""
 
 import re
 import sys

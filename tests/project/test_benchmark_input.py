@@ -1,4 +1,4 @@
-"""The benchmark of the input, in short: it runs, and says what it says of the goals."""
+"""The benchmark of the input, shortened: it runs, and compares the results with the goals."""
 
 import json
 import sys

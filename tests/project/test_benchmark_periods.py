@@ -1,4 +1,4 @@
-"""The benchmark of what the loop does at its periods, in short: it runs, and its parts are those of the time."""
+"""The benchmark of the loop's periodic work, shortened: it runs, and its parts add up to the total."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The part of CI that does without MPI: it is not skipped where its Python is missing."""
+"""CI without MPI fails, and is not skipped, if the oldest Python is missing."""
 
 import re
 import shutil

@@ -8,6 +8,7 @@ from pathlib import Path
 import hvdgan
 
 PACKAGE = Path(hvdgan.__file__).parent
+TESTS = PACKAGE.parent / "tests"
 FLOORS = ["cli", "recipe networks data distributed checkpoints", "recipes training", "diagnostics"]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names.split()}
 MODULES = {
@@ -83,7 +84,11 @@ distributed.ranks distributed.slices distributed.tapes""".split()
 def test_the_core_can_be_read_in_one_sitting():
     lines = {name: len(MODULES[f"hvdgan.{name}"].read_text().splitlines()) for name in CORE}
     assert sum(lines.values()) <= 1800 and max(lines.values()) <= 250, lines
-    assert max(len(path.read_text().splitlines()) for path in MODULES.values()) <= 400
+
+
+def test_no_file_is_long():
+    files = [*MODULES.values(), *TESTS.rglob("*.py")]
+    assert not [path.name for path in files if len(path.read_text().splitlines()) > 400]
 
 
 def importing(library):
@@ -179,3 +184,16 @@ def test_each_private_use_of_a_library_names_the_test_that_guards_it():
             assert all((PACKAGE.parent / guard).exists() for guard in guards), f"{module}, line {number}: {guards}"
             found += 1
     assert found >= 8
+
+
+def test_the_tests_of_each_module_are_found_by_its_name():
+    """test_NAME.py tests the module NAME; a file that tests several modules together lists them in its docstring."""
+    files = list(TESTS.rglob("test_*.py"))
+    listed = set()
+    for path in files:
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        listed |= {f"hvdgan.{name}" for name in re.findall(r"[\w.]+\w", docstring.partition("Modules: ")[2])}
+    assert listed <= MODULES.keys(), listed - MODULES.keys()
+    by_name = {path.stem.removeprefix("test_") for path in files}
+    modules = {module for module, path in MODULES.items() if path.stem != "__init__"}
+    assert not {module for module in modules if module.rpartition(".")[2] not in by_name} - listed

@@ -1,4 +1,4 @@
-"""The launch scripts: what they start is shown by pretended launchers, and one training is real."""
+"""The launch scripts: their commands are shown by fake launchers, and one run is real."""
 
 import json
 import os

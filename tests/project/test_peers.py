@@ -1,4 +1,4 @@
-"""The peers of the speed benchmark: they train the same networks as hvdgan, and the benchmark runs and judges them."""
+"""The peers of the speed benchmark train the same networks as hvdgan; the benchmark runs and compares them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The quality benchmark in short: what it measures is right, and its commands run."""
+"""The quality benchmark, shortened: its measures are right, and its commands run."""
 
 import json
 import sys

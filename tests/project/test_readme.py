@@ -1,4 +1,4 @@
-"""The README's commands are run as they stand there, shortened by their number of steps alone."""
+"""The README's commands run as they are written, with fewer steps."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Programs that take turns: a short round, and nothing left of them afterwards."""
+"""Programs that run in turns: one short round, and no process is left afterwards."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""docs/api.md: it is what docs/make_api.py writes, and it names what a recipe can use, with every argument."""
+"""docs/api.md is what docs/make_api.py writes, and names everything that a recipe can use, with all arguments."""
 
 import dataclasses
 import importlib

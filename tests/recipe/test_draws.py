@@ -1,3 +1,5 @@
+"""Random draws depend on the seed, the step and the sample, never on the rank."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

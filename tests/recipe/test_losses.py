@@ -1,3 +1,5 @@
+"""Losses have the values and gradients of their equations."""
+
 import numpy as np
 import tensorflow as tf
 

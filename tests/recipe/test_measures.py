@@ -1,3 +1,5 @@
+"""Measures of images have the values of their definitions."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

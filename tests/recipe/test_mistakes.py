@@ -1,4 +1,7 @@
-"""Mistakes in a recipe of one's own: one line with the recipe, the place in the file, what was got, what to write."""
+"""Mistakes in a user's recipe: one line with the recipe, the place in the file, the value, and what to write.
+
+Modules: recipe.batch, recipe.checks.results, recipe.loading, recipe.recipe, training.building.recipe_parts.
+"""
 
 import dataclasses
 import inspect
@@ -9,6 +12,7 @@ import sys
 import pytest
 
 import wrong
+import wrong_losses
 from hvdgan.train import main
 from hvdgan.training.building.command import parse, parse_saved
 from launching import CONTROLLERS, launcher, run, train
@@ -33,9 +37,14 @@ class MyGAN(Tiny):
 FOOL = "stage adversarial, update fool: "
 
 
+def module_of(name):
+    """The name of the module that holds a wrong recipe."""
+    return (wrong_losses if hasattr(wrong_losses, name) else wrong).__name__
+
+
 def line_of(name):
     """The number of the line of a class that is marked."""
-    lines, first = inspect.getsourcelines(getattr(wrong, name))
+    lines, first = inspect.getsourcelines(getattr(sys.modules[module_of(name)], name))
     return next(first + number for number, line in enumerate(lines) if "# here" in line)
 
 
@@ -129,9 +138,9 @@ def line_of(name):
 def test_a_mistake_is_one_line_with_its_place(tmp_path, monkeypatch, capsys, name, complaint):
     monkeypatch.chdir(tmp_path)
     name, *more = name.split()
-    assert main(["--recipe", f"wrong:{name}", *FLAGS, *more]) == 2
+    assert main(["--recipe", f"{module_of(name)}:{name}", *FLAGS, *more]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: recipe {name} (wrong.py, line {line_of(name)}): "), error
+    assert error.startswith(f"hvdgan: recipe {name} ({module_of(name)}.py, line {line_of(name)}): "), error
     assert complaint in error and error.count("\n") == 1, error
     assert len(error) < 700 and not list(tmp_path.iterdir())
 
@@ -218,10 +227,10 @@ def test_an_import_of_before_is_one_line_with_that_of_now(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("wrong:NoPairs", "NoPairs in wrong is not a subclass of hvdgan.recipe.Recipe; the module is "),
+        ("wrong_losses:NoPairs", "NoPairs in wrong_losses is not a subclass of hvdgan.recipe.Recipe; the module is "),
         ("wrong:Instance", "Instance in wrong is not a subclass of hvdgan.recipe.Recipe"),
-        ("wrong.py:NoPair", "expected package.module:Attribute, as in wrong:NoPair"),
-        ("wrong:NoPair.py", "expected one of completion, dcgan"),
+        ("wrong_losses.py:NoPair", "expected package.module:Attribute, as in wrong_losses:NoPair"),
+        ("wrong_losses:NoPair.py", "expected one of completion, dcgan"),
     ],
 )
 def test_a_wrong_name_is_one_line(capsys, name, complaint):
@@ -233,10 +242,10 @@ def test_a_wrong_name_is_one_line(capsys, name, complaint):
 def test_the_traceback_is_there_for_those_who_ask(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HVDGAN_TRACEBACK", "1")
-    assert main(["--recipe", "wrong:UnknownName", *FLAGS]) == 2
+    assert main(["--recipe", "wrong_losses:UnknownName", *FLAGS]) == 2
     error = capsys.readouterr().err
     assert "Traceback (most recent call last)" in error and "return reduce_mean(nets.generator" in error
-    assert error.splitlines()[-1].startswith("hvdgan: recipe UnknownName (wrong.py, line ")
+    assert error.splitlines()[-1].startswith("hvdgan: recipe UnknownName (wrong_losses.py, line ")
 
 
 def test_a_mistake_in_hvdgan_keeps_its_traceback(monkeypatch, capsys):

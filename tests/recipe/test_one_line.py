@@ -1,4 +1,7 @@
-"""A user's mistake is one line that names it and exit code 2, and nothing is written."""
+"""A user's mistake is one line that names it and exit code 2, and nothing is written.
+
+Modules: training.building.run.
+"""
 
 import json
 import shutil

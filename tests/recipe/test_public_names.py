@@ -1,4 +1,7 @@
-"""The names that a recipe's file imports from hvdgan.recipe."""
+"""The names that a recipe's file imports from hvdgan.recipe.
+
+Modules: recipe.data_spec.
+"""
 
 import hvdgan.recipe
 

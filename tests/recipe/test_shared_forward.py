@@ -1,3 +1,8 @@
+"""A network that two updates call on the same tensors runs once.
+
+Modules: recipe.nets.
+"""
+
 import keras
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Stages and updates are data, and those that cannot run are refused."""
+"""Stages and updates are data; those that cannot run are refused."""
 
 import dataclasses
 

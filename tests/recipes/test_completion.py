@@ -1,3 +1,5 @@
+"""The recipe completion."""
+
 import json
 from types import SimpleNamespace
 

@@ -1,3 +1,5 @@
+"""The recipe dcgan."""
+
 import keras
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""The recipe pix2pix."""
+
 import json
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""docs/recipes.md and docs/using.md: their commands run, and what they say of a recipe holds."""
+"""docs/recipes.md and docs/using.md: their commands run, and what they say of a recipe is true."""
 
 import dataclasses
 import inspect

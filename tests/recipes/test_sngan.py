@@ -1,3 +1,5 @@
+"""The recipe sngan."""
+
 import json
 
 import keras

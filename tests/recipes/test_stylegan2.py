@@ -1,3 +1,8 @@
+"""The recipe stylegan2, and its layers.
+
+Modules: networks.equalised.
+"""
+
 import itertools
 import json
 from types import SimpleNamespace

@@ -1,3 +1,5 @@
+"""The recipe vae_gan."""
+
 import keras
 import numpy as np
 import pytest

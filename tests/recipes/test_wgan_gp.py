@@ -1,3 +1,5 @@
+"""The recipe wgan_gp."""
+
 import json
 
 import keras

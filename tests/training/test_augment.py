@@ -1,3 +1,5 @@
+"""The augmentations of --diff-augment."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

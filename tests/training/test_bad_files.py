@@ -1,4 +1,4 @@
-"""Broken files that a run skips: each rank tells the others of each once."""
+"""Broken files that a run skips: each rank sends each name once."""
 
 import json
 

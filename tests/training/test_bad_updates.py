@@ -1,4 +1,4 @@
-"""Updates whose loss or gradients are not finite: skipped, counted, and in a row the end of a run; in this process."""
+"""Updates whose loss or gradients are not finite are skipped and counted; many in a row end the run."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Whether input keeps up: what counts, and what is said."""
+"""The check that the input keeps up: what it counts, and its messages."""
 
 from hvdgan.cli.config import Config, PipelineConfig
 from hvdgan.distributed.ranks import Ranks

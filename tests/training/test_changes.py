@@ -1,4 +1,4 @@
-"""What may differ when a run is resumed: above all the steps of its last stage, however they are given."""
+"""Settings that may differ when a run is resumed, above all the steps of its last stage."""
 
 import dataclasses
 import re

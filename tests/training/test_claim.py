@@ -1,4 +1,7 @@
-"""Where a run goes on when its settings are others than before, or it is to begin at a checkpoint of another run."""
+"""Resuming with other settings than before, and starting from a checkpoint of another run.
+
+Modules: training.variables.tensor_names.
+"""
 
 import json
 

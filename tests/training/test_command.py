@@ -1,3 +1,8 @@
+"""Settings come from flags, then --config, then defaults.
+
+Modules: cli.config, training.building.saved_settings.
+"""
+
 import json
 
 import pytest

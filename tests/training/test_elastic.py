@@ -1,4 +1,7 @@
-"""Ranks that come and go, on two names of this machine: what is trained is what a plain run trains."""
+"""Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
+
+Modules: training.resuming.commits, training.resuming.loop_state.
+"""
 
 import json
 import re

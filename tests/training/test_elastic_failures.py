@@ -1,4 +1,4 @@
-"""A collective that fails while an elastic run is built, which no launch can bring about at a chosen moment."""
+"""A collective fails while an elastic run is built; no launcher can cause that at a chosen moment."""
 
 import contextlib
 from types import SimpleNamespace

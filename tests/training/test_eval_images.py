@@ -1,4 +1,4 @@
-"""Evaluations read ahead with all threads, and look at as many of the held-out images as they are told to."""
+"""Evaluations read ahead with all threads, and use as many held-out images as --eval-images says."""
 
 import json
 import math

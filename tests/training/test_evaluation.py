@@ -1,3 +1,5 @@
+"""Evaluations of held-out images."""
+
 import json
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""--accumulate: micro-batches one after another are the whole batch at once."""
+"""--accumulate: micro-batches one after another give the gradients of the whole batch.
+
+Modules: training.steps.forward.
+"""
 
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""The loss scale of mixed_float16."""
+
 import json
 
 import keras

@@ -1,4 +1,7 @@
-"""Learning rates, decays and clipping of an update."""
+"""Learning rates, decays and clipping of an update.
+
+Modules: training.steps.learning_rate.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""The same command resumes its run, also where it names a checkpoint or says never, and another's run is refused."""
+"""The same command resumes its run, also with --resume CHECKPOINT or never; another run's folder is refused.
+
+Modules: training.resuming.restore, training.resuming.resume_point.
+"""
 
 import os
 import shutil

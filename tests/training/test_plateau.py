@@ -1,3 +1,5 @@
+"""A stage that ends on a plateau."""
+
 import json
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""The files of a run: metrics.jsonl, TensorBoard events and log.txt."""
+"""The files of a run: metrics.jsonl, TensorBoard events and log.txt.
+
+Modules: training.monitoring.progress.
+"""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Numbers that a resumed run would not draw again, and state that is not saved, are refused before the first step."""
+"""Random numbers that a resumed run would not repeat, and unsaved state, are refused before the first step."""
 
 from pathlib import Path
 

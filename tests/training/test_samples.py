@@ -1,3 +1,5 @@
+"""Sample grids."""
+
 import numpy as np
 import tensorflow as tf
 from PIL import Image

@@ -1,4 +1,8 @@
-"""What is saved when, what stays, and what ends a run: in this process, with tiny recipes."""
+"""When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
+
+Modules: checkpoints.saver, training.loop, training.monitoring.stopping, training.resuming.tensors, training.session,
+training.summary.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""A step changes only the networks that its updates own, by their gradients."""
+"""A step changes only the networks that its updates own, by their gradients.
+
+Modules: training.steps.graphs, training.variables.state.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""Means over the steps between two log lines, also of ranks whose windows are merged."""
+"""Means over the steps between two log lines, also of windows that several ranks merge.
+
+Modules: training.monitoring.meter.
+"""
 
 import json
 from fractions import Fraction
