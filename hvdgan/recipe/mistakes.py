@@ -22,7 +22,7 @@ from hvdgan.cli.errors import RunError, UserError
 Place = tuple[str, int]
 """a file and a line of it"""
 
-_OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+_OWN = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LIBRARIES = (_OWN, *(os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")))
 _HVDGAN = __package__.partition(".")[0]
 _LONGEST = 300
