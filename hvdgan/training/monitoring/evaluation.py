@@ -62,8 +62,8 @@ class Evaluator:
 
     @property
     def bad_files(self) -> list[BadFile]:
-        """Distinct broken images that this rank has met."""
-        return list(self._reader.bad.values())
+        """Distinct broken images that this rank has met, by their index: threads meet them in any order."""
+        return [bad for _, bad in sorted(self._reader.bad.items())]
 
     def remark(self, before: int | None) -> str | None:
         """Return a warning if the interrupted run evaluated other images; None if not.
