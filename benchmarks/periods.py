@@ -28,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
+from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop
 from hvdgan.training.monitoring.meter import Meter
 
@@ -47,7 +48,7 @@ def main() -> int:
     """Train, and print the parts; returns 0 if they are under the goal, 1 if not, else the exit code of the run."""
     clock(Loop, "step", "steps", time.perf_counter)
     clock(Meter, "log", "logging", time.perf_counter)
-    clock(Loop, "between", "between", time.perf_counter)
+    clock(Between, "work", "between", time.perf_counter)
     clock(checkpoint, "write", "writing", time.thread_time)
     given = sys.argv[1:]
     named = {word.partition("=")[0] for word in given}

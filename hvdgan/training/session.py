@@ -1,7 +1,7 @@
 """Trains a run on one set of ranks: watches them, builds, restores, trains, and words each known error in one line."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -13,11 +13,13 @@ from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import mistakes
+from hvdgan.training.between import Between
 from hvdgan.training.building.command import Command
 from hvdgan.training.building.run import Run, build, folder_of
 from hvdgan.training.loop import Loop, Steps, steps_from
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.observations import Observations
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.resuming.resume_point import Found
@@ -96,27 +98,19 @@ def train(
     """
     stopping.take_interrupts()
     with found.lock or contextlib.nullcontext():
-        try:
+        with _in_words(run, heart):
             record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=found.step, total_steps=run.last_step)
-        except OSError as error:
-            raise _in_words(error, run, heart) from error
-        with contextlib.closing(record):
-            try:
-                announce(run, found, record.say)
-                if run.ranks.is_root:
-                    with record.tolerant("the index of the data"):
-                        run.scans.write()
-                if found.step >= run.last_step:
-                    return True
-                with _open_batches(run, found, read) as batches:
-                    loop = Loop(run, found, record, stopping, commits)
-                    return loop.train(batches, steps or steps_from(run, found.step))
-            except (RunError, OSError, tf.errors.OpError) as error:
-                failure = _in_words(error, run, heart)
-                record.say(f"stopped: {failure}")
-                if failure is error:
-                    raise
-                raise failure from error
+        with contextlib.closing(record), _in_words(run, heart, record.say):
+            announce(run, found, record.say)
+            with record.tolerant("the index of the data"):
+                run.scans.write()
+            if found.step >= run.last_step:
+                return True
+            observations = Observations(run, found, record)
+            between = Between(run, found, record, commits, observations)
+            loop = Loop(run, found, stopping, observations, between)
+            with _open_batches(run, found, read) as batches:
+                return loop.train(batches, steps or steps_from(run, found.step))
 
 
 def _open_batches(run: Run, found: Found, read: Callable[..., Batches]) -> Batches:
@@ -134,8 +128,20 @@ def _open_batches(run: Run, found: Found, read: Callable[..., Batches]) -> Batch
     )
 
 
-def _in_words(error: Exception, run: Run, heart: Heartbeat) -> Exception:
-    """Return an error of a known kind as one line, and any other as it is."""
+@contextlib.contextmanager
+def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+    """Raise an error of a known kind as one line, and any other as it is; log it first."""
+    try:
+        yield
+    except (RunError, OSError, tf.errors.OpError) as error:
+        failure = _translate(error, run, heart)
+        say(f"stopped: {failure}")
+        if failure is error:
+            raise
+        raise failure from error
+
+
+def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:
     if isinstance(error, OSError):
         return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
     if isinstance(error, tf.errors.OpError):

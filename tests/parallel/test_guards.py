@@ -13,10 +13,12 @@ from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
+from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop
 from hvdgan.training.monitoring.drift import check_ranks
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.observations import Observations
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import Found
 from tiny import Tiny
@@ -24,10 +26,15 @@ from tiny import Tiny
 
 @pytest.fixture
 def loop_of(ranks, tmp_path):
+    """A function that makes a run, its loop and the loop's observations."""
+
     def make(recipe=Tiny, **settings):
-        run = tiny_run(recipe, ranks=ranks, **settings)
+        run, found = tiny_run(recipe, ranks=ranks, **settings), Found()
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
-        return Loop(run, Found(), record, Stopping(ranks, tmp_path / "stop", None), Commits())
+        observations = Observations(run, found, record)
+        between = Between(run, found, record, Commits(), observations)
+        stopping = Stopping(ranks, tmp_path / "stop", None)
+        return run, Loop(run, found, stopping, observations, between), observations
 
     return make
 
@@ -55,13 +62,13 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
             loss, metrics = super().judge(nets, batch)
             return loss * (float("nan") if ranks.rank == 1 else 1.0), metrics
 
-    loop = loop_of(OnRank1, max_bad_steps=2)
-    stage = loop.run.schedule.stages[0]
-    batches = iter([data_of(loop.run)] * 2)
-    loop.step(batches, 0, Position(0, stage, 0))
-    assert loop.bad_updates.counts == {"adversarial/judge": 1}
+    run, loop, observations = loop_of(OnRank1, max_bad_steps=2)
+    stage, compute = run.schedule.stages[0], run.steps[0]
+    batches = iter([data_of(run)] * 2)
+    loop.step(batches, 0, Position(0, stage, 0), compute)
+    assert observations.state()["bad_updates"] == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
-        loop.step(batches, 1, Position(0, stage, 1))
+        loop.step(batches, 1, Position(0, stage, 1), compute)
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def test_what_rank_0_has_kept_both_take(ranks, monkeypatch):
     for count in (600, 0):
         hashed.clear()
         # Rank 1 has no run folder of its own.
-        kept = ScanCache(folder / "cache" if ranks.is_root else None)
+        kept = ScanCache(folder / "cache", is_root=ranks.is_root)
         source = ArraySource(str(folder / "some.npy"), image_size=8, channels=3)
         held.append(hold_out(source, 0.1, ranks, kept)[1]._indices.tolist())
         assert len(hashed) == count

@@ -75,7 +75,7 @@ def test_a_folder_has_at_most_twelve_modules():
     assert all(len(set(names) - {"__init__"}) <= 12 for names in folders.values())
 
 
-CORE = """train cli.config training.loop training.variables.state
+CORE = """train cli.config training.loop training.between training.variables.state
 training.steps.step training.steps.forward training.steps.gradients training.steps.optimizers
 recipe.recipe recipe.stages recipe.schedule recipe.nets recipe.draws
 distributed.ranks distributed.slices distributed.tapes""".split()
@@ -84,6 +84,10 @@ distributed.ranks distributed.slices distributed.tapes""".split()
 def test_the_core_can_be_read_in_one_sitting():
     lines = {name: len(MODULES[f"hvdgan.{name}"].read_text().splitlines()) for name in CORE}
     assert sum(lines.values()) <= 1800 and max(lines.values()) <= 250, lines
+
+
+def test_the_loop_imports_little():
+    assert len(IMPORTS["hvdgan.training.loop"]) <= 8
 
 
 def test_no_file_is_long():

@@ -1,7 +1,7 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
 
-Modules: checkpoints.saver, training.loop, training.monitoring.stopping, training.resuming.tensors, training.session,
-training.summary.
+Modules: checkpoints.saver, training.between, training.loop, training.monitoring.stopping, training.observations,
+training.resuming.tensors, training.session, training.summary.
 """
 
 import json

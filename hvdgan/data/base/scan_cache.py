@@ -18,10 +18,12 @@ class ScanCache:
 
     Args:
         folder: folder of the files; None: nothing is cached.
+        is_root: True on rank 0, which alone writes.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, is_root: bool = True) -> None:
         self._folder = folder
+        self._is_root = is_root
         self._new: dict[str, bytes] = {}
 
     def get(self, name: str, key: str) -> bytes | None:
@@ -49,12 +51,12 @@ class ScanCache:
         self._new[name] = json.dumps(facts).encode() + b"\n" + content
 
     def write(self) -> None:
-        """Write the new files; only rank 0 calls it, once it has claimed the run folder.
+        """Write the new files on rank 0, once it has claimed the run folder.
 
         Raises:
             OSError: a file cannot be written.
         """
-        if self._folder is None:
+        if self._folder is None or not self._is_root:
             return
         for name, content in self._new.items():
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Takes the time of every step and batch of the training loop.
 
-The loop calls ClockedStep in place of each stage's step, and reads ClockedBatches. The time between two calls, minus
+The loop is given a ClockedStep for each stage's step, and ClockedBatches. The time between two calls, minus
 the wait for data, is the host's: the loop itself, checks for signals, and logging at its usual period.
 """
 
@@ -98,14 +98,12 @@ class ClockedStep:
 
     def __init__(self, inner: StageStep, apart: Apart, clock: Clock, session: Session) -> None:
         self.inner = inner
+        self.stage = inner.stage
         self.apart = apart
         self.unreduced = StageStep(inner.recipe, inner.state, inner.stage, apart.ranks, inner.config)
         self.clock = clock
         self.session = session
         self.data: dict[str, tf.Tensor] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
     def __call__(self, step: int, stage_step: int, data: dict[str, tf.Tensor]) -> Any:
         session = self.session

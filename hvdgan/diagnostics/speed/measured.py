@@ -35,12 +35,11 @@ from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
 from hvdgan.training.building.command import Resume, parse
 from hvdgan.training.building.run import Run, build
-from hvdgan.training.loop import steps_from
+from hvdgan.training.loop import Compute, steps_from
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.steps.graphs import operations
-from hvdgan.training.steps.step import StageStep
 
 _MORE = 10**9
 """additional steps of the last stage, for copies that wait for others"""
@@ -71,9 +70,7 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         cycle = math.lcm(*(update.every for update in step.stage.updates))
         blocks = plan(spec.steps, cycle, run.config.pipeline.prefetch + 1, several=ranks.size > 1)
         clocked.append(ClockedStep(step, apart, Clock(blocks), session))
-    run = dataclasses.replace(
-        run, schedule=_measured_schedule(run, clocked), steps=cast(tuple[StageStep, ...], tuple(clocked))
-    )
+    run = dataclasses.replace(run, schedule=_measured_schedule(run, clocked))
     commits = Commits()
     found = restore(run, Resume(resume="never"), commits)
     read = functools.partial(ClockedBatches, session)
@@ -127,12 +124,14 @@ def _measured_schedule(run: Run, clocked: Sequence[ClockedStep]) -> Schedule:
     return Schedule(checked_stages(stages, list(run.state.networks), choice))
 
 
-def _steps(run: Run, clocked: Sequence[ClockedStep], meeting: Meeting | None) -> Iterator[tuple[int, Position]]:
+def _steps(
+    run: Run, clocked: Sequence[ClockedStep], meeting: Meeting | None
+) -> Iterator[tuple[int, Position, Compute]]:
     """Yield the steps of all blocks; a copy continues until the others, which count on its load, are done."""
-    for step, at in steps_from(run, 0):
+    for step, at, _ in steps_from(run, 0):
         if at.stage_step >= clocked[at.index].clock.steps and (meeting is None or meeting.all_done()):
             return
-        yield step, at
+        yield step, at, clocked[at.index]
 
 
 def _stage(step: ClockedStep, ranks: Ranks, steps: int) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
-    scans = ScanCache(folder_of(config) / "cache")
+    scans = ScanCache(folder_of(config) / "cache", is_root=ranks.is_root)
     everything = open_source(config, paired=recipe_class.paired, peers=ranks, scans=scans)
     everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
     source, held_out = split(everything, config.holdout, ranks, scans, is_evaluated=recipe_class.evaluates())

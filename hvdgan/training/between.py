@@ -1,0 +1,133 @@
+"""The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError
+from hvdgan.data import BadFile
+from hvdgan.recipe.schedule import Position
+from hvdgan.training.building.run import Run
+from hvdgan.training.monitoring.drift import LayerState, check_ranks
+from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.monitoring.samples import Grids
+from hvdgan.training.observations import Observations
+from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.saving import Saving
+from hvdgan.training.summary import end_of
+
+
+class Between:
+    """Does what is due between two steps. Every rank runs it; the writers inside act on rank 0 alone.
+
+    Args:
+        run: run, built and restored.
+        found: place from which the run resumes.
+        record: record of the run.
+        commits: receives the commits of an elastic run.
+        observations: results of the steps, which are logged and saved.
+    """
+
+    def __init__(self, run: Run, found: Found, record: Record, commits: Commits, observations: Observations) -> None:
+        self._run = run
+        self._found = found
+        self._record = record
+        self._commits = commits
+        self._observations = observations
+        self._layer_state = LayerState(run.ranks, run.state)
+        self._saving = Saving(run, found, record, commits)
+        self._grids = Grids(run.sampler, run.run_dir / "samples", record, is_root=run.ranks.is_root)
+
+    def begin(self) -> None:
+        """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
+        self._grids.write_real()
+        if self._commits.every:
+            self._saving.commit(self._found.step, self._statistics(), self._observations.state())
+
+    def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, stop: bool) -> None:
+        """Log, evaluate, sample and save if they are due; every rank calls this after each step.
+
+        Args:
+            done: number of steps done.
+            at: position of the last step.
+            bad_files: broken files that this rank has met while training.
+            stop: True if the run stops after this step.
+
+        Raises:
+            RunError: the ranks have drifted apart, too many files are broken, a loss is not finite, or no held-out
+                image can be read.
+            HostsChanged: other ranks are to take part in an elastic run.
+        """
+        run, config = self._run, self._run.config
+        self._saving.report()
+        if config.check_ranks_every and done % config.check_ranks_every == 0:
+            check_ranks(run.ranks, run.state, done)
+        last = done == run.last_step
+
+        def is_due(every: int) -> bool:
+            return last or (every > 0 and done % every == 0)
+
+        stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
+        save = stop or stage_ends or is_due(config.checkpoint_every)
+        # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
+        commit = self._commits.every > 0 and not (stop or last) and (save or is_due(self._commits.every))
+        sample = is_due(config.sample_every)
+        evaluator = run.evaluator if is_due(config.eval_every) else None
+        if is_due(config.log_every):
+            self._saving.add(self._observations.log(done, at, bad_files))
+        due = sample or evaluator is not None or save or commit
+        self._layer_state.check(done, at.stage.name, due=due)
+        if not due:
+            return
+        # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
+        statistics = self._statistics()
+        with run.state.statistics.set_to_means(statistics):
+            failure = self._evaluate(evaluator, done, at) if evaluator else None
+            if sample:
+                self._grids.write(done)
+        if save:
+            self._saving.save(done, statistics, self._observations.state())
+        run.ranks.meet("after saving")
+        if failure:
+            raise failure
+        if commit:
+            self._saving.commit(done, statistics, self._observations.state())
+            self._commits.leave_if_hosts_changed()
+
+    def save(self, done: int) -> None:
+        """Write a checkpoint now; every rank calls this."""
+        self._saving.save(done, self._statistics(), self._observations.state())
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is written, or has failed."""
+        self._saving.settle()
+
+    def finish(self, done: int, reason: str | None) -> None:
+        """Wait until the last checkpoint is written, and log how the run has ended; every rank calls this.
+
+        Args:
+            done: number of steps done.
+            reason: reason to stop before the last step; None: the last step is reached.
+
+        Raises:
+            RunError: on every rank, if the checkpoint could not be written.
+        """
+        self._saving.finish()
+        self._record.say(end_of(self._run, self._found.step, done, reason))
+
+    def _evaluate(self, evaluator: Evaluator, done: int, at: Position) -> RunError | None:
+        """Evaluate the held-out images; returns a failure, the same on every rank, so that the run is saved first."""
+        try:
+            values = evaluator()
+            self._observations.report(evaluator.bad_files)
+        except RunError as error:
+            return error
+        self._saving.add(values)
+        self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values)
+        return None
+
+    def _statistics(self) -> np.ndarray:
+        """Return the statistics of each rank, (size, n); every rank calls this."""
+        return self._run.ranks.stack(self._run.state.statistics.read())

@@ -1,0 +1,120 @@
+"""Observes each step: its metrics and times, updates that were skipped, broken files, and plateaus that end a stage."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvdgan.data import BadFile
+from hvdgan.recipe.schedule import Position
+from hvdgan.training.building.run import Run
+from hvdgan.training.monitoring.bad_files import BadFiles
+from hvdgan.training.monitoring.bad_updates import BadUpdates, without_skipped
+from hvdgan.training.monitoring.bottleneck import InputCheck
+from hvdgan.training.monitoring.meter import Meter
+from hvdgan.training.monitoring.plateau import Watch
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.resuming.loop_state import part_of_rank
+from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.steps.diagnosis import not_finite
+
+
+class Observations:
+    """Everything that the steps of a run have shown so far; a resumed run continues with it.
+
+    Args:
+        run: run, built and restored.
+        found: place from which the run resumes.
+        record: record of the run.
+    """
+
+    def __init__(self, run: Run, found: Found, record: Record) -> None:
+        config, ranks, source, progress = run.config, run.ranks, run.source, found.progress
+        self._run = run
+        self._record = record
+        self._weights = ranks.weights(config.global_batch_size)
+        self._saved = part_of_rank(ranks, progress.get("ranks", []))
+        """this rank's part of the observations of the interrupted run"""
+        max_bad, files = config.max_bad_fraction, progress.get("bad_files", {})
+        self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, record.say, saved=files)
+        self._bad_updates = BadUpdates(ranks, config.max_bad_steps, record.say, progress.get("bad_updates", {}))
+        self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
+        self._input_check = InputCheck(ranks, config, record.say, prepared=source.prepared)
+        self._watch = Watch(None)
+
+    def begin_stage(self, at: Position) -> None:
+        """Follow the metric that may end the stage; a stage that is resumed continues with what was saved of it."""
+        self._watch = Watch(at.stage.until, self._saved.get("watch") if at.stage_step else None)
+
+    def add(
+        self,
+        step: int,
+        at: Position,
+        data: dict[str, tf.Tensor],
+        metrics: Mapping[str, Any],
+        skipped: Mapping[str, bool],
+        *,
+        wait_seconds: float,
+        step_seconds: float,
+    ) -> None:
+        """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves.
+
+        Args:
+            step: global step, from 0.
+            at: position of the step in the schedule.
+            data: images and labels of the step.
+            metrics: metrics of the step by name.
+            skipped: True or False for each update that was due; True if it was not finite and every rank skipped it.
+            wait_seconds: time from the begin of the step until its images were there.
+            step_seconds: time of the whole step.
+
+        Raises:
+            RunError: an update was not finite --max-bad-steps times in a row.
+        """
+        stage, compute = at.stage.name, self._run.steps[at.index]
+        self._input_check.add(wait_seconds, step_seconds)
+        self._bad_updates.count(stage, step, metrics, skipped, lambda update: not_finite(compute, update, step, data))
+        kept = without_skipped(metrics, skipped)
+        self._meter.add({**kept, "wait_seconds": wait_seconds, "step_seconds": step_seconds})
+        self._watch.add(kept)
+        self._record.advance(stage)
+        if self._watch.is_over(at.stage_step + 1, self._run.ranks, self._weights):
+            self._end_stage_early(at)
+
+    def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
+        """Log the means since the last log line; see Meter.log. Every rank calls this."""
+        return self._meter.log(done, at, bad_files)
+
+    def report(self, bad_files: Sequence[BadFile]) -> None:
+        """Log broken files that an evaluation has met; every rank calls this.
+
+        Raises:
+            RunError: on every rank, if too many files are broken.
+        """
+        self._bad_files.report(bad_files)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs besides the tensors, as JSON types; every rank calls this."""
+        run = self._run
+        mine = {
+            "window": self._meter.state(),
+            "watch": self._watch.state(),
+            "weight": self._weights[run.ranks.rank],
+        }
+        # Copies, because a thread writes them during the next steps.
+        return {
+            **run.schedule.progress(),
+            "bad_files": dict(self._bad_files.known),
+            "bad_updates": dict(self._bad_updates.counts),
+            "evaluated": run.evaluated and len(run.evaluated),
+            "ranks": run.ranks.gather(mine, "progress"),
+        }
+
+    def _end_stage_early(self, at: Position) -> None:
+        if at.stage_step + 1 == at.stage.steps or at.stage.until is None:
+            return
+        self._run.schedule.ended[at.index] = at.stage_step + 1
+        self._record.say(
+            f"stage {at.stage.name} ends after {at.stage_step + 1} of {at.stage.steps} steps: {at.stage.until.metric} "
+            f"no longer improves; this run ends at step {self._run.last_step}"
+        )
