@@ -5,14 +5,10 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-
-# Before TensorFlow is loaded, as in hvdgan.train.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

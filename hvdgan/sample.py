@@ -6,15 +6,11 @@ start.begin(__name__)
 
 import dataclasses
 import itertools
-import os
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-
-# Before TensorFlow is loaded, as in hvdgan.train.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf

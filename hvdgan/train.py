@@ -7,9 +7,6 @@ start.begin(__name__)
 import os
 import sys
 
-# Set before TensorFlow is loaded, or every rank would print its start-up lines.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import tensorflow as tf
 
 from hvdgan.cli.app import main_of
@@ -48,7 +45,7 @@ def main(arguments: list[str]) -> int:
         return 0 if elastic.train(command) else STOPPED
     with failures_in_words(lambda: None):
         ranks = joining.start(command.expect_size)
-    with session.watch(command, ranks) as heart, failures_in_words(heart.opinion):
+    with session.watch(command, ranks) as heart, failures_in_words(heart.explanation):
         reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart)
         ranks.shutdown()
     return 0 if reached else STOPPED

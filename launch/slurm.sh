@@ -90,7 +90,7 @@ run_job() {
     if [[ "$why_stopped" == *"before the first step"* ]]; then how="stopped before the first step"; fi
     if ((ended_by_slurm)); then
         say "$how; Slurm has ended it, so it is not requeued from here"
-    elif [[ "$why_stopped" == *"/stop is there"* ]]; then
+    elif [[ "$why_stopped" == *"/stop exists"* ]]; then
         say "$how, as the stop file asks; remove it, then the same sbatch resumes the run"
     elif ((restarts >= max)); then
         say "$how; requeued $restarts times already (MAX_REQUEUES=$max); the same sbatch resumes the run"

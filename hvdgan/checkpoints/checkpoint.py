@@ -29,7 +29,7 @@ from hvdgan.checkpoints.files import (
 )
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.replacing import finish_replacing, flush, replace_folder, whole_file
+from hvdgan.cli.replacing import finish_replacing, flush, whole_file, whole_folder
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
@@ -102,27 +102,25 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
         "versions": versions(),
         "tensors": {name: describe(value) for name, value in snapshot.values.items()},
     }
-    partial = folder / f".{target.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         mend(folder)
         for stale in folder.glob(".step-*.*"):  # left by an interrupted write; the run's lock keeps others out
             shutil.rmtree(stale, ignore_errors=True)
-        partial.mkdir()
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        flush(partial / MANIFEST)
-        save_file(snapshot.values, partial / STATE)
-        with contextlib.suppress(OSError):  # a file system without modes
-            # save_file makes the file readable by its owner only, whatever the umask is.
-            (partial / STATE).chmod((partial / MANIFEST).stat().st_mode & 0o777)
-        flush(partial / STATE)
-        flush(partial)
-        replace_folder(partial, target, aside(target))
+        with whole_folder(target, aside(target)) as partial:
+            partial.mkdir()
+            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            flush(partial / MANIFEST)
+            save_file(snapshot.values, partial / STATE)
+            with contextlib.suppress(OSError):  # a file system without modes
+                # save_file makes the file readable by its owner only, whatever the umask is.
+                (partial / STATE).chmod((partial / MANIFEST).stat().st_mode & 0o777)
+            flush(partial / STATE)
+            flush(partial)
         with whole_file(folder / LATEST, lasting=True) as latest:
             latest.write_text(target.name + "\n")
         flush(folder)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise RunError(f"checkpoint {target} cannot be written: {error}; free space or rights, then resume") from error
     return target
 

@@ -62,9 +62,9 @@ class Config:
     seed: Annotated[Seed, _RUN] = 0
     """seed of the initial weights, the order of the data, and all random draws"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
-    """time without a heartbeat of some rank until all ranks end (seconds); 0: never, and --stall-timeout is off too"""
+    """silence of a rank after which all ranks end (seconds); 0: no limit, and --stall-timeout is off too"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
-    """time without progress of a living rank until all ranks end (seconds), above that of a step; 0: never"""
+    """time without progress of a living rank after which all ranks end (seconds), longer than a step; 0: no limit"""
 
     data: Annotated[str, _DATA] = "digits"
     """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""

@@ -15,8 +15,10 @@ from typing import TextIO
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.hosts import process_id
 
-_LEASE_SECONDS = 120.0  # time for which a network file system may keep the lock of a dead host
-_POLL_SECONDS = 1.0
+LEASE_SECONDS = 120.0
+"""seconds for which a network file system may keep the lock of a dead host"""
+POLL_SECONDS = 1.0
+"""seconds between two attempts to take a lock"""
 # Lustre mounted without -o flock, NFS without its lock service, file systems in user space.
 _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
@@ -55,7 +57,7 @@ class Lock:
         self.close()
 
 
-def lock(run_dir: Path, *, named: str = "", by: str = "training") -> Lock:
+def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
     """Lock a folder.
 
     Args:
@@ -80,7 +82,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "training") -> Lock:
         file.close()
         raise Held(
             f"{named or f'--run-dir {run_dir}'}: another {by} writes into it "
-            f"({holder or 'which has not said who it is'}); wait for its end, or name another folder",
+            f"({holder or 'unknown process'}); wait for its end, or name another folder",
             lost=_may_be_lost(holder, process),
         ) from None
     except OSError:
@@ -89,7 +91,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "training") -> Lock:
     return Lock(file, [f"warning: {run_dir}: {remark}"] if remark else [])
 
 
-def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "training", living: bool = False) -> Lock:
+def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bool = False) -> Lock:
     """Lock a folder, and wait if the process that holds its lock may be gone; the wait is printed at once.
 
     Args:
@@ -111,11 +113,11 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "training", livin
                 raise
             if not waited:
                 waited = str(error).partition(";")[0]
-                print(f"hvdgan: {waited}; waiting up to {_LEASE_SECONDS:g} s for its lock", file=sys.stderr, flush=True)
-            if (seconds := time.monotonic() - begin) >= _LEASE_SECONDS:
+                print(f"hvdgan: {waited}; waiting up to {LEASE_SECONDS:g} s for its lock", file=sys.stderr, flush=True)
+            if (seconds := time.monotonic() - begin) >= LEASE_SECONDS:
                 text, _, hint = str(error).partition(";")
                 raise Held(f"{text}, still after {seconds:.0f} s;{hint}", lost=error.lost) from error
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         else:
             if waited:
                 held.remarks.append(f"waited for the lock of {run_dir}: {waited.partition(': ')[2]}")
@@ -168,10 +170,10 @@ def _may_be_lost(holder: str, process: str) -> bool:
     Containers may share a host name and small pids, so the pid counts only in the same pid namespace. The second line
     may be missing.
     """
-    said = re.fullmatch(r"host (.+), pid (\d+)", holder)
-    if said is None or said[1] != os.uname().nodename:
+    named = re.fullmatch(r"host (.+), pid (\d+)", holder)
+    if named is None or named[1] != os.uname().nodename:
         return True
-    pid = int(said[2])
+    pid = int(named[2])
     try:
         if process:
             space = process_id(os.getpid())[1]

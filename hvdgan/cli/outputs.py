@@ -1,13 +1,12 @@
 """Writes the files of a command: whole or not at all, and over existing ones only with --overwrite."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.replacing import finish_replacing, replace_folder, whole_file
+from hvdgan.cli.replacing import finish_replacing, whole_file, whole_folder
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
@@ -115,15 +114,11 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
     Raises:
         RunError: the folder cannot be written; a folder that had its name is untouched.
     """
-    partial, old = (path.with_name(f".{path.name}.{state}") for state in ("partial", "old"))
+    old = path.with_name(f".{path.name}.old")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         finish_replacing(path, old)  # a write that was cut off
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
+        with whole_folder(path, old) as partial:
             save(partial)
-            replace_folder(partial, path, old)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error

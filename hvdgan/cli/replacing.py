@@ -34,6 +34,27 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
         partial.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def whole_folder(path: Path, aside: Path) -> Iterator[Path]:
+    """Write a folder under another name, and give it its own name when it is whole.
+
+    Args:
+        path: name of the folder; a folder that has it is replaced, as by replace_folder().
+        aside: name for the old folder until it is deleted.
+
+    Yields:
+        The other name, hidden and in the same folder, at which nothing exists: the block makes and fills a folder
+        there. If the block raises, that folder is removed, and `path` is what it was.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield partial
+        replace_folder(partial, path, aside)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def replace_folder(new: Path, target: Path, aside: Path) -> None:
     """Give a folder the name of another, delete that one, and bring the names to the disk.
 

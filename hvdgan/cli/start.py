@@ -6,6 +6,7 @@ again and again among the modules that are imported, and once more when it ends,
 """
 
 import gc
+import os
 import sys
 from typing import Any
 
@@ -24,6 +25,7 @@ def begin(module: str) -> None:
     global _collects_again
     if module != "__main__":
         return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's warnings and errors, not its news
     sys.meta_path.insert(0, _NotForKeras)
     _collects_again = gc.isenabled()
     gc.disable()

@@ -132,25 +132,25 @@ class Subset(SourceWrapper):
     def __init__(self, source: Source, indices: np.ndarray) -> None:
         super().__init__(source, labels=None if source.labels is None else source.labels[indices])
         self.decode = source.decode
-        self._indices = indices
+        self.indices = indices
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self.indices)
 
     def fetch(self, index: int) -> np.ndarray:
-        return self._source.fetch(int(self._indices[index]))
+        return self._source.fetch(int(self.indices[index]))
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        return self._source.fetch_batch(self._indices[indices])
+        return self._source.fetch_batch(self.indices[indices])
 
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        return self._source.fetch_records(self._indices[indices])
+        return self._source.fetch_records(self.indices[indices])
 
     def key(self, index: int) -> bytes:
-        return self._source.key(int(self._indices[index]))
+        return self._source.key(int(self.indices[index]))
 
     def digest(self, index: int) -> bytes:
-        return self._source.digest(int(self._indices[index]))
+        return self._source.digest(int(self.indices[index]))
 
     def stamp(self) -> None:
         return None  # the other source's stamp does not tell which images were chosen
@@ -167,7 +167,7 @@ class HeldOut(Subset):
 
     def __init__(self, source: Source, indices: np.ndarray, places: np.ndarray) -> None:
         super().__init__(source, indices)
-        self._places = places
+        self.places = places
 
     def some(self, most: int) -> Subset:
         """Some of these images, in the same order; a smaller choice is part of a larger one.
@@ -177,8 +177,8 @@ class HeldOut(Subset):
         """
         if not most or most >= len(self):
             return self
-        chosen = np.sort(np.argsort(self._places, kind="stable")[:most])
-        return Subset(self._source, self._indices[chosen])
+        chosen = np.sort(np.argsort(self.places, kind="stable")[:most])
+        return Subset(self._source, self.indices[chosen])
 
 
 def _place(digest: bytes) -> float:

@@ -13,17 +13,17 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
 
     Args:
         error: error of an operation, or of a whole graph, whose message names the place in the code before Horovod's.
-        who: function that names the lost rank, such as Heartbeat.opinion.
+        who: function that names the lost rank, such as Heartbeat.explanation.
     """
     lines = [line.strip() for line in error.message.splitlines()]
     of_horovod = [line for line in lines if "Horovod" in line]
     if not of_horovod:
         return None
     sentences = [line for line in of_horovod if " " in line and "node" not in line] or of_horovod
-    hint = who() or "if one of them has left, its own error says why"
+    hint = who() or "the rank that has failed logs the cause"
     # A lost rank is an UnknownError. Tensors that do not match, for example, are errors of other kinds.
     kind = LostPeer if isinstance(error, tf.errors.UnknownError) else RunError
-    return kind(f"talking to the other ranks failed: {sentences[-1][:300]}; {hint}")
+    return kind(f"a collective has failed: {sentences[-1][:300]}; {hint}")
 
 
 @contextlib.contextmanager

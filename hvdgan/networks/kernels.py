@@ -4,7 +4,8 @@ BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many smal
 convolutions are partly matrix products (hvdgan/networks/convolution.py), and the gradient of leaky ReLU, which Eigen
 does not vectorise in bfloat16, is computed in float32. docs/performance.md has the measurements.
 
-No other module walks the layers nested in a network, or changes the class of a layer or an optimizer.
+No other module walks the layers nested in a network, reads their private lists, or changes the class of a layer or an
+optimizer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,13 @@ def layers_of(network: keras.Model) -> list[keras.Layer]:
     """All layers nested in a network, at any depth, without the network itself."""
     # Not public; tests/networks/test_kernels.py fails if it does not reach the layers of a nested network.
     return list(network._flatten_layers(include_self=False, recursive=True))
+
+
+def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
+    """The variables that a layer has created as not trainable, without those of its nested layers."""
+    # Not public; tests/networks/test_layer_state.py fails if it misses a variable. The public list,
+    # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
+    return list(layer._non_trainable_variables)
 
 
 def change_classes(

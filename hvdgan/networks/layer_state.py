@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import keras
 
-from hvdgan.networks.kernels import layers_of
+from hvdgan.networks.kernels import created_as_not_trainable, layers_of
 
 # All state of these layers is statistics; Keras does not mark their variables.
 _WITH_STATISTICS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
@@ -33,9 +33,7 @@ def is_float(variable: keras.Variable) -> bool:
 def _kept(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Variable]]:
     """Each variable that was created as not trainable, with its layer."""
     for layer in (network, *layers_of(network)):
-        # Not public; tests/networks/test_layer_state.py fails if it misses a variable. The public list,
-        # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
-        yield from ((layer, variable) for variable in layer._non_trainable_variables)
+        yield from ((layer, variable) for variable in created_as_not_trainable(layer))
 
 
 def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:

@@ -162,10 +162,10 @@ class StyleGAN2Generator(keras.Model):
         first = tf.range(style_count(self.image_size), dtype=tf.float32) < tf.cast(crossover, tf.float32)[:, None]
         styles = tf.where(first[..., None], x[:, :1], x[:, -1:])  # (B, style_count, latent_size)
         if directions is None:
-            return self._synthesise(styles, noise)
+            return self.synthesise(styles, noise)
         return self._path_length_penalty(styles, noise, directions, training)
 
-    def _synthesise(self, styles: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    def synthesise(self, styles: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         sizes = _noise_sizes(self.image_size)
         maps = tf.split(noise, [size * size for size in sizes], axis=1)
         x = tf.tile(self.start, [tf.shape(styles)[0], 1, 1, 1])  # (B, 4, 4, widest)
@@ -184,7 +184,7 @@ class StyleGAN2Generator(keras.Model):
         """Equation 4, with y scaled so that the lengths do not depend on the number of pixels."""
         with tf.GradientTape() as tape:
             tape.watch(styles)
-            images = self._synthesise(styles, noise)
+            images = self.synthesise(styles, noise)
             projected = tf.reduce_sum(images * directions) / self.image_size
         gradients = tape.gradient(projected, styles)
         lengths = tf.sqrt(tf.reduce_mean(tf.reduce_sum(tf.square(gradients), axis=2), axis=1) + 1e-8)

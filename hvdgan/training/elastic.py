@@ -48,7 +48,7 @@ def train(command: Command) -> bool:
         stop_file = folder_of(command.config) / "stop"
         with Stopping(ranks, stop_file, command.time_budget) as stopping:
             tries: dict[int, int] = {}
-            while (reached := _train(command, membership, commits, stopping)) is None:
+            while (reached := train_with(command, membership, commits, stopping)) is None:
                 step = commits.last.step if commits.last else -1
                 tries[step] = tries.get(step, 0) + 1
                 if tries[step] > _TRIES:
@@ -59,7 +59,7 @@ def train(command: Command) -> bool:
         return reached
 
 
-def _train(command: Command, membership: Membership, commits: Commits, stopping: Stopping) -> bool | None:
+def train_with(command: Command, membership: Membership, commits: Commits, stopping: Stopping) -> bool | None:
     """Train with these ranks to the end; returns None if other ranks are to continue."""
     ranks = membership.ranks
     try:
@@ -70,7 +70,7 @@ def _train(command: Command, membership: Membership, commits: Commits, stopping:
     with watch as heart:
         run = None
         try:
-            with failures_in_words(heart.opinion):
+            with failures_in_words(heart.explanation):
                 check_devices(ranks)
                 run, found = session.prepare(command, ranks, commits)
                 return session.train(run, found, heart, stopping, commits)

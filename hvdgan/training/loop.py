@@ -21,15 +21,7 @@ Steps = Iterable[tuple[int, Position, Compute]]
 
 
 def steps_from(run: Run, first: int) -> Iterator[tuple[int, Position, Compute]]:
-    """Yield the steps of a run from the first that is not done to the last.
-
-    Args:
-        run: run, built and restored.
-        first: number of steps done.
-
-    Yields:
-        The global step from 0, its position in the schedule, and the function that runs it.
-    """
+    """Yield the steps of a run from the first that is not done, each with its position and what runs it."""
     step = first
     while step < run.last_step:  # a stage that ends early brings the last step forward
         at = run.schedule.at(step)

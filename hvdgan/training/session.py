@@ -146,5 +146,5 @@ def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:
         return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
     if isinstance(error, tf.errors.OpError):
         updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
-        return collective_failure(error, heart.opinion) or mistakes.in_graph(error, run.recipe, updates) or error
+        return collective_failure(error, heart.explanation) or mistakes.in_graph(error, run.recipe, updates) or error
     return error

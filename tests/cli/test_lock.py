@@ -93,7 +93,7 @@ def test_a_run_waits_for_the_lock_of_a_process_that_may_be_gone_and_says_so_at_o
     process = holder(says)
     waiting = python("-m", "hvdgan.train", *TINY, tmp_path / "run")
     said = until(waiting, "waiting up to 120 s for its lock")
-    assert f"--run-dir {tmp_path / 'run'}: " in said and (says.strip() or "has not said who it is") in said
+    assert f"--run-dir {tmp_path / 'run'}: " in said and (says.strip() or "unknown process") in said
     process.kill()  # as when a file system gives up a host
     said, _ = waiting.communicate(timeout=SECONDS)
     assert waiting.returncode == 0, said
@@ -124,7 +124,7 @@ def test_a_process_of_another_container_or_a_later_one_with_the_pid_is_not_the_h
     """This one is alive and has the host name and the pid that the file names."""
     words = f"host {os.uname().nodename}, pid {os.getpid()}"
     holder(f"{words}\n{json.dumps(process(*process_id(os.getpid())))}\n")
-    with pytest.raises(Held, match=rf"another training writes into it \({words}\); wait") as refused:
+    with pytest.raises(Held, match=rf"another run writes into it \({words}\); wait") as refused:
         lock(tmp_path / "run")
     assert refused.value.lost == lost
 
@@ -141,10 +141,10 @@ def test_a_lock_file_of_before_or_one_cut_off_is_read(tmp_path, holder, second):
 def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
     from hvdgan.cli.lock import wait_for_lock
 
-    monkeypatch.setattr("hvdgan.cli.lock._LEASE_SECONDS", 0.5)
-    monkeypatch.setattr("hvdgan.cli.lock._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("hvdgan.cli.lock.LEASE_SECONDS", 0.5)
+    monkeypatch.setattr("hvdgan.cli.lock.POLL_SECONDS", 0.01)
     holder("host lost-node, pid 7\n")
-    with pytest.raises(UserError, match=r"another training writes into it \(host lost-node, pid 7\), still after"):
+    with pytest.raises(UserError, match=r"another run writes into it \(host lost-node, pid 7\), still after"):
         wait_for_lock(tmp_path / "run")
 
 
@@ -153,7 +153,7 @@ def test_a_command_that_prepares_waits_alike(tmp_path, holder, monkeypatch, caps
 
     from hvdgan.prepare import main as prepare
 
-    monkeypatch.setattr("hvdgan.cli.lock._LEASE_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr("hvdgan.cli.lock.LEASE_SECONDS", 0.0, raising=False)
     (tmp_path / "images").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a.png")
     (tmp_path / "made" / ".work").mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_without_flock_another_kind_of_lock_keeps_others_out_and_the_log_says_so
     assert main([*TINY, str(run_dir), "--max-steps", "1"]) == 0
     assert f"warning: {run_dir}: flock is not there ({os.strerror(number)}); fcntl" in (run_dir / "log.txt").read_text()
     process = holder(kind="no flock")
-    with pytest.raises(UserError, match=f"another training writes into it .*pid {process.pid}"):
+    with pytest.raises(UserError, match=f"another run writes into it .*pid {process.pid}"):
         lock(run_dir)
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=SECONDS)

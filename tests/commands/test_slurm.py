@@ -240,13 +240,13 @@ def test_ranks_get_the_cores_of_their_task(cluster):
         ("75", {"SLURM_ARRAY_JOB_ID": "4", "SLURM_ARRAY_TASK_ID": "2"}, ["4_2"], "requeueing"),
         (
             "75",
-            {"SAYS": "echo 'stopped after step 3 (rank 0: /r/stop is there) and saved' >&2"},
+            {"SAYS": "echo 'stopped after step 3 (rank 0: /r/stop exists) and saved' >&2"},
             [],
             "as the stop file asks",
         ),
         (
             "75",
-            {"SAYS": "echo 'stopped before the first step, at step 3 of 8 (rank 0: /r/stop is there; remove it)' >&2"},
+            {"SAYS": "echo 'stopped before the first step, at step 3 of 8 (rank 0: /r/stop exists)' >&2"},
             [],
             "stopped before the first step, as the stop file asks",
         ),

@@ -128,7 +128,7 @@ def held_with(kept_in, data, paired=False, fraction=0.1, cache="none", peers=ALO
     source = cached(open_source(Config(data=str(data), image_size=8), paired=paired), cache, kept_in)
     held = hold_out(source, fraction, peers, kept)[1]
     kept.write()
-    return held._indices.tolist(), held._places.tolist(), held.some(7)._indices.tolist()
+    return held.indices.tolist(), held.places.tolist(), held.some(7).indices.tolist()
 
 
 @pytest.mark.parametrize("write", [write_array, write_pairs, write_folder, write_shards, write_records])

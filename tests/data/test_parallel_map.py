@@ -37,7 +37,7 @@ def test_headers_are_checked_in_portions(tmp_path, monkeypatch, submitted):
         (tmp_path / f"{number:04}.png").touch()
     monkeypatch.setattr(folder, "check_header", lambda path, name: int(name[:4]) + 1)
     source = open_source(Config(data=str(tmp_path), image_size=8))
-    assert [source._bytes[f"{number:04}.png"] for number in range(3000)] == list(range(1, 3001))
+    assert [source.file_sizes[f"{number:04}.png"] for number in range(3000)] == list(range(1, 3001))
     assert submitted["all"] < 200 and submitted["most"] < 100
 
 

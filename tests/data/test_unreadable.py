@@ -198,7 +198,7 @@ def test_preparing_leaves_out_a_folder_only_where_all_may_fail(folder, monkeypat
 def test_an_archive_that_cannot_be_read_is_named(folder, monkeypatch, capsys, number, code):
     archive = folder.parent / "images.tar"
     archive.write_bytes(b"never looked at")
-    monkeypatch.setattr("hvdgan.data.packing.archives._unpacker", out_of_order(number))
+    monkeypatch.setattr("hvdgan.data.packing.archives.unpacker", out_of_order(number))
     assert prepare([str(archive), str(folder.parent / "made"), *PREPARE, "0"]) == code
     assert capsys.readouterr().err == f"hvdgan: {archive}: {os.strerror(number)}\n"
 

@@ -7,5 +7,5 @@ from hvdgan.distributed.collective_errors import collective_failure
 
 def test_an_error_of_a_collective_keeps_its_reason():
     failure = collective_failure(tf.errors.UnknownError(None, None, "Horovod has been shut down.\nmore"), lambda: None)
-    assert "talking to the other ranks failed: Horovod has been shut down.; if one" in str(failure)
+    assert "a collective has failed: Horovod has been shut down.; the rank that" in str(failure)
     assert collective_failure(tf.errors.UnknownError(None, None, "no such kernel"), lambda: None) is None

@@ -81,11 +81,11 @@ def test_a_broken_connection_between_healthy_ranks_is_made_again():
     wait_until_heard(root, 1, 2)
     assert proxy.accepted == 1
     proxy.cut()
-    ended = "rank 1 (host node1, pid 4243) has ended without a word"
-    assert noted.said.get(timeout=SECONDS) == ended == third.opinion(SECONDS)
-    wait_until(lambda: root.opinion(0) is None, "a second connection")
+    ended = "rank 1 (host node1, pid 4243) has ended without reporting an error"
+    assert noted.said.get(timeout=SECONDS) == ended == third.explanation(SECONDS)
+    wait_until(lambda: root.explanation(0) is None, "a second connection")
     assert proxy.accepted == 2
-    wait_until(lambda: third.opinion(0) is None, "the news that rank 1 is alive")
+    wait_until(lambda: third.explanation(0) is None, "the news that rank 1 is alive")
     third.stop()
     other.stop()
     root.stop()
@@ -109,7 +109,7 @@ def test_a_connection_that_its_rank_gave_up_for_a_newer_one_is_no_death():
     root.start()
     wait_until_heard(other, 0)
     wait_until_heard(root, 1, 2)
-    assert root.opinion(2.5) is third.opinion(0) is None  # longer than the grace period, half of 4 s
+    assert root.explanation(2.5) is third.explanation(0) is None  # longer than the grace period, half of 4 s
     third.stop()
     other.stop()
     root.stop()

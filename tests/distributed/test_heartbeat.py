@@ -57,4 +57,4 @@ def test_a_stall_timeout_of_more_heartbeats_is_taken(tmp_path, seconds, stall):
 
 def test_one_rank_has_no_heartbeat():
     with heartbeat.start(0, lambda value, name: [value], 5, None) as heart:
-        assert heart.opinion() is None and not heart.has_failed() and not heartbeats()
+        assert heart.explanation() is None and not heart.has_failed() and not heartbeats()

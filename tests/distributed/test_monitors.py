@@ -28,7 +28,7 @@ def test_a_frozen_rank_is_named_to_all(start_child):
     assert noted.ends.get(timeout=SECONDS) == (SILENT, 2)
     assert others_noted.ends.get(timeout=SECONDS) == (SILENT, 2)
     silent = "rank 2 (host node2, pid 4244) has been silent for 1 s: it is dead, frozen or cut off"
-    assert group.describe(2, SILENT) == silent and other.opinion(0) == silent
+    assert group.describe(2, SILENT) == silent and other.explanation(0) == silent
     assert noted.said.empty() and others_noted.said.empty()
 
 
@@ -38,8 +38,8 @@ def test_a_killed_rank_is_named_at_once_and_found_dead_when_it_does_not_come_bac
     child, _ = start_child(2, 3, group.port, 1)
     wait_until_heard(root, 1, 2)
     child.kill()
-    ended = "rank 2 (host node2, pid 4244) has ended without a word"
-    assert root.opinion(SECONDS) == other.opinion(SECONDS) == noted.said.get(timeout=SECONDS) == ended
+    ended = "rank 2 (host node2, pid 4244) has ended without reporting an error"
+    assert root.explanation(SECONDS) == other.explanation(SECONDS) == noted.said.get(timeout=SECONDS) == ended
     assert noted.ends.get(timeout=SECONDS) == others_noted.ends.get(timeout=SECONDS) == (ENDED, 2)
     assert others_noted.said.empty()
 
@@ -71,7 +71,7 @@ def test_a_rank_that_fails_says_so():
     other, _ = member_monitor(1, group)
     wait_until_heard(root, 1)
     other.stop(failed=True)
-    assert root.opinion(SECONDS) == "rank 1 (host node1, pid 4243) has stopped with an error of its own"
+    assert root.explanation(SECONDS) == "rank 1 (host node1, pid 4243) has stopped with an error of its own"
     assert noted.ends.get(timeout=SECONDS) == (FAILED, 1) and noted.said.empty()
 
 

@@ -41,7 +41,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     said = untagged(done)
     assert done.returncode != 0 and "<stderr>:Traceback" not in done.stdout + done.stderr, said
     log = (tmp_path / "run" / "log.txt").read_text()
-    named = f"is alive and has not moved for {STALL_SECONDS} s, while others wait for it: between two meetings, "
+    named = f"is alive and has made no progress for {STALL_SECONDS} s, while others wait for it: between two meetings, "
     (line,) = [line for line in log.splitlines() if named in line]
     assert f" rank {rank} (host " in line and "threading.py:" in line, line
     assert "called by hvdgan/training/loop.py:" in line, line
@@ -55,7 +55,7 @@ def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller
     done = train(tmp_path, controller, *ENDLESS, *stall, fault=["1-step-sleep"])
     said = untagged(done)
     assert done.returncode != 0, said
-    assert f"no rank has moved for {STALL_SECONDS} s" in (tmp_path / "run" / "log.txt").read_text(), said
+    assert f"no rank has made progress for {STALL_SECONDS} s" in (tmp_path / "run" / "log.txt").read_text(), said
     assert all(f"rank {rank}: where its threads are:" in said for rank in range(2)), said
     assert " in stand_still" in said, said
 
@@ -85,4 +85,4 @@ def test_a_rank_that_is_killed_in_the_build_is_named_without_a_traceback(tmp_pat
     done = train(tmp_path, controller, *ENDLESS, fault=["1-build-kill"])
     said = done.stdout + done.stderr
     assert done.returncode != 0 and "<stderr>:Traceback" not in said, said
-    assert "rank 1 (host " in said and "has ended without a word" in said, said
+    assert "rank 1 (host " in said and "has ended without reporting an error" in said, said

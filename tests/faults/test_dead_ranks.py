@@ -91,7 +91,7 @@ def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
     assert process.returncode != 0
     wait_until(lambda: not of_run(run_dir), BOUND, lambda: of_run(run_dir))
     named = f"rank {rank} (host {os.uname().nodename}, pid {pid}) has "
-    what = "ended without a word" if signal_number == signal.SIGKILL else "been silent for 5 s"
+    what = "ended without reporting an error" if signal_number == signal.SIGKILL else "been silent for 5 s"
     assert f"{named}{what}" in said.read_text()
     if rank == "1":
         assert f"{named}{what}" in (run_dir / "log.txt").read_text()

@@ -31,7 +31,7 @@ def test_each_file_is_sent_once_and_in_portions(ranks):
     names = list(bad_files.known)
     assert all(names == each for each in ranks.gather(names, "names"))
     each = len(json.dumps(list(met[0]))) + 2
-    assert max(counting.sent) < (module._PORTION + 1) * each + 100
+    assert max(counting.sent) < (module.PORTION + 1) * each + 100
     assert len(counting.sent) == 2  # half a portion of each rank, and then rank 0 has the whole of it
     counting.sent.clear()
     bad_files.report(met)

@@ -25,7 +25,7 @@ def test_each_hashes_a_part_and_all_hold_out_the_same(ranks, monkeypatch):
     run = tiny_run(Measured, ranks=ranks)
     assert 890 < len(hashed) < 910
     alone = hold_out(DigitsSource(image_size=8, channels=1), 0.05)[1]
-    assert run.held_out._indices.tolist() == alone._indices.tolist()
+    assert run.held_out.indices.tolist() == alone.indices.tolist()
 
 
 def test_what_rank_0_has_kept_both_take(ranks, monkeypatch):
@@ -41,7 +41,7 @@ def test_what_rank_0_has_kept_both_take(ranks, monkeypatch):
         # Rank 1 has no run folder of its own.
         kept = ScanCache(folder / "cache", is_root=ranks.is_root)
         source = ArraySource(str(folder / "some.npy"), image_size=8, channels=3)
-        held.append(hold_out(source, 0.1, ranks, kept)[1]._indices.tolist())
+        held.append(hold_out(source, 0.1, ranks, kept)[1].indices.tolist())
         assert len(hashed) == count
         kept.write()
-    assert held[0] == held[1] == hold_out(source, 0.1)[1]._indices.tolist()
+    assert held[0] == held[1] == hold_out(source, 0.1)[1].indices.tolist()

@@ -141,7 +141,7 @@ def test_one_module_subclasses_gradient_tapes():
 
 
 def test_one_module_changes_classes_and_walks_layers():
-    used = re.compile(r"\.__class__ = |\b_flatten_layers\b")
+    used = re.compile(r"\.__class__ = |\b_flatten_layers\b|\._non_trainable_variables\b")
     assert {module for module, path in MODULES.items() if used.search(path.read_text())} == {"hvdgan.networks.kernels"}
 
 
@@ -201,3 +201,33 @@ def test_the_tests_of_each_module_are_found_by_its_name():
     by_name = {path.stem.removeprefix("test_") for path in files}
     modules = {module for module, path in MODULES.items() if path.stem != "__init__"}
     assert not {module for module in modules if module.rpartition(".")[2] not in by_name} - listed
+
+
+def private_names(path):
+    """The private names that a test imports, reads, or gives to monkeypatch.setattr."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+            names = [
+                part for each in node.args if isinstance(each, ast.Constant) for part in str(each.value).split(".")
+            ]
+        yield from (name for name in names if re.match("_(?!_)", name))
+
+
+def defined_in(path):
+    """The names that a file defines: classes, functions, variables and attributes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+            yield getattr(node, "attr", getattr(node, "id", ""))
+
+
+def test_tests_use_public_names_only():
+    ours = {name for path in MODULES.values() for name in defined_in(path)}
+    used = {str(path): set(private_names(path)) & ours - set(defined_in(path)) for path in TESTS.rglob("*.py")}
+    assert not {path: names for path, names in used.items() if names}

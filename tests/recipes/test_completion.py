@@ -82,20 +82,19 @@ def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():
     drawn = draw(count=4)
     images = np.random.default_rng(0).normal(size=(4, 32, 32, 1)).astype(np.float32)
     batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 4), drawn)
-    output = np.full_like(images, 9)
-    filled = recipe._fill(batch, output).numpy()
-    mask = drawn["mask"].numpy() == 1
-    np.testing.assert_array_equal(filled[~mask], images[~mask])
-    assert (filled[mask] == 9).all()
-    seen = {}
+    seen = []
 
-    class Spy:
-        def discriminator(self, inputs):
-            seen["images"], seen["patches"] = inputs
+    def discriminator(inputs):
+        seen.append([each.numpy() for each in inputs])
+        return tf.zeros(4)
 
-    recipe._logits(Spy(), tf.constant(images), batch.corner)
-    for image, patch, (top, left) in zip(images, seen["patches"].numpy(), drawn["corner"].numpy(), strict=True):
-        np.testing.assert_array_equal(patch, image[top : top + 16, left : left + 16])
+    recipe.judge(SimpleNamespace(completion=lambda _: tf.fill(images.shape, 9.0), discriminator=discriminator), batch)
+    (real, real_patches), (filled, patches) = seen
+    np.testing.assert_array_equal(real, images)
+    np.testing.assert_array_equal(filled, np.where(drawn["mask"].numpy() == 1, np.float32(9), images))
+    for whole, cut, corner in ((real, real_patches, "real_corner"), (filled, patches, "corner")):
+        for image, patch, (top, left) in zip(whole, cut, drawn[corner].numpy(), strict=True):
+            np.testing.assert_array_equal(patch, image[top : top + 16, left : left + 16])
 
 
 def test_complete_changes_the_hole_alone():

@@ -264,7 +264,7 @@ def test_path_lengths_are_equation_4():
         for number in range(8):
             step = np.zeros((1, 8, 8), np.float32)
             step[0, place, number] = 2e-3
-            change = model._synthesise(styles + step, noise) - model._synthesise(styles - step, noise)
+            change = model.synthesise(styles + step, noise) - model.synthesise(styles - step, noise)
             jacobian.append(np.sum(change / 4e-3 * directions, axis=(1, 2, 3)) / 32)
     lengths = np.sqrt(np.sum(np.square(jacobian), axis=0) / 8)
     penalties = model([latents, crossover, noise], directions=directions)

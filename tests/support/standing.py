@@ -90,5 +90,5 @@ def _before(place, function, first=0):
 
 
 pipeline.Batches.__next__ = _before("batch", pipeline.Batches.__next__, _FIRST_BATCH)
-evaluation.Evaluator._sums = _before("evaluation", evaluation.Evaluator._sums)
+evaluation.Evaluator.sums = _before("evaluation", evaluation.Evaluator.sums)
 checkpoint.write = _before("save", checkpoint.write)

@@ -106,7 +106,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_o
     code, said = elastic(tmp_path, *words, faults=[f"{rank}-batch-sleep"])
     assert code == 0 and not list((tmp_path / "faults").iterdir()), said
     log = (tmp_path / "run" / "log.txt").read_text()
-    named = "is alive and has not moved for 8 s, while others wait for it: between two meetings, "
+    named = "is alive and has made no progress for 8 s, while others wait for it: between two meetings, "
     line = next(line for line in log.splitlines() if named in line)
     assert f" rank {rank} (host " in line and "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said

@@ -14,7 +14,7 @@ from hvdgan.training.resuming.commits import Commits
 
 
 def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
-    heart = SimpleNamespace(opinion=lambda: "rank 1 has stopped with an error of its own", has_failed=lambda: True)
+    heart = SimpleNamespace(explanation=lambda: "rank 1 has stopped with an error of its own", has_failed=lambda: True)
     monkeypatch.setattr(session, "watch", lambda *_, **__: contextlib.nullcontext(heart))
     monkeypatch.setattr(elastic, "check_devices", lambda ranks: None)
 
@@ -23,5 +23,5 @@ def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
 
     monkeypatch.setattr(session, "build", build)
     command = parse(["--recipe", "tiny:Tiny"])
-    with pytest.raises(LostPeer, match="talking to the other ranks failed: .*; rank 1 has stopped with an error"):
-        elastic._train(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None)
+    with pytest.raises(LostPeer, match="a collective has failed: .*; rank 1 has stopped with an error"):
+        elastic.train_with(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None)

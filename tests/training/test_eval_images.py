@@ -58,7 +58,7 @@ def one_by_one(run):
         images, there = np.zeros((4, *source.shape), np.uint8), np.arange(4 * number, 4 * number + 4) < len(source)
         for place in np.flatnonzero(there):
             images[place] = source.fetch(4 * number + int(place))
-        values = evaluator._function(tf.constant(-2 - number, tf.int64), {"images": tf.constant(images)})
+        values = evaluator.measure(tf.constant(-2 - number, tf.int64), {"images": tf.constant(images)})
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + float(np.sum(value.numpy(), where=there, dtype=np.float64))
     return {name: total / len(source) for name, total in sums.items()}
@@ -92,7 +92,7 @@ def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
 def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
     run = run_on(folder)
     evaluator, fetched, enough = evaluator_of(run), [], threading.Event()
-    fetch, function = FolderSource.fetch, evaluator._function
+    fetch, function = FolderSource.fetch, evaluator.measure
 
     def counting(self, index):
         fetched.append(index)
@@ -105,7 +105,7 @@ def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
         return function(step, data)
 
     monkeypatch.setattr(FolderSource, "fetch", counting)
-    evaluator._function = measure
+    evaluator.measure = measure
     assert evaluator() and len(fetched) == len(set(fetched)) == len(run.held_out)
 
 
@@ -147,7 +147,7 @@ def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, m
         return fetch(self, index)
 
     run = run_on(folder)
-    held_out = {int(index) for index in run.held_out._indices}
+    held_out = {int(index) for index in run.held_out.indices}
     monkeypatch.setattr(FolderSource, "fetch", counting)
     flags = [*FLAGS.split(), "--data", str(folder), "--run-dir", str(tmp_path / "run"), "--eval-images", "6"]
     assert main([*flags, "--steps", "4"]) == 0

@@ -242,7 +242,7 @@ def test_two_trainings_cannot_write_into_one_folder(tmp_path, capsys):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
     assert train(tmp_path) == 2
     error = capsys.readouterr().err
-    assert f"another training writes into it (host {os.uname().nodename}, pid {os.getpid()})" in error
+    assert f"another run writes into it (host {os.uname().nodename}, pid {os.getpid()})" in error
     assert before == {path: path.read_bytes() for path in before}
     held.close()
     assert train(tmp_path) == 0

@@ -24,7 +24,7 @@ GONE = "it existed when the images were listed. Restore it, then give the same c
 """end of the error for an image that can no longer be read"""
 MAX_EXPANSION = 20
 """largest factor by which a compressed tar archive may expand, since image files hardly compress"""
-_MIN_EXPANDED = 2**26
+MIN_EXPANDED = 2**26
 _BLOCK = 2**20
 _PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
@@ -73,7 +73,7 @@ def is_tar(path: Path) -> bool:
     """
     try:
         # Python's own detection of the compression takes zeros for endless xz streams.
-        unpack = _unpacker(path) or open
+        unpack = unpacker(path) or open
         with unpack(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             return archive.next() is not None
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError):
@@ -94,7 +94,7 @@ def list_tar(path: Path, work: Path) -> tuple[Path, list[Member]]:
     Raises:
         UserError: the archive is damaged, or expands to too much.
     """
-    if unpack := _unpacker(path):
+    if unpack := unpacker(path):
         path = _expanded(path, work / "archive.tar", unpack)
     members, end = [], os.stat(path).st_size
     try:
@@ -149,7 +149,7 @@ def read_member(path: str, member: Member) -> bytes:
     return data
 
 
-def _unpacker(path: Path) -> Any:
+def unpacker(path: Path) -> Any:
     """The function that opens a compressed file; None if it is not compressed."""
     with path.open("rb") as file:
         start = file.read(6)
@@ -214,7 +214,7 @@ def _check_end(path: Path, offset: int) -> None:
 
 def _expanded(path: Path, target: Path, unpack: Any) -> Path:
     """The tar file inside a compressed one."""
-    limit = max(MAX_EXPANSION * os.stat(path).st_size, _MIN_EXPANDED)
+    limit = max(MAX_EXPANSION * os.stat(path).st_size, MIN_EXPANDED)
     try:
         with (
             whole_file(target, target.with_suffix(".partial")) as partial,

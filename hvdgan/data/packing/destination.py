@@ -167,16 +167,7 @@ def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: 
     folder = plan.folder
     with named_write_errors(folder / MANIFEST):
         shards = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
-        failures = [list(bad) for bad in listing.bad_files]
-        failures += [failure for facts in shards.values() for failure in facts["failures"]]
-        refuse_if_too_many(
-            UserError,
-            name=str(plan.source),
-            bad_files=[BadFile(*failure) for failure in failures],
-            total=listing.total,
-            max_bad_fraction=max_bad_fraction,
-            flag="",
-        )
+        failures = _failures(plan, listing, shards, max_bad_fraction)
         left_out = {key: sum(len(facts[key]) for facts in shards.values()) for key in ("small", "duplicates")}
         count = sum(facts["records"] for facts in shards.values())
         if not count:
@@ -210,6 +201,21 @@ def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: 
         }
         write_whole(folder / MANIFEST, to_json(sealed(manifest)))
     return manifest
+
+
+def _failures(plan: Plan, listing: Listing, shards: dict[str, Any], max_bad_fraction: float) -> list[list[str]]:
+    """The names of the broken images, each with its reason, unless they are too many."""
+    failures = [list(bad) for bad in listing.bad_files]
+    failures += [failure for facts in shards.values() for failure in facts["failures"]]
+    refuse_if_too_many(
+        UserError,
+        name=str(plan.source),
+        bad_files=[BadFile(*failure) for failure in failures],
+        total=listing.total,
+        max_bad_fraction=max_bad_fraction,
+        flag="",
+    )
+    return failures
 
 
 def _write_labels(folder: Path, listing: Listing, shards: dict[str, Any]) -> np.ndarray | None:

@@ -78,7 +78,7 @@ class FolderSource(Source):
                 bad_files.append(broken[0])
             else:
                 self._images.append(together)
-        self._bytes = {file: size for file, size in checked.items() if isinstance(size, int)}
+        self.file_sizes = {file: size for file, size in checked.items() if isinstance(size, int)}
         refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
@@ -110,7 +110,7 @@ class FolderSource(Source):
 
     def _content(self, file: str) -> bytes:
         """The content of a file, in one read, since each read costs a round trip on a network file system."""
-        expected = self._bytes[file]
+        expected = self.file_sizes[file]
         try:
             with open(os.path.join(self.name, file), "rb", buffering=0) as opened:
                 content = opened.read(expected + 1)

@@ -29,13 +29,30 @@ def open_tfds(
     Raises:
         UserError: the package or the data set is missing, or it holds no images.
     """
-    chosen = name.partition(":")[2]
     try:
         import tensorflow_datasets as tfds  # an optional package, which takes seconds to load
     except Exception as error:  # it is missing, or one of its requirements has another version
         raise UserError(
             f"--data {name}: TensorFlow Datasets cannot be imported ({error}); pip install 'hvdgan[tfds]'"
         ) from error
+    info, split = _training_images(name, tfds)
+    image, label = _features(name, info.features, tfds)
+    return RecordSource(
+        name,
+        [os.fspath(path) for path in split.filepaths],
+        Features(image=image, label=label),
+        image_size=image_size,
+        channels=channels,
+        paired=paired,
+        class_names=info.features[label].names if label else None,
+        peers=peers,
+        scans=scans,
+    )
+
+
+def _training_images(name: str, tfds: Any) -> tuple[Any, Any]:
+    """The description of a data set, and its split for training, which is prepared as TFRecord files."""
+    chosen = name.partition(":")[2]
     try:
         builder = tfds.builder(chosen)
         split = builder.info.splits.get("train")
@@ -51,18 +68,7 @@ def open_tfds(
             f"--data {name}: prepared as {split.filename_template.filetype_suffix}; expected tfrecord, the default "
             f"of `tfds build`"
         )
-    image, label = _features(name, builder.info.features, tfds)
-    return RecordSource(
-        name,
-        [os.fspath(path) for path in split.filepaths],
-        Features(image=image, label=label),
-        image_size=image_size,
-        channels=channels,
-        paired=paired,
-        class_names=builder.info.features[label].names if label else None,
-        peers=peers,
-        scans=scans,
-    )
+    return builder.info, split
 
 
 def _first_line(error: Exception) -> str:

@@ -39,7 +39,6 @@ def bind(cores: int, processes: int, index: int) -> None:
 def prepare(spec: Spec) -> None:
     """Set what the libraries read when they are loaded."""
     bind(spec.cores, spec.processes_per_host, local_rank())
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if spec.timeline:
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # Horovod can start a timeline later only if this was set
 

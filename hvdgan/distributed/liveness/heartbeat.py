@@ -10,10 +10,11 @@ import contextlib
 import faulthandler
 import os
 import secrets
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,7 +28,7 @@ from hvdgan.distributed.liveness.members import Group, Member
 from hvdgan.distributed.liveness.monitor import Monitor
 from hvdgan.distributed.liveness.root_monitor import RootMonitor
 
-_OPINION_SECONDS = 3.0
+_EXPLANATION_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 5.0
 _HEARTBEATS = 3
 """number of heartbeats of which at least one reports a move, if the rank moves"""
@@ -47,9 +48,9 @@ class Heartbeat:
         if monitor and activity:
             self._waits.enter_context(activity.watched_by(monitor))
 
-    def opinion(self) -> str | None:
+    def explanation(self) -> str | None:
         """A sentence about a lost rank that may explain an error; waits a few seconds for the news."""
-        return self._monitor.opinion(_OPINION_SECONDS) if self._monitor else None
+        return self._monitor.explanation(_EXPLANATION_SECONDS) if self._monitor else None
 
     def has_failed(self) -> bool:
         """Whether some rank has stopped with an error of its own."""
@@ -95,29 +96,43 @@ def start(
     ]
     if len(members) == 1:
         return Heartbeat()
-    listener, place = None, None
+    listener: socket.socket | None = None
+    place: list[Any] | None = None
     if rank == 0 and seconds:
-        allow_open_files(len(members))
-        one_host = len({member.network for member in members}) == 1
-        listener = listen("127.0.0.1" if one_host else None)
-        known = ["127.0.0.1"] if one_host else addresses()
+        listener, known = _listen(members)
         place = [known, listener.getsockname()[1], secrets.token_hex(16), seconds, stall_seconds]
     place = gather(place, "heartbeat: place")[0]
     if place is None:
         return Heartbeat()
     group = Group(members, place[0], place[1], bytes.fromhex(place[2]), place[3], place[4])
-    if 0 < group.stall_seconds < (least := round(_HEARTBEATS * group.interval, 6)):
+    if complaint := _too_short(group):
         if listener:
             listener.close()
-        raise UserError(
-            f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
-            f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
-        )
+        raise UserError(complaint)
     words = _LastWords(rank, group, log, elastic=elastic)
     monitor: Monitor
     monitor = RootMonitor(listener, group, words, activity) if listener else MemberMonitor(rank, group, words, activity)
     monitor.start()
     return Heartbeat(monitor, activity)
+
+
+def _listen(members: Sequence[Member]) -> tuple[socket.socket, list[str]]:
+    """Listen on rank 0 for the other ranks; returns the socket, and the addresses at which they may reach it."""
+    allow_open_files(len(members))
+    if len({member.network for member in members}) == 1:
+        return listen("127.0.0.1"), ["127.0.0.1"]
+    return listen(None), addresses()
+
+
+def _too_short(group: Group) -> str | None:
+    """A complaint about a --stall-timeout within which a rank that moves may not have reported it; None: it is fine."""
+    least = round(_HEARTBEATS * group.interval, 6)
+    if not 0 < group.stall_seconds < least:
+        return None
+    return (
+        f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
+        f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
+    )
 
 
 class _LastWords:

@@ -62,13 +62,13 @@ class Group:
         """
         if kind == STALLED:
             return (
-                f"no rank has moved for {self.stall_seconds:g} s, and none is behind the others, so that none can be "
-                "named"
+                f"no rank has made progress for {self.stall_seconds:g} s, and no rank is behind the others, so the "
+                "straggler is unknown"
             )
         words = {
             FAILED: "has stopped with an error of its own",
-            ENDED: "has ended without a word",
-            STANDING: f"is alive and has not moved for {self.stall_seconds:g} s, while others wait for it",
+            ENDED: "has ended without reporting an error",
+            STANDING: f"is alive and has made no progress for {self.stall_seconds:g} s, while others wait for it",
             SILENT: f"has been silent for {self.seconds:g} s: it is dead, frozen or cut off",
         }
         return f"{self.name(rank)} {words[kind]}"

@@ -95,7 +95,7 @@ class Monitor:
             while not (self._together >= reached or self._missing or self._is_over or self._is_deaf()):
                 self._news.wait(self._interval)
 
-    def opinion(self, seconds: float) -> str | None:
+    def explanation(self, seconds: float) -> str | None:
         """A sentence about the first lost rank; None if none is lost within `seconds`."""
         with self._news:
             self._news.wait_for(lambda: self._missing, timeout=seconds)

@@ -83,5 +83,5 @@ def stragglers(everyones: Mapping[int, Progress], now: float, seconds: float) ->
 
 
 def all_stand(everyones: Mapping[int, Progress], now: float, seconds: float) -> bool:
-    """Whether no rank has moved for this long; never with 0 seconds."""
+    """Whether no rank has made progress for this long; never with 0 seconds."""
     return all(each.stands(now, seconds) for each in everyones.values())

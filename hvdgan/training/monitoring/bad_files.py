@@ -6,7 +6,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 
-_PORTION = 4096
+PORTION = 4096
 """largest number of files that all ranks together send in one call, so that its size does not grow with the ranks"""
 
 
@@ -57,7 +57,7 @@ class BadFiles:
         waiting = [bad for bad in met if bad.name not in self.known]
         senders = self._ranks.size
         while senders:
-            portion = max(1, _PORTION // senders)
+            portion = max(1, PORTION // senders)
             everyones = self._ranks.gather([waiting[:portion], len(waiting) > portion], "bad files")
             for some, _ in everyones:
                 self._add(some)

@@ -42,7 +42,8 @@ class Evaluator:
         self._first, self._last = ranks.slice_of(config.global_batch_size)
         threads = config.pipeline.threads or cores_of_rank(ranks)
         self._reader = ImageReader(source, self._last - self._first, threads)
-        self._function = tf.function(self._measure, autograph=False)
+        self.measure = tf.function(self._values, autograph=False)
+        """compiled function of a number of the draws and a batch: the values of each image by name"""
 
     def __call__(self) -> dict[str, float]:
         """Return the means by name over all readable images, on every rank; every rank calls this.
@@ -50,7 +51,7 @@ class Evaluator:
         Raises:
             RunError: on every rank, if no image can be read, or the data of a rank has changed.
         """
-        everyones = from_all(lambda: [*self._sums(), self.bad_files[:1]], self._ranks, "evaluation")
+        everyones = from_all(lambda: [*self.sums(), self.bad_files[:1]], self._ranks, "evaluation")
         total = sum(count for _, count, _ in everyones)
         if not total:
             first = next(": ".join(bad) for *_, some in everyones for bad in some)
@@ -92,12 +93,12 @@ class Evaluator:
         data = {"images": tf.TensorSpec((count, *self._source.shape), tf.uint8)}
         if self._source.labels is not None:
             data["labels"] = tf.TensorSpec((count,), tf.int32)
-        traced = self._function.get_concrete_function(tf.TensorSpec((), tf.int64), data)
+        traced = self.measure.get_concrete_function(tf.TensorSpec((), tf.int64), data)
         where = f"recipe {type(self._recipe).__name__}: evaluate()"
         refuse_unrepeatable(traced, self._state.tensors().values(), where)
         return set(traced.structured_outputs)
 
-    def _sums(self) -> tuple[dict[str, float], int]:
+    def sums(self) -> tuple[dict[str, float], int]:
         """Return the sums by name over this rank's readable images, and the number of those images."""
         sums: dict[str, float] = {}
         count = 0
@@ -109,12 +110,12 @@ class Evaluator:
             if self._source.labels is not None:
                 data["labels"] = tf.constant(self._source.labels[np.minimum(indices, len(self._source) - 1)])
             step = tf.constant(_FIRST_STEP - int(number), tf.int64)
-            for name, values in self._function(step, data).items():
+            for name, values in self.measure(step, data).items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
             count += int(readable.sum())
         return sums, count
 
-    def _measure(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _values(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first
         random = Random(config.seed, step, self._first, count)
         prepared = prepare(self._recipe, data["images"], data.get("labels"), random, "for the evaluation: ")

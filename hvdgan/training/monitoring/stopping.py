@@ -122,4 +122,4 @@ class Stopping:
         if self._minutes is not None and self.minutes >= self._minutes:
             return _USED_UP
         found = self._ranks.is_root and self._stop_file.exists()
-        return f"{self._stop_file} is there; remove it first" if found else ""
+        return f"{self._stop_file} exists; remove it before you resume" if found else ""

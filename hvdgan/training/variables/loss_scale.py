@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-_FIRST = 2.0**15
+FIRST = 2.0**15
 _GROW_AFTER = 2000  # updates in a row without an overflow
 
 
@@ -27,7 +27,7 @@ class LossScale:
     def new(name: str) -> "LossScale":
         """A scale with its initial value, for the update of this name."""
         return LossScale(
-            keras.Variable(_FIRST, trainable=False, dtype="float32", name=f"{name}_scale"),
+            keras.Variable(FIRST, trainable=False, dtype="float32", name=f"{name}_scale"),
             keras.Variable(0, trainable=False, dtype="int32", name=f"{name}_held"),
         )
 
