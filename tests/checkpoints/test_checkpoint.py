@@ -58,7 +58,7 @@ def test_tensors_are_named_after_what_they_are(trained, tmp_path):
     } <= names
 
 
-def test_slots_of_variables_whose_names_begin_alike_are_told_apart():
+def test_slots_of_variables_with_a_common_prefix_are_kept_apart():
     from hvdgan.training.variables.state import TrainState
 
     network = keras.Sequential(

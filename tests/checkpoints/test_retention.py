@@ -14,7 +14,7 @@ TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-eve
 
 @pytest.fixture
 def stuck(monkeypatch):
-    """Folders whose names begin alike cannot be deleted: as on NFS, where a file that is open elsewhere stays."""
+    """Folders with a common prefix cannot be deleted: as on NFS, where a file that is open elsewhere stays."""
     names = []
     remove = shutil.rmtree
 
@@ -33,7 +33,7 @@ def left(run_dir):
     return sorted(path.name for path in (run_dir / "checkpoints").iterdir() if path.name != "latest")
 
 
-def test_an_old_checkpoint_that_cannot_be_deleted_is_said_and_fails_nothing(tmp_path, stuck):
+def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_fails_nothing(tmp_path, stuck):
     stuck += [".step-00000002", ".step-00000003"]
     assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 0
     log = (tmp_path / "log.txt").read_text()

@@ -148,7 +148,7 @@ def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
         wait_for_lock(tmp_path / "run")
 
 
-def test_a_command_that_prepares_waits_alike(tmp_path, holder, monkeypatch, capsys):
+def test_a_command_that_prepares_waits_too(tmp_path, holder, monkeypatch, capsys):
     from PIL import Image
 
     from hvdgan.prepare import main as prepare
@@ -180,7 +180,7 @@ def test_without_flock_another_kind_of_lock_keeps_others_out_and_the_log_says_so
     lock(run_dir).close()
 
 
-def test_without_any_lock_training_goes_on_with_a_warning(tmp_path, monkeypatch, capsys):
+def test_without_any_lock_training_continues_with_a_warning(tmp_path, monkeypatch, capsys):
     def none(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -12,7 +12,7 @@ from launching import ROOT
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
-def test_it_goes_on_without_the_node_and_takes_it_in_again(cluster, folder):
+def test_it_continues_without_the_node_and_takes_it_in_again(cluster, folder):
     folder.mkdir()
     (folder / "brake").touch()
     command = [ROOT / "launch" / "elastic.sh", "-H", "node1:1,node2:1", "--interface", "eth0"]

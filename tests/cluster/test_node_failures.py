@@ -14,7 +14,7 @@ BOUND = 90
 SOON = ["--peer-timeout", "5"]
 
 
-def test_a_job_ends_by_name_and_goes_on_when_resubmitted(cluster, folder, one_host):
+def test_a_job_names_the_lost_node_and_resumes_when_resubmitted(cluster, folder, one_host):
     job = Job(cluster, folder, "--no-requeue", arguments=SOON, brake=True)
     job.wait_for_step(13)
     cluster.crash("node2")

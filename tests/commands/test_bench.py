@@ -75,7 +75,7 @@ def test_the_parts_of_a_step_add_up(measured):
 
 def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing_else(measured):
     updates = run_of(measured[2], "ranks", 2)["stages"]["adversarial"]["updates"]
-    # generator: 100 * 16 * 8 + 2 * 8, 8 * 16 * 4 + 2 * 4, 4 * 16 * 2 + 2 * 2, 2 * 16 * 3 + 3; discriminator alike
+    # generator: 100 * 16 * 8 + 2 * 8, 8 * 16 * 4 + 2 * 4, 4 * 16 * 2 + 2 * 2, 2 * 16 * 3 + 3; discriminator too
     expected = {"generator": 4 * 13567, "discriminator": 4 * 891}
     assert {name: update["bytes_reduced"] for name, update in updates.items()} == expected
     assert all(update["bytes_owned"] == update["bytes_reduced"] for update in updates.values())
@@ -113,7 +113,7 @@ def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp
     assert main([*TINY, *words]) == 0
     expected = {("ranks", 4, 2), ("ranks", 2, 4), ("ranks", 1, 8), ("copies", 4, 2), ("copies", 2, 4)}
     assert set(launched) == expected and len(launched) == 2 * len(expected)
-    assert launched[0][:2] == ("ranks", 1)  # a mistake in the recipe is told as one there
+    assert launched[0][:2] == ("ranks", 1)  # a mistake in the recipe is reported as one there
     rows = json.loads((tmp_path / "strong.json").read_text())["efficiency"]
     assert [row["of_copies"]["median"] for row in rows] == pytest.approx([1, 1 / 2, 1 / 4])
     assert [row["of_one_rank"]["median"] for row in rows] == pytest.approx([1, 9 / 10 / 2, 9 / 12 / 4])
@@ -161,7 +161,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monke
     assert (tmp_path / "there.json").read_text() == "mine"
 
 
-def test_every_stage_is_measured_whatever_would_end_it(tmp_path):
+def test_every_stage_is_measured_even_if_something_would_end_it(tmp_path):
     command = [sys.executable, "-m", "hvdgan.bench", "--recipe", "ending:Ending", "--image-size", "8"]
     flags = "--ranks 1 --local-batch-size 4 --steps 20 --repeats 1 --json a.json".split()
     done = run([*command, *flags], tmp_path)

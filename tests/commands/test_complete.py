@@ -235,7 +235,7 @@ def test_poisson_without_opencv_names_the_extra(runs, folder, capsys, monkeypatc
     assert not (folder / "filled.png").exists()
 
 
-def test_it_overwrites_where_it_is_told_to(runs, folder):
+def test_it_overwrites_on_request(runs, folder):
     arguments = "--image good.png --mask mask.png --out good.png --overwrite".split()
     before = (folder / "good.png").read_bytes()
     assert complete.main([str(runs / "rgb"), *arguments]) == 0

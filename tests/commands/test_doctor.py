@@ -58,7 +58,7 @@ def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     assert not (tmp_path / "shared").exists()
 
 
-def test_a_broken_place_is_told_in_full_and_is_exit_code_1(tmp_path):
+def test_a_broken_place_is_reported_in_full_and_is_exit_code_1(tmp_path):
     (tmp_path / "file").touch()
     words = "--max-bytes 4 --seconds 0.02 --run-dir file/run --json facts.json".split()
     done = run([*launcher(2), *DOCTOR, *words], tmp_path, SLURM_JOB_ID="7", SLURM_NTASKS="4", SLURM_JOB_NUM_NODES="2")

@@ -279,7 +279,7 @@ def test_layers_of_a_users_own_go_into_a_saved_model(folder):
         np.testing.assert_allclose(there, getattr(trained.nets("averaged"), name)(latents), rtol=1e-5, atol=1e-5)
 
 
-def test_it_overwrites_where_it_is_told_to(folder):
+def test_it_overwrites_on_request(folder):
     for out in ("there.keras", "model"):
         assert export.main(["dcgan", "--network", "generator", "--out", out, "--overwrite"]) == 0
     assert keras.models.load_model("there.keras").name == "generator"

@@ -61,7 +61,7 @@ def test_two_ranks_under_mpirun_make_the_same_bytes(images, tmp_path, flags):
 
 
 @pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
-def test_a_mistake_under_mpirun_is_said_once_with_exit_code_2(tmp_path):
+def test_a_mistake_under_mpirun_is_reported_once_with_exit_code_2(tmp_path):
     done = run(["mpirun", "-n", "2", "--oversubscribe", *PREPARE, "nowhere", "made", "--image-size", "8"], tmp_path)
     assert done.returncode == 2 and done.stderr.count("hvdgan: ") == 1
     assert "nowhere: no such file or folder" in done.stderr and not (tmp_path / "made").exists()
@@ -78,8 +78,8 @@ FAULTS = {
 
 @pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_rank_that_fails_ends_all_and_the_same_command_goes_on(images, wanted, tmp_path, fault):
-    """Rank 1 comes to nothing while it packs its first shard, and rank 0 packs two."""
+def test_a_rank_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault):
+    """Rank 1 fails while it packs its first shard, and rank 0 packs two."""
     code, said = FAULTS[fault]
     (tmp_path / "failing.py").write_text(
         "import os, sys\n"
@@ -127,7 +127,7 @@ def _group(leader):
 
 
 @pytest.mark.parametrize(("finished", "dedup"), [(0, False), (3, False), (0, True)])
-def test_after_a_kill_the_same_command_goes_on_to_the_same_bytes(tmp_path, finished, dedup):
+def test_after_a_kill_the_same_command_continues_to_the_same_bytes(tmp_path, finished, dedup):
     """Killed when its work has begun, or when some shards are finished; these are not written again."""
     images = write_images(tmp_path / "images", 200, width=64, height=64)
     flags = ["--shards", "20", "--image-size", "32", *(["--dedup"] if dedup else [])]
@@ -182,7 +182,7 @@ def test_a_finished_folder_is_left_as_it_is(images, tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
 
-def test_a_process_that_dies_is_said(images, tmp_path):
+def test_a_process_that_dies_is_reported(images, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, sys\n"
         "from hvdgan.data.packing import shard_writer\n"
@@ -196,7 +196,7 @@ def test_a_process_that_dies_is_said(images, tmp_path):
     assert "a process of --workers has died" in done.stderr
 
 
-def test_a_full_disk_is_one_line_and_the_command_goes_on_later(images, wanted, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_one_line_and_the_command_continues_later(images, wanted, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -275,7 +275,7 @@ def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
         assert done.stdout.splitlines()[:-1] == [f"[] {name}"] * 30
 
 
-# what is left out, and what is told
+# what is left out, and what is reported
 
 
 def test_the_manifest_tells_what_the_shards_hold(images, tmp_path):
@@ -304,7 +304,7 @@ def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "3 of 19 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
     assert error.count("\n") == 1
-    assert main([*command, "--max-bad-fraction", "0.2"]) == 0  # goes on, and only writes the manifest
+    assert main([*command, "--max-bad-fraction", "0.2"]) == 0  # continues, and only writes the manifest
     failures = dict(manifest_of(tmp_path / "made")["failures"])
     assert failures.keys() == {"class 0/000.png", "class 0/pipe.png", "class 1/003.png"}
     assert failures["class 0/000.png"] == "empty file" and failures["class 0/pipe.png"] == "not a regular file"

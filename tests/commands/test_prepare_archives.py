@@ -126,7 +126,7 @@ def test_bombs_are_refused_by_their_size(tmp_path, capsys, monkeypatch):
 
 
 def test_a_member_that_says_another_size_is_left_out(tmp_path):
-    """The directory says 100 bytes; what is packed there goes on for long."""
+    """The directory says 100 bytes; what is packed there is far longer."""
     with zipfile.ZipFile(tmp_path / "lies.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("good.png", png())
         archive.writestr("lies.png", bytes(5_000_000))

@@ -56,7 +56,7 @@ def draw(run, out, *arguments):
     return np.stack([np.asarray(Image.open(out / name)) for name in names])
 
 
-def test_sample_i_of_a_seed_is_the_same_whatever_is_drawn_with_it(runs, tmp_path):
+def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
     for run in ("dcgan", "conditional"):
         first = draw(runs / run, tmp_path / run / "first", "--num", 10, "--batch-size", 4)
         again = draw(runs / run, tmp_path / run / "again", "--num", 10, "--batch-size", 4)
@@ -262,7 +262,7 @@ def test_under_a_launcher_it_refuses(folder, capsys, monkeypatch):
     assert "this command is one process, and horovodrun has started 2" in capsys.readouterr().err
 
 
-def test_it_overwrites_where_it_is_told_to(folder):
+def test_it_overwrites_on_request(folder):
     assert sample.main("dcgan --num 4 --out there.png --overwrite".split()) == 0
     assert Image.open("there.png").size == (66, 66) and not list(folder.glob(".*"))
     assert sample.main("dcgan --num 2 --out used --separate --overwrite".split()) == 0

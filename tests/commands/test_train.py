@@ -120,7 +120,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
 
 
 @pytest.mark.parametrize("sizes", [(2, 1, 2), (1, 2)])
-def test_another_number_of_ranks_goes_on_with_the_same_samples(tmp_path, sizes):
+def test_another_number_of_ranks_continues_with_the_same_samples(tmp_path, sizes):
     """The mean label of every batch tells which images it has; equal weights tell that latents are the same."""
     arguments = ["--recipe", "tiny:Labelled", *TINY[2:], "--steps", "12", "--log-every", "1"]
     train(tmp_path, *arguments, "--run-dir", "whole")

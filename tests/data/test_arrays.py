@@ -73,7 +73,7 @@ def test_npz_with_labels(tmp_path, save, name):
     assert source.labels.tolist() == [5, 0, 7] and source.labels.dtype == np.int32
 
 
-def test_a_large_compressed_file_is_said_to_stay_in_memory(tmp_path, caplog, monkeypatch):
+def test_a_large_compressed_file_is_reported_to_stay_in_memory(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("hvdgan.data.sources.arrays.LARGE_BYTES", 100)
     np.savez(tmp_path / "mapped.npz", RAMP)
     np.savez_compressed(tmp_path / "packed.npz", RAMP)

@@ -115,7 +115,7 @@ def test_ranks_of_a_host_share_the_file(source, tmp_path):
     assert fetched == []
 
 
-def test_a_full_disk_is_said_once_and_the_images_still_come(source, tmp_path, caplog):
+def test_a_full_disk_is_reported_once_and_the_images_still_come(source, tmp_path, caplog):
     (tmp_path / "cache").mkdir()
     file_of(tmp_path / "cache").symlink_to("/dev/full")  # which has no space left on device
     kept = cached(source, "disk", tmp_path / "cache")

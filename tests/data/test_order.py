@@ -42,6 +42,6 @@ def test_steps_in_any_order_give_the_same():
 
 
 def test_the_order_is_the_one_of_earlier_versions():
-    # A run that goes on after an upgrade of NumPy or of hvdgan must see the images that it would have seen.
+    # A run that resumes after an upgrade of NumPy or of hvdgan must see the images that it would have seen.
     assert sample_indices(0, 0, 12, 10).tolist() == [0, 2, 9, 1, 8, 5, 4, 3, 6, 7, 5, 3]
     assert sample_indices(2**31 - 1, 12 * 10**9, 12, 10).tolist() == [7, 6, 1, 8, 9, 0, 2, 3, 4, 5, 2, 3]

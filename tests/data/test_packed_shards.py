@@ -98,7 +98,7 @@ def test_images_are_held_out_as_those_of_the_array_are(tmp_path, paired):
     assert 8 < len(held[0]) < 32
     for other in held[1:]:
         np.testing.assert_array_equal(all_images(other), all_images(held[0]))
-    # Of what is held out some again are chosen alike.
+    # Some of the held-out images are chosen in the same way.
     again = [hold_out(source, 0.3)[1] for source in held]
     np.testing.assert_array_equal(all_images(again[1]), all_images(again[0]))
 

@@ -123,7 +123,7 @@ def test_a_broken_file_takes_its_partner_out(tmp_path):
     assert source.bad_files == [("B/1.png", "empty file")]
 
 
-def test_partners_of_different_sizes_would_not_be_cropped_alike(tmp_path):
+def test_partners_of_different_sizes_would_not_be_cropped_equally(tmp_path):
     write(tmp_path / "A" / "1.png", 1, size=(8, 16))
     write(tmp_path / "B" / "1.png", 2, size=(16, 8))
     with pytest.raises(BadImage) as caught:
@@ -146,7 +146,7 @@ def test_images_beside_a_and_b_make_all_of_them_halves(tmp_path, other):
 
 
 @pytest.mark.parametrize(("height", "together"), [(33, True), (20, False)])
-def test_input_and_image_are_cropped_and_resized_alike(tmp_path, height, together):
+def test_input_and_image_are_cropped_and_resized_equally(tmp_path, height, together):
     pixels = np.random.default_rng(0).integers(0, 256, (height, 33, 3), np.uint8)
     for side in "AB":
         (tmp_path / "pairs" / side).mkdir(parents=True)

@@ -240,15 +240,15 @@ def test_one_sequence_for_any_ranks_over_epochs_and_after_resuming(tmp_path, mon
         np.testing.assert_array_equal(alone["images"][..., :3], alone["images"][..., 3:] - 20)
     for size in (2, 3, 4):
         assert_equal(alone, together(source, size))
-    # In the middle of the third epoch another number of ranks goes on, with what is kept of the images.
+    # In the middle of the third epoch another number of ranks resumes, with what is kept of the images.
     for kind in ("memory", "disk"):
         kept = cached(source, kind, tmp_path / "cache")
         resumed = together(kept, 3, steps=STEPS - 4, start_step=4)
         assert_equal({name: values[4:] for name, values in alone.items()}, resumed)
 
 
-def test_another_batch_size_goes_on_at_the_next_sample(tmp_path):
-    """As --allow-changed global_batch_size leaves it: from a position that no whole number of batches comes to."""
+def test_another_batch_size_continues_at_the_next_sample(tmp_path):
+    """As --allow-changed global_batch_size leaves it: from a position that is not a whole number of batches."""
     source = open_source(Config(image_size=SIZE, data=str(npz(tmp_path)["data"])))
     both = [
         taken(source, 3, global_batch_size=6),

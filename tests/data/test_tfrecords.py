@@ -72,7 +72,7 @@ def compress(path):
     path.write_bytes(gzip.compress(path.read_bytes()))
 
 
-# What is done to the file, what is said of it besides, and what is complained of
+# The change to the file, the remark about it, and the complaint
 MISTAKES = [
     (cut, {}, r"a.tfrecord, record 5: the file ends before the record does"),
     (lambda path: flip(path, 2), {}, r"a.tfrecord, record 0: no record begins here"),

@@ -171,7 +171,7 @@ def test_what_is_done_in_turn_fails_on_all_ranks():
     [(LIST, "class 1"), (STAT, "class 1/003.png"), (OPEN, "class 1/001.jpg"), (OPEN, "class 1/003.png")],
     ids=["list", "stat", "read while listing", "read while packing"],
 )
-def test_preparing_ends_and_goes_on_when_the_disk_is_back(folder, monkeypatch, capsys, what, name):
+def test_preparing_ends_and_continues_when_the_disk_is_back(folder, monkeypatch, capsys, what, name):
     with monkeypatch.context() as patch:
         let_fail(patch, what, name, errno.EIO)
         assert prepared(folder) == 1

@@ -11,7 +11,7 @@ def test_named_hosts_share_the_processes_evenly(monkeypatch):
     assert launcher.elsewhere and not choose_launcher("horovodrun", None, []).elsewhere
 
 
-def test_srun_is_told_how_many_cores_each_process_has(monkeypatch):
+def test_srun_gets_the_number_of_cores_of_each_process(monkeypatch):
     """On the smaller node; salloc leaves this process on another one, whose own cores tell nothing."""
     for name, value in {"JOB_ID": "1", "JOB_NUM_NODES": "3", "JOB_CPUS_PER_NODE": "72(x2),16"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)

@@ -177,7 +177,7 @@ def test_rank_1_alone_is_killed_and_later_all_are_asked_to_stop_in_each_stage(tm
     assert digest(run_dir, 750) == digest(left_alone / "run", 750)
 
 
-def test_a_full_disk_is_said_training_goes_on_and_the_old_checkpoints_stay(tmp_path):
+def test_a_full_disk_is_reported_training_continues_and_the_old_checkpoints_stay(tmp_path):
     """A bound on the size of files stands in for a full disk: writing fails in the middle of one."""
     first = [*COMMAND, "--run-dir", "run", "--max-steps", "4"]
     assert run(first, tmp_path).returncode == 0
@@ -198,7 +198,7 @@ def read_only(folder: Path) -> list[str]:
     return ["unshare", "--mount", *(["--map-root-user"] * (os.geteuid() != 0)), "bash", "-c", script, str(folder)]
 
 
-def test_a_checkpoint_folder_that_became_read_only_is_said_and_training_goes_on(tmp_path):
+def test_a_checkpoint_folder_that_became_read_only_is_reported_and_training_continues(tmp_path):
     first = [*COMMAND, "--run-dir", "run", "--max-steps", "4"]
     assert run(first, tmp_path).returncode == 0
     checkpoints = tmp_path / "run" / "checkpoints"

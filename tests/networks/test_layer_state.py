@@ -27,7 +27,7 @@ def state_of(folder, step):
     return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
 
 
-def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_goes_on_with_any_number_of_them(tmp_path):
+def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_resumes_with_any_number_of_them(tmp_path):
     for steps, ranks in ((2, 2), (3, 2), (5, 1), (6, 2)):
         train(tmp_path, "--recipe", "tiny:Counting", *SIZE, "--steps", str(steps), ranks=ranks, controller=CONTROLLER)
         saved = state_of(tmp_path, steps)
@@ -106,7 +106,7 @@ def test_those_of_hvdgans_own_layers_are_averaged_as_they_were():
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_checkpoint_that_has_other_state_among_the_statistics_of_each_rank_goes_on(tmp_path, size):
+def test_a_checkpoint_that_has_other_state_among_the_statistics_of_each_rank_resumes(tmp_path, size):
     """As they were written before only statistics were averaged: all that is floating-point and not trained."""
     made = tiny_run(Counting, TinyOptions(norm="batch"), run_dir=tmp_path)
     state, before = made.state, []

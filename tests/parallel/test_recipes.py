@@ -41,7 +41,7 @@ _TESTED_ALONE = {"sngan": ["mixed_float16"], "stylegan2": ["mixed_bfloat16"], "w
     ("name", "precision"),
     [(name, p) for name in RECIPES for p in _TESTED_ALONE.get(name, ["mixed_float16", "mixed_bfloat16"])],
 )
-def test_each_stage_changes_what_it_owns_on_both_ranks_alike(ranks, name, precision):
+def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, name, precision):
     run = built(name, ranks, precision=precision)
     for scale in run.state.loss_scales.values():
         scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits

@@ -62,7 +62,7 @@ def test_a_command(command, capsys):
 
 def test_the_messages_are_those_of_the_program():
     source = "".join(path.read_text() for path in [*(ROOT / "hvdgan").rglob("*.py"), *(ROOT / "launch").glob("*.sh")])
-    # A string that goes on in the next line, and what is filled in.
+    # A string that continues in the next line, and what is filled in.
     source = re.sub(r'"\s*\n\s*f?"', "", source)
     table = PAGE[PAGE.index("## By symptom") :]
     symptoms = [

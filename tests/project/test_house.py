@@ -95,6 +95,13 @@ def test_no_file_is_long():
     assert not [path.name for path in files if len(path.read_text().splitlines()) > 400]
 
 
+def test_functions_fit_on_a_screen():
+    for module, path in MODULES.items():
+        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        long = [each.name for each in functions if each.end_lineno - each.lineno >= 50]
+        assert not long, f"{module}: {long}"
+
+
 def importing(library):
     """The modules that import a library."""
     return {

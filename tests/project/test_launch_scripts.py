@@ -287,7 +287,7 @@ def test_a_signal_while_the_launcher_starts_leaves_nothing_running(tmp_path, mom
     assert not list(tmp_path.iterdir())
 
 
-def test_a_training_that_is_asked_to_stop_and_goes_on(tmp_path):
+def test_a_run_that_stops_on_request_and_resumes(tmp_path):
     """Two real ranks: SIGTERM to the script, as from a scheduler, then the same command again."""
     script = [ROOT / "launch" / "single_node.sh", "-np", "2", "--gloo"]
     trainer = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 0".split()

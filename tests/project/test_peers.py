@@ -45,7 +45,7 @@ def test_every_program_trains_the_same_networks(sizes):
 def test_programs_run_and_are_timed(tmp_path):
     """Ranks under Horovod and tf.distribute, which end with the same weights, and two copies of hvdgan."""
     names = ["horovod-gloo", "multiworker", "hvdgan-digits-x2"]
-    # So many steps that one copy is at it long after the other has begun.
+    # Enough steps that one copy works long after the other has begun.
     words = "--repeats 1 --warm-up 1 --steps 20 --nf 2 --batch-size 2 --runs runs".split()
     done = run([sys.executable, PEERS / "bench.py", "--only", ",".join(names), *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_programs_run_and_are_timed(tmp_path):
     assert figures.with_suffix(".png").stat().st_size > 5000
 
 
-def test_ranks_apart_and_a_program_that_fails_are_said(tmp_path, monkeypatch):
+def test_ranks_apart_and_a_program_that_fails_are_reported(tmp_path, monkeypatch):
     for rank, weight in enumerate((1.0, 1.5)):
         text = json.dumps({"rank": rank, "ends": [1.0, 2.0], "weights": [weight]})
         (tmp_path / f"rank-{rank}.json").write_text(text)
@@ -79,7 +79,7 @@ def test_ranks_apart_and_a_program_that_fails_are_said(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("left_out", ["", "generator/loss"])
-def test_losses_that_are_not_finite_are_said(tmp_path, left_out):
+def test_losses_that_are_not_finite_are_reported(tmp_path, left_out):
     """In bfloat16 all steps between two records may have been skipped: they have no loss."""
     record = {"generator/loss": float("nan"), "discriminator/loss": 1.0}
     record.pop(left_out, None)

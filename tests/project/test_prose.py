@@ -9,6 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "hvdgan").rglob("*.py"))
+SCRIPTS = [
+    path
+    for folder in ("tests", "benchmarks", "examples", "docs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if path != Path(__file__)
+]
+SHELL = [ROOT / "Makefile", *(path for name in (".ci", "launch", "slurm") for path in sorted((ROOT / name).glob("*")))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NO_NOUNS = frozenset(
     "of what that whether how where whose which who in as called from to for by with so not if".split()
@@ -42,15 +49,25 @@ def arguments(docstring: str) -> Iterator[tuple[str, str]]:
 
 
 def words(path: Path) -> Iterator[tuple[int, str]]:
-    """The comments and string literals of a module, or the paragraphs of a page, each on one line."""
+    """The comments and string literals of a module, the paragraphs of a page, or the lines of a script of the shell."""
     if path.suffix == ".md":
         text = path.read_text()
         for match in re.finditer(r"(?:.+\n)+", re.sub(r"(?s)```.*?```", lambda code: "\n" * code[0].count("\n"), text)):
             yield text.count("\n", 0, match.start()) + 1, match[0]
         return
+    if path.suffix != ".py":
+        yield from enumerate(path.read_text().splitlines(), 1)
+        return
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         if token.type in (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)):
             yield token.start[0], token.string
+
+
+def functions(path: Path) -> Iterator[tuple[int, str]]:
+    """The names of a module's functions, in words."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name.replace("_", " ")
 
 
 def test_the_description_of_an_argument_begins_with_a_noun():
@@ -67,8 +84,8 @@ def test_the_description_of_an_argument_begins_with_a_noun():
 def test_the_words_are_those_of_the_field():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {match[0]}: write {better}"
-        for path in [*SOURCES, *PAGES]
-        for line, text in words(path)
+        for path in [*SOURCES, *SCRIPTS, *PAGES, *filter(Path.is_file, SHELL)]
+        for line, text in [*words(path), *(functions(path) if path.suffix == ".py" else ())]
         for phrase, better in PHRASES.items()
         for match in re.finditer(phrase, " ".join(text.split()), re.IGNORECASE)
     ]

@@ -18,7 +18,7 @@ COMMANDS = [
 ]
 
 
-def test_the_trainings_of_the_readme_in_turn(tmp_path):
+def test_the_runs_of_the_readme_in_turn(tmp_path):
     trainings = [command for command in COMMANDS if "--max-steps" in command]
     assert [command.split()[0] for command in trainings] == ["python", "horovodrun"]
     for command, (steps, fewer) in zip(trainings, (("500", "4"), ("1000", "8")), strict=True):
@@ -37,7 +37,7 @@ def test_a_command_that_writes_nothing(tmp_path, flag):
 
 
 def test_the_commands_of_the_page_on_checkpoints(tmp_path):
-    """One after another: the second goes on where the first has stopped."""
+    """One after another: the second resumes where the first has stopped."""
     page = (ROOT / "docs" / "checkpoints.md").read_text()
     first, second = re.findall(r"```\n(.*?)```", page, re.DOTALL)[0].splitlines()
     for command, few in ((first, "500 4"), (second, "600 6")):

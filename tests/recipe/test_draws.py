@@ -121,6 +121,6 @@ def test_integers_refuse_a_bound_that_cannot_be(high):
 
 
 def test_the_numbers_stay_those_of_old_checkpoints():
-    """A resumed run must go on with the same latents under a later version of this package."""
+    """A resumed run must continue with the same latents under a later version of this package."""
     golden = [-0.1639506, 1.4980861, -1.1796837, -0.90379304, 0.14603832]
     np.testing.assert_allclose(draws(seed=3, step=11, scope="/draw")[0], golden, rtol=1e-5)

@@ -278,8 +278,8 @@ def test_the_run_folder_of_another_run_is_not_its_checkpoint(folder, capsys):
     assert "did you mean a/checkpoints/step-00000002?" in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_from_elsewhere_stands_by_itself_at_once(folder, capsys):
-    """It is killed here before its first checkpoint is due, and the same command goes on."""
+def test_a_run_that_resumes_from_elsewhere_stands_by_itself_at_once(folder, capsys):
+    """It is killed here before its first checkpoint is due, and the same command resumes."""
     assert main([*TINY, "--run-dir", "a", "--checkpoint-every", "1"]) == 0
     elsewhere = [*TINY, "--run-dir", "b", "--resume", "a/checkpoints/step-00000001/", "--max-steps", "1"]
     assert main(elsewhere) == 0
@@ -304,7 +304,7 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(folder, capsy
     assert last.startswith("hvdgan: ") and "cannot be written" in last and blocked.split("/")[-1] in last
 
 
-def test_a_picture_that_cannot_be_written_is_said_and_training_goes_on(folder, capsys):
+def test_a_picture_that_cannot_be_written_is_reported_and_training_continues(folder, capsys):
     (folder / "run" / "samples" / "step-00000002.png").mkdir(parents=True)
     assert main([*TINY, "--run-dir", "run"]) == 0
     assert "warning: samples cannot be written" in capsys.readouterr().err

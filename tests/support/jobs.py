@@ -118,7 +118,7 @@ def assert_same_bits(run_dir: Path, expected: dict[str, np.ndarray]) -> None:
 
 
 def on_this_host(folder: Path, controller: str) -> dict[str, np.ndarray]:
-    """What the same training comes to on this host alone, on two ranks."""
+    """The result of the same run on this host alone, on two ranks."""
     folder.mkdir()
     words = [*launcher(2, controller), sys.executable, *TRAIN[1:], "--run-dir", folder / "run"]
     done = run(words, folder, PYTHONPATH=PYTHONPATH)

@@ -31,7 +31,7 @@ def test_half_of_the_images_are_mirrored():
 
 
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])
-def test_any_number_of_ranks_augments_alike_and_each_step_and_key_otherwise(kind):
+def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(kind):
     given = images()
     whole = diff_augment(given, (kind,), random(), "real").numpy()
     parts = [diff_augment(given[16 * p : 16 * p + 16], (kind,), random(part=p, parts=4), "real") for p in range(4)]

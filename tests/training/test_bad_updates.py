@@ -13,7 +13,7 @@ from tiny import Tiny
 
 
 def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path, capsys):
-    """The third step alone is not finite; the judge keeps its weights in it, and the run goes on."""
+    """The third step alone is not finite; the judge keeps its weights in it, and the run continues."""
     flags = ["--recipe", "tiny:Exploding", *TINY[2:], "--checkpoint-every", "1", "--keep", "0"]
     assert train(tmp_path, flags=flags) == 0
     assert "step 2, stage adversarial, update judge: not finite, and skipped by every rank (1 in a row)" in (
@@ -33,7 +33,7 @@ class Infinite(Tiny):
         return loss + tf.constant(float("inf")), metrics
 
 
-def test_a_loss_that_is_not_finite_counts_too_and_so_many_in_a_row_end_the_run(tmp_path, capsys):
+def test_a_loss_that_is_not_finite_counts_too_and_max_bad_steps_in_a_row_end_the_run(tmp_path, capsys):
     flags = ["--recipe", "test_bad_updates:Infinite", *TINY[2:]]
     assert train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
     error = capsys.readouterr().err

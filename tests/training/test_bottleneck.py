@@ -15,7 +15,7 @@ def test_the_first_steps_do_not_count_and_the_verdict_is_logged_once():
     assert "rank 0 waits for images 25% of the time" in logged[0]
 
 
-def test_input_that_keeps_up_is_said_in_few_words():
+def test_input_that_keeps_up_is_reported_in_few_words():
     line = verdict([[0.01, 1.0], [0.05, 1.0]], Config(), threads=2, prepared=False)
     assert line == "input keeps up: 5% of the first 100 steps was spent waiting for images"
 
@@ -35,7 +35,7 @@ def test_what_is_done_already_is_no_remedy():
     assert "prepare" not in line and "cache" not in line and "--pipeline.threads" in line
 
 
-def test_a_training_says_it_once(tmp_path):
+def test_a_run_logs_it_once(tmp_path):
     """Which of the two, the machine decides."""
     arguments = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 110 --data digits --sample-every 0"
     assert main([*arguments.split(), "--run-dir", str(tmp_path / "run")]) == 0

@@ -139,7 +139,7 @@ def test_the_last_stage_may_shrink_to_what_is_done_and_no_further(tmp_path, caps
 
 
 @pytest.mark.parametrize("recipe", ["Own", "Each"])
-def test_what_is_said_leads_on(tmp_path, capsys, recipe):
+def test_the_advice_leads_on(tmp_path, capsys, recipe):
     assert train(tmp_path, recipe, "--steps", "2") == 0
     capsys.readouterr()
     assert train(tmp_path, recipe, "--steps", "2") == 0
@@ -149,7 +149,7 @@ def test_what_is_said_leads_on(tmp_path, capsys, recipe):
     assert re.search(r"done: \d+ steps", capsys.readouterr().err)
 
 
-def test_a_last_stage_that_has_ended_early_is_said_to_have(tmp_path, capsys):
+def test_a_last_stage_that_has_ended_early_is_reported(tmp_path, capsys):
     assert train(tmp_path, "Ended", "--steps", "9") == 0
     capsys.readouterr()
     assert train(tmp_path, "Ended", "--steps", "12") == 0

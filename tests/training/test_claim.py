@@ -100,7 +100,7 @@ def test_a_checkpoint_past_the_end_of_the_stages_is_refused_and_leaves_nothing(t
 
 
 @pytest.mark.parametrize("limit", [("--steps", "4"), ("--steps", "8", "--max-steps", "3")])
-def test_a_checkpoint_in_a_new_folder_has_its_settings_beside_it_also_where_nothing_is_to_do(tmp_path, capsys, limit):
+def test_a_checkpoint_in_a_new_folder_has_its_settings_next_to_it_also_where_nothing_is_to_do(tmp_path, capsys, limit):
     assert train(tmp_path / "a", "--steps", "4") == 0
     assert train(tmp_path / "b", *limit, "--resume", str(tmp_path / "a" / LAST)) == 0
     assert "nothing to do: step 4" in capsys.readouterr().err

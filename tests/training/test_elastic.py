@@ -31,7 +31,7 @@ ENV = ("HVDGAN_FAULTS", "HVDGAN_STANDS")
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int, str]:
-    """Train by launch/elastic.sh on two hosts to the end; its exit code and all that was said."""
+    """Train by launch/elastic.sh on two hosts to the end; its exit code and all its output."""
     (folder / "hosts").write_text("localhost slots=1\n127.0.0.1:1  # the same machine\n")
     (folder / "faults").mkdir(exist_ok=True)
     for fault in faults:
@@ -62,7 +62,7 @@ def records(run_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_alike(run_dir: Path, other: Path, steps: int) -> None:
+def assert_same_samples(run_dir: Path, other: Path, steps: int) -> None:
     """Every step is there once, on the same samples, with the same rates, up to the order of sums."""
     pairs = list(zip(records(run_dir), records(other), strict=True))
     assert [ours["step"] for ours, _ in pairs] == list(range(1, steps + 1))
@@ -79,7 +79,7 @@ def assert_alike(run_dir: Path, other: Path, steps: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp_path):
+def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(tmp_path):
     faults = ("40-1-kill", "120-0-freeze")
     code, said = elastic(tmp_path, "--steps", "400", faults=faults)
     assert code == 0, said
@@ -93,10 +93,10 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_goes_on(tmp
         assert at - 5 < step <= at
     alone = tmp_path / "alone"
     assert main([*FLAGS, "--steps", "400", "--run-dir", str(alone)]) == 0
-    assert_alike(tmp_path / "run", alone, 400)
+    assert_same_samples(tmp_path / "run", alone, 400)
     for folder in (tmp_path / "run", alone):
         assert main([*FLAGS, "--steps", "410", "--run-dir", str(folder)]) == 0
-    assert_alike(tmp_path / "run", alone, 410)
+    assert_same_samples(tmp_path / "run", alone, 410)
 
 
 @pytest.mark.timeout(500)
@@ -172,7 +172,7 @@ def test_a_mistake_is_one_line(tmp_path, words, complaint):
     assert len(done.stderr.splitlines()) == 1 and complaint in done.stderr
 
 
-def test_the_host_file_is_what_horovodrun_is_told(tmp_path):
+def test_the_host_file_is_what_horovodrun_reads(tmp_path):
     (tmp_path / "hosts").write_text("# mine\n\nnode1 slots=4\nnode2:2\nnode3\n")
     done = run(["bash", ROOT / "launch" / "discover_hosts.sh", "--hostfile", "hosts", "--slots", "3"], tmp_path)
     assert done.returncode == 0 and done.stdout.split() == ["node1:4", "node2:2", "node3:3"]

@@ -157,7 +157,7 @@ def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, m
     assert f"and {len(held_out):,} held out, of which evaluations look at 6" in log
 
 
-def test_another_cap_at_resume_is_said(folder, tmp_path):
+def test_another_cap_at_resume_is_reported(folder, tmp_path):
     flags = [*FLAGS.split(), "--data", str(folder), "--run-dir", str(tmp_path), "--best-metric", "eval/brightness"]
     assert main([*flags, "--steps", "2"]) == 0
     best = json.loads((tmp_path / "checkpoints" / "step-00000002" / "manifest.json").read_text())["progress"]["best"]

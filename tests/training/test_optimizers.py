@@ -99,7 +99,7 @@ def test_a_learning_rate_over_five_steps(rate, expected):
 
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
 def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
-    """A batch of 16 where the rates are meant for 64; an update's own rate and an optimizer's alike."""
+    """A batch of 16 where the rates are meant for 64; both for an update's own rate and for an optimizer's."""
     for rate, expected in ((None, 0.001), (0.02, 0.02)):
         run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
         stage_step(run)(0, 0, data_of(run))

@@ -54,7 +54,7 @@ def test_the_same_command_with_a_checkpoint_resumes_in_the_folder_that_it_began(
     again = ("--resume", str(begun / LAST), "--keep", "1")
     assert train(tmp_path / "whole", "--steps", "7", *again) == 0
     assert one_step(tmp_path / "b", *again) == 75
-    if gone:  # the run that it is from goes on, and no longer keeps it
+    if gone:  # the run that it is from continues, and no longer keeps it
         shutil.rmtree(begun / LAST)
     assert one_step(tmp_path / "b", *again) == 75
     assert one_step(tmp_path / "b", *again) == 0

@@ -28,7 +28,7 @@ def ends_at(values, rule=RULE, interrupt_at=None):
     return None
 
 
-def test_it_ends_after_so_many_windows_that_are_not_better():
+def test_it_ends_after_patience_windows_that_are_not_better():
     assert ends_at([5, 5, 4, 4, 3, 3, 3, 3, 3, 3]) == 10
     assert ends_at([5, 5, 4, 4, 3, 3, 3, 3, 2, 2, 9, 9]) is None
     assert ends_at([5, 1, 1, 5, 5, 1]) == 6  # means count, and equal is not better

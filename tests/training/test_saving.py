@@ -80,14 +80,14 @@ def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
     assert (foreign / "step-00000000" / "notes.txt").read_text() == "mine"
 
 
-def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_loudly(tmp_path, monkeypatch, capsys):
+def test_training_continues_while_a_checkpoint_is_written_and_the_next_waits_loudly(tmp_path, monkeypatch, capsys):
     reached, write, slow = threading.Event(), checkpoint.write, []
     step = StageStep.__call__
 
     def patient(folder, snapshot):
         slow.append(snapshot.step)
         if snapshot.step == 2:
-            assert reached.wait(60)  # the loop must come to step 4 meanwhile
+            assert reached.wait(60)  # the loop must reach step 4 meanwhile
         return write(folder, snapshot)
 
     def watched(self, number, *others):
@@ -113,7 +113,7 @@ def failing(monkeypatch, bad):
     monkeypatch.setattr(checkpoint, "write", broken)
 
 
-def test_a_save_that_fails_is_said_and_the_next_is_another_try(tmp_path, monkeypatch, capsys):
+def test_a_save_that_fails_is_reported_and_the_next_is_another_try(tmp_path, monkeypatch, capsys):
     failing(monkeypatch, {4})
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     assert steps(tmp_path) == [2, 6, 8]
@@ -146,7 +146,7 @@ def signalled(monkeypatch):
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
-def test_a_signal_saves_and_ends_with_75_and_the_same_command_goes_on_exactly(
+def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(
     tmp_path, signalled, monkeypatch, capsys, which
 ):
     assert train(tmp_path / "whole") == 0
@@ -236,7 +236,7 @@ def test_a_signal_ends_a_dry_run(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
-def test_two_trainings_cannot_write_into_one_folder(tmp_path, capsys):
+def test_two_runs_cannot_write_into_one_folder(tmp_path, capsys):
     assert train(tmp_path, "--max-steps", "4") == 0
     held = lock(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
@@ -306,7 +306,7 @@ def test_a_manifest_of_a_later_version_stops_rather_than_loses_steps(tmp_path, c
     assert "format version 99" in capsys.readouterr().err
 
 
-def test_another_batch_size_goes_on_with_the_very_next_images(tmp_path, capsys):
+def test_another_batch_size_continues_with_the_very_next_images(tmp_path, capsys):
     assert train(tmp_path, "--max-steps", "4") == 0
     assert train(tmp_path, "--max-steps", "6", "--global-batch-size", "16") == 0
     assert "warning: global_batch_size was 8 and is now 16" in capsys.readouterr().err
@@ -364,7 +364,7 @@ def load(tmp_path):
     ]
 
 
-def test_a_run_that_goes_on_does_not_look_at_init_from(tmp_path):
+def test_a_resumed_run_does_not_look_at_init_from(tmp_path):
     assert train(tmp_path / "a", "--max-steps", "2") == 0
     assert train(tmp_path / "b") == 0
     assert train(tmp_path / "a", "--init-from", str(tmp_path / "nowhere")) == 0

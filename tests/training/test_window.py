@@ -65,7 +65,7 @@ def test_a_window_that_was_merged_to_no_steps_is_empty():
     assert window.means() == {"fool/loss": 2.0, "judge/loss": 3.0}
 
 
-def test_a_plateau_goes_on_from_a_merged_window():
+def test_a_plateau_continues_from_a_merged_window():
     weights = Ranks(size=8, slice_unit=1).weights(9)
     merged = merge_states([{"judge/loss": [3.0 * 0.5, 3]}] * 8, weights)
     watch = Watch(Plateau("judge/loss", window=4, patience=1), {"best": 0.6, "waited": 0, "window": merged})
