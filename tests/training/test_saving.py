@@ -169,7 +169,7 @@ def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, ca
     (tmp_path / "a" / "stop").touch()
     assert train(tmp_path / "a") == 75
     said = capsys.readouterr().err
-    assert "stopped before the first step, at step 0 of 8" in said and "stop is there" in said
+    assert "stopped before the first step, at step 0 of 8" in said and "stop exists" in said
     assert steps(tmp_path / "a") == []  # nothing was done: there is nothing to save
     clock = iter([0.0, 0.0, 60.0])
     monkeypatch.setattr(Stopping, "minutes", property(lambda self: next(clock)))
