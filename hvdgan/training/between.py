@@ -14,7 +14,7 @@ from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.samples import Grids
 from hvdgan.training.observations import Observations
 from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import Saving
 from hvdgan.training.summary import end_of
 
@@ -30,7 +30,9 @@ class Between:
         observations: results of the steps, which are logged and saved.
     """
 
-    def __init__(self, run: Run, found: Found, record: Record, commits: Commits, observations: Observations) -> None:
+    def __init__(
+        self, run: Run, found: ResumePoint, record: Record, commits: Commits, observations: Observations
+    ) -> None:
         self._run = run
         self._found = found
         self._record = record

@@ -13,7 +13,7 @@ from hvdgan.training.between import Between
 from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 
 Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], dict[str, tf.Tensor]]]
 """what runs one step, as StageStep.__call__ does"""
@@ -41,7 +41,7 @@ class Loop:
     """
 
     def __init__(
-        self, run: Run, found: Found, stopping: Stopping, observations: Observations, between: Between
+        self, run: Run, found: ResumePoint, stopping: Stopping, observations: Observations, between: Between
     ) -> None:
         self._run = run
         self._found = found

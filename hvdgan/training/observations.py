@@ -15,7 +15,7 @@ from hvdgan.training.monitoring.meter import Meter
 from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.loop_state import part_of_rank
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.steps.diagnosis import not_finite
 
 
@@ -28,7 +28,7 @@ class Observations:
         record: record of the run.
     """
 
-    def __init__(self, run: Run, found: Found, record: Record) -> None:
+    def __init__(self, run: Run, found: ResumePoint, record: Record) -> None:
         config, ranks, source, progress = run.config, run.ranks, run.source, found.progress
         self._run = run
         self._record = record

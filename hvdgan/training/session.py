@@ -22,7 +22,7 @@ from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.summary import announce
 
 
@@ -50,7 +50,7 @@ def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat
         )
 
 
-def prepare(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, Found]:
+def prepare(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, ResumePoint]:
     """Build a run and restore it; every rank calls this.
 
     Args:
@@ -68,7 +68,7 @@ def prepare(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, Foun
 
 def train(
     run: Run,
-    found: Found,
+    found: ResumePoint,
     heart: Heartbeat,
     stopping: Stopping,
     commits: Commits,
@@ -113,7 +113,7 @@ def train(
                 return loop.train(batches, steps or steps_from(run, found.step))
 
 
-def _open_batches(run: Run, found: Found, read: Callable[..., Batches]) -> Batches:
+def _open_batches(run: Run, found: ResumePoint, read: Callable[..., Batches]) -> Batches:
     config, ranks = run.config, run.ranks
     return read(
         run.source,

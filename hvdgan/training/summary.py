@@ -16,10 +16,10 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Update
 from hvdgan.training.building.run import Run
 from hvdgan.training.resuming.changes import how_to_continue
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 
 
-def announce(run: Run, found: Found, say: Callable[[str], None]) -> None:
+def announce(run: Run, found: ResumePoint, say: Callable[[str], None]) -> None:
     """Log what is about to be trained; every rank calls this.
 
     Args:

@@ -20,7 +20,7 @@ from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 from tiny import Tiny
 
 
@@ -29,7 +29,7 @@ def loop_of(ranks, tmp_path):
     """A function that makes a run, its loop and the loop's observations."""
 
     def make(recipe=Tiny, **settings):
-        run, found = tiny_run(recipe, ranks=ranks, **settings), Found()
+        run, found = tiny_run(recipe, ranks=ranks, **settings), ResumePoint()
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
         observations = Observations(run, found, record)
         between = Between(run, found, record, Commits(), observations)

@@ -14,12 +14,12 @@ from hvdgan.training.building.run import Run
 from hvdgan.training.building.saved_settings import read_json
 from hvdgan.training.resuming import origin
 from hvdgan.training.resuming.changes import check_settings
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
 
 
-def claim(run: Run, resume: Resume) -> Found:
+def claim(run: Run, resume: Resume) -> ResumePoint:
     """Take the run folder and restore its checkpoint, or the one that the command line names; only rank 0 calls this.
 
     Args:
@@ -31,7 +31,7 @@ def claim(run: Run, resume: Resume) -> Found:
         RunError: no checkpoint can be read, or the folder cannot be written.
     """
     _check_allowed(run, resume)
-    found = Found(run_id=uuid.uuid4().hex)
+    found = ResumePoint(run_id=uuid.uuid4().hex)
     try:
         # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
         is_new = not (run.config_path.exists() or run.checkpoints.exists())
@@ -67,7 +67,7 @@ def _check_allowed(run: Run, resume: Resume) -> None:
         raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
 
 
-def _take_lock(run: Run, found: Found) -> None:
+def _take_lock(run: Run, found: ResumePoint) -> None:
     # A rank 0 that an elastic launch has lost may still be about to end.
     found.lock = wait_for_lock(run.run_dir, living=origin.of_this_launch(run.run_dir))
     found.remarks += found.lock.remarks
@@ -100,7 +100,7 @@ def _named(run: Run, resume: str) -> Path | None:
     return named
 
 
-def _restore_values(run: Run, named: Path | None, resume: Resume, found: Found) -> None:
+def _restore_values(run: Run, named: Path | None, resume: Resume, found: ResumePoint) -> None:
     """Restore the named checkpoint, else the newest of the folder, and take networks of another run if it is new."""
     if named is not None:
         _restore(run, named, resume, found)
@@ -113,7 +113,7 @@ def _restore_values(run: Run, named: Path | None, resume: Resume, found: Found) 
         found.remarks.append(take_networks(run, resume.init_from, resume.init_networks))
 
 
-def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Found) -> None:
+def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: ResumePoint) -> None:
     """Restore the newest checkpoint that is not damaged, and log the damaged ones."""
     damaged = []
     for candidate in candidates:
@@ -136,7 +136,7 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Fou
         )
 
 
-def _restore(run: Run, source: Path, resume: Resume, found: Found) -> None:
+def _restore(run: Run, source: Path, resume: Resume, found: ResumePoint) -> None:
     manifest = files.read_manifest(source)
     found.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
     if "data" not in resume.allow_changed:
@@ -159,7 +159,7 @@ def _check_same_data(run: Run, found: Path, before: dict[str, Any]) -> None:
         )
 
 
-def _check_not_past_the_end(run: Run, named: Path | None, found: Found, *, is_from_elsewhere: bool) -> None:
+def _check_not_past_the_end(run: Run, named: Path | None, found: ResumePoint, *, is_from_elsewhere: bool) -> None:
     if found.step > run.schedule.total_steps:
         what = f"--resume {named}: it" if named is not None else f"--resume: the newest checkpoint of {run.run_dir}"
         raise UserError(
@@ -168,7 +168,7 @@ def _check_not_past_the_end(run: Run, named: Path | None, found: Found, *, is_fr
         )
 
 
-def _begin_own_folder(run: Run, found: Found) -> None:
+def _begin_own_folder(run: Run, found: ResumePoint) -> None:
     """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
     found.run_id = uuid.uuid4().hex
     everyones = run.state.statistics.read()[None] if found.statistics is None else found.statistics

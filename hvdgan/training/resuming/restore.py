@@ -12,13 +12,13 @@ from hvdgan.training.building.command import Resume
 from hvdgan.training.building.run import Run
 from hvdgan.training.resuming.claim import claim
 from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
 _SHARED = ("step", "position", "run_id", "progress")
 
 
-def restore(run: Run, resume: Resume, commits: Commits) -> Found:
+def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     """Restore on one rank, and give all ranks its values; every rank calls this.
 
     Args:
@@ -34,9 +34,9 @@ def restore(run: Run, resume: Resume, commits: Commits) -> Found:
     return found or _from_folder(run, resume)
 
 
-def _from_folder(run: Run, resume: Resume) -> Found:
+def _from_folder(run: Run, resume: Resume) -> ResumePoint:
     ranks, state = run.ranks, run.state
-    found = Found()
+    found = ResumePoint()
 
     def work() -> dict[str, Any]:
         nonlocal found
@@ -55,7 +55,7 @@ def _from_folder(run: Run, resume: Resume) -> Found:
     return found
 
 
-def _from_commit(run: Run, commits: Commits) -> Found | None:
+def _from_commit(run: Run, commits: Commits) -> ResumePoint | None:
     """Restore the newest commit of any rank, and let rank 0 take the run folder; None if no rank has a commit."""
     ranks, last = run.ranks, commits.last
     steps = ranks.gather(-1 if last is None else last.step, "commits")
@@ -75,7 +75,7 @@ def _from_commit(run: Run, commits: Commits) -> Found | None:
     facts = committed["facts"]
     run.schedule.restore(facts["progress"])
     position, run_id = facts["data"]["position"], facts["run_id"]
-    found = Found(steps[root], position, run_id, statistics, facts["progress"], recovered=True)
+    found = ResumePoint(steps[root], position, run_id, statistics, facts["progress"], recovered=True)
     shared_errors.from_root(lambda: _take_lock(run, found), ranks, "run folder")
     return found
 
@@ -86,7 +86,7 @@ def _take_statistics(run: Run, everyones: np.ndarray) -> None:
         run.state.statistics.write(everyones[run.ranks.rank])
 
 
-def _take_lock(run: Run, found: Found) -> None:
+def _take_lock(run: Run, found: ResumePoint) -> None:
     try:
         # The previous rank 0, which may have run on this host, may still be about to end.
         found.lock = wait_for_lock(run.run_dir, living=True)

@@ -9,7 +9,7 @@ from hvdgan.cli.lock import Lock
 
 
 @dataclasses.dataclass
-class Found:
+class ResumePoint:
     """The place from which a run resumes; step 0 in a new run.
 
     Args:

@@ -14,7 +14,7 @@ from hvdgan.cli import shared_errors
 from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import Found
+from hvdgan.training.resuming.resume_point import ResumePoint
 
 
 class Saving:
@@ -27,7 +27,7 @@ class Saving:
         commits: receives the commits of an elastic run.
     """
 
-    def __init__(self, run: Run, found: Found, record: Record, commits: Commits) -> None:
+    def __init__(self, run: Run, found: ResumePoint, record: Record, commits: Commits) -> None:
         self._run = run
         self._found = found
         self._commits = commits
