@@ -37,8 +37,8 @@ def train(command: Command) -> bool:
     """
     if command.expect_size is not None:
         raise UserError(
-            f"--expect-size {command.expect_size}: the ranks of an elastic run come and go; leave the flag out, and "
-            "give --min-np to launch/elastic.sh"
+            f"--expect-size {command.expect_size}: the number of ranks of an elastic run changes; leave the flag "
+            "out, and give --min-np to launch/elastic.sh"
         )
     if not command.config.peer_timeout:
         raise UserError("--peer-timeout 0: an elastic run would take a rank with an error of its own for a lost one")

@@ -164,7 +164,7 @@ def test_ranks_with_other_metrics_all_stop_by_name(tmp_path):
         [*launcher(2), "sh", "-c", script, "sh", *PYTHON, *TINY[2:], "--recipe", "tiny:Unequal"], tmp_path, forked=True
     )
     assert done.returncode != 0
-    assert "the ranks have other metrics" in done.stderr and "judge/extra" in done.stderr
+    assert "the ranks have different metrics" in done.stderr and "judge/extra" in done.stderr
 
 
 def test_stages_are_chosen_on_the_command_line(tmp_path):

@@ -61,7 +61,7 @@ class Meter:
             self._window = Window()
         everyones = self._ranks.gather(own, "metrics")
         if any(each.keys() != own.keys() for each in everyones):
-            raise RunError(f"step {done}: the ranks have other metrics: {[sorted(each) for each in everyones]}")
+            raise RunError(f"step {done}: the ranks have different metrics: {[sorted(each) for each in everyones]}")
         weighted = list(zip(self._ranks.weights(self._config.global_batch_size), everyones, strict=True))
         values = {name: sum(weight * each[name] for weight, each in weighted) / self._ranks.size for name in own}
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
