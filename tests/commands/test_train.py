@@ -18,12 +18,6 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from hvdgan.cli.pictures import save_grid
-from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.building.command import parse
-from hvdgan.training.building.run import build
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.restore import restore
 from launching import CONTROLLERS, HAS_MPI, ROOT, environment, launcher, run, train
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
@@ -162,22 +156,6 @@ def test_the_mean_over_ranks_is_what_a_checkpoint_shows(tmp_path):
     assert everyones.shape[0] == 2 and not np.array_equal(everyones[0], everyones[1])
     mean = saved["networks/generator/generator/batch_normalization/moving_mean"]
     np.testing.assert_allclose(mean, everyones[:, : len(mean)].mean(axis=0), rtol=1e-6)
-
-
-def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
-    """A checkpoint holds the mean, so one process that restores it draws and measures the same."""
-    flags = ["--recipe", "measured:Measured", *TINY[2:], "--norm", "batch", "--holdout", "0.1", "--steps", "6"]
-    flags += ["--run-dir", str(tmp_path / "run")]
-    train(tmp_path, *flags, ranks=2)
-    command = parse(flags)
-    built = build(command.config, command.recipe, command.options, Ranks())
-    restore(built, command.resume, Commits()).lock.close()
-    (measured,) = [record for record in records(tmp_path / "run") if any(name.startswith("eval/") for name in record)]
-    for name, value in built.evaluator().items():
-        assert measured[name] == pytest.approx(value, rel=1e-5), name
-    save_grid(tmp_path / "grid.png", built.sampler())
-    mine, theirs = (Image.open(tmp_path / name) for name in ("grid.png", "run/samples/step-00000006.png"))
-    assert np.max(np.abs(np.asarray(mine, np.int16) - np.asarray(theirs, np.int16))) <= 1
 
 
 def test_ranks_with_other_metrics_all_stop_by_name(tmp_path):
