@@ -142,6 +142,7 @@ def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda li
 
 
 def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:
+    """Return an error whose message names what has failed and what to do; an error of an unknown kind as it is."""
     if isinstance(error, OSError):
         return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
     if isinstance(error, tf.errors.OpError):

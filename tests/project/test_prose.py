@@ -49,7 +49,7 @@ def arguments(docstring: str) -> Iterator[tuple[str, str]]:
 
 
 def words(path: Path) -> Iterator[tuple[int, str]]:
-    """The comments and string literals of a module, the paragraphs of a page, or the lines of a script of the shell."""
+    """The comments and string literals of a module, the paragraphs of a page, or the lines of a shell script."""
     if path.suffix == ".md":
         text = path.read_text()
         for match in re.finditer(r"(?:.+\n)+", re.sub(r"(?s)```.*?```", lambda code: "\n" * code[0].count("\n"), text)):

@@ -17,21 +17,8 @@ from launching import train
 
 def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
     """A checkpoint holds the mean, so one process that restores it draws and measures the same."""
-    flags = [
-        "--recipe",
-        "measured:Measured",
-        "--image-size",
-        "8",
-        "--global-batch-size",
-        "16",
-        "--norm",
-        "batch",
-        "--holdout",
-        "0.1",
-        "--steps",
-        "6",
-    ]
-    flags += ["--run-dir", str(tmp_path / "run")]
+    flags = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --norm batch --holdout 0.1".split()
+    flags += ["--steps", "6", "--run-dir", str(tmp_path / "run")]
     train(tmp_path, *flags, ranks=2)
     command = parse(flags)
     built = build(command.config, command.recipe, command.options, Ranks())

@@ -25,6 +25,7 @@ GONE = "it existed when the images were listed. Restore it, then give the same c
 MAX_EXPANSION = 20
 """largest factor by which a compressed tar archive may expand, since image files hardly compress"""
 MIN_EXPANDED = 2**26
+"""number of bytes to which any compressed tar archive may expand"""
 _BLOCK = 2**20
 _PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 FIRST = 2.0**15
+"""initial value of each scale"""
 _GROW_AFTER = 2000  # updates in a row without an overflow
 
 
