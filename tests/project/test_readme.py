@@ -8,12 +8,14 @@ import sys
 
 import pytest
 
+from images_on_disk import RED_BLUE
 from launching import ROOT, run
 
 README = (ROOT / "README.md").read_text()
+CODE = re.search(r"^```python\n(.*?)^```\n", README, re.DOTALL | re.MULTILINE)
 COMMANDS = [
     line.split("  #")[0].strip()
-    for block in re.findall(r"```\n(.*?)```", README, re.DOTALL)
+    for block in re.findall(r"^```\n(.*?)^```", README.replace(CODE[0], ""), re.DOTALL | re.MULTILINE)
     for line in block.splitlines()
 ]
 
@@ -26,6 +28,21 @@ def test_the_runs_of_the_readme_in_turn(tmp_path):
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "runs" / "dcgan" / "samples" / f"step-0000000{fewer}.png").exists()
     assert "resuming at step 4 of 8" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+
+
+def test_the_run_on_a_folder_of_images(tmp_path):
+    (command,) = [command for command in COMMANDS if "--data photos" in command]
+    (tmp_path / "photos").mkdir()
+    for number in range(4):
+        RED_BLUE.save(tmp_path / "photos" / f"{number}.png")
+    few = "--nf 4 --global-batch-size 2 --max-steps 1"
+    done = run([*shlex.split(command), *few.split()], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "photos" / "samples" / "step-00000001.png").exists()
+
+
+def test_the_code_is_that_of_the_example():
+    assert CODE[1] in (ROOT / "examples" / "my_gan.py").read_text()
 
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--help"])
@@ -61,7 +78,7 @@ def test_make_test_runs_these_tests():
 
 def test_every_command_was_recognised():
     known = ("make demo", "make test", "python ", "horovodrun ", "source .venv/bin/activate")
-    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 7
+    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 8
 
 
 def test_files_that_the_readme_names_are_there():
