@@ -53,7 +53,9 @@ def defined(path):
             yield from (f"{node.name}.{each.name}" for each in getattr(node, "body", []) if hasattr(each, "name"))
 
 
-@pytest.mark.parametrize("title", ["How one JPEG becomes a gradient", "How one gradient reaches the disk"])
+@pytest.mark.parametrize(
+    "title", ["How one JPEG becomes a gradient", "How one gradient changes a weight, and the weight reaches the disk"]
+)
 def test_a_journey_names_modules_and_functions_that_exist(title):
     journey = re.search(rf"^## {title}\n(.*?)(?=^The loop|^## )", PAGE, re.DOTALL | re.MULTILINE)[1]
     stations = re.findall(r"^(\d+)\. `([\w/]+\.py)`: `([\w.]+)`", journey, re.MULTILINE)
