@@ -37,18 +37,6 @@ _ADVICE = (
     ("'Nets' object is not subscriptable", "call networks by attribute, as in nets.generator(x)"),
     ("'Batch' object is not subscriptable", "read a batch by attribute, as in batch.images"),
 )
-# Former modules that older recipes import, and the import that gives the same names now.
-_MOVED = {
-    "augment": "from hvdgan.training.steps.augment import diff_augment",
-    "config": "from hvdgan.recipe import Count, DataSpec, Positive",
-    "draws": "from hvdgan.recipe import Random",
-    "errors": "from hvdgan.recipe import UserError",
-    "losses": "from hvdgan.recipe import losses",
-    "measures": "from hvdgan.recipe import measures",
-    "nets": "from hvdgan.recipe import Nets",
-    "spectral": "from hvdgan.networks.spectral import SpectralConv2D, SpectralDense",
-    "stages": "from hvdgan.recipe import LearningRate, Plateau, Stage, Update",
-}
 
 
 class Mistake(UserError):
@@ -144,8 +132,8 @@ def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) 
         return None
     where = next((f"stage {s}, update {u}: " for s, u in updates if f"{{{{node {s}/{u}/" in text), "")
     return UserError(
-        f"recipe {kind.__name__} ({_shown(place)}): {where}{type(error).__name__}: {_short(said[-1])}; give the "
-        "operation what it can compute with"
+        f"recipe {kind.__name__} ({_shown(place)}): {where}{type(error).__name__}: {_short(said[-1])}; check "
+        "the shapes and values that this operation receives"
     )
 
 
@@ -197,7 +185,7 @@ def maker() -> Place:
 def similar(name: str, names: Sequence[str]) -> str:
     """Ask whether one of the names was meant, for the end of a message; empty if no name is similar."""
     near = difflib.get_close_matches(name, names, 1)
-    return f"; is it {near[0]}, misspelt?" if near else ""
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _said(error: BaseException, wanted: str) -> str:
@@ -208,9 +196,6 @@ def _said(error: BaseException, wanted: str) -> str:
     elif "in user code:" in text:  # the form in which a tf.function of the user reports it
         text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
     advice = next((advice for part, advice in _ADVICE if part in text or part in text.lower()), wanted)
-    old = re.match(r"No module named 'hvdgan\.(\w+)|cannot import name '(\w+)' from 'hvdgan'", text)
-    if isinstance(error, ImportError) and old and (line := _MOVED.get(old[1] or old[2])):
-        advice = f"hvdgan.{old[1] or old[2]} is now in {line.split()[1]}: {line}"
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
     return f"{said}; {advice}" if advice else said
 

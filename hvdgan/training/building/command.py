@@ -17,6 +17,7 @@ from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
+from hvdgan.training.building import former_imports
 from hvdgan.training.building.saved_settings import read_json, to_json
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
@@ -71,7 +72,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
         UserError: a flag or value is not possible; one line names both.
     """
     config_path = _peek(arguments, "--config")
-    saved = {} if config_path is None else read_json(Path(config_path))
+    saved = {} if config_path is None else read_json(Path(config_path), "--config ")
     return _parse(arguments, saved, str(config_path), _check_flags)
 
 
@@ -98,6 +99,7 @@ def _parse(
 ) -> Command | None:
     given = _peek(arguments, "--recipe")
     name = saved.get("recipe", Config.recipe) if given is None else given
+    former_imports.allow()
     recipe = load_recipe(str(name))
     Options: Any = recipe.Options
     with of(recipe):

@@ -22,8 +22,12 @@ def to_json(config: Config, options: Any) -> dict[str, Any]:
     return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, flag: str = "") -> dict[str, Any]:
     """Read a saved config.json.
+
+    Args:
+        path: path of the file.
+        flag: flag that names it, with a space behind it, for error messages.
 
     Raises:
         UserError: the file is missing, unreadable or not a JSON object.
@@ -31,9 +35,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"--config {path}: cannot be read as JSON: {error}") from error
+        raise UserError(f"{flag}{path}: cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
-        raise UserError(f"--config {path}: expected a JSON object of settings, found {type(values).__name__}")
+        raise UserError(f"{flag}{path}: expected a JSON object of settings, found {type(values).__name__}")
     if not isinstance(values.get("pipeline", {}), dict):
-        raise UserError(f"--config {path}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
+        raise UserError(f"{flag}{path}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
     return values
