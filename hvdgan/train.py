@@ -4,12 +4,9 @@ from hvdgan.cli import start
 
 start.begin(__name__)
 
-import os
-import sys
-
 import tensorflow as tf
 
-from hvdgan.cli.app import main_of
+from hvdgan.cli.app import leave, main_of
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
@@ -62,14 +59,10 @@ def _train(command: Command, ranks: Ranks, heart: Heartbeat) -> bool:
     # Requests to stop are noticed from before the build on.
     with Stopping(ranks, folder_of(command.config) / "stop", command.time_budget) as stopping:
         commits = Commits()
-        run, found = session.prepare(command, ranks, commits)
-        return session.train(run, found, heart, stopping, commits)
+        run, resume_point = session.build_and_restore(command, ranks, commits)
+        return session.train(run, resume_point, heart, stopping, commits)
 
 
 if __name__ == "__main__":
-    code = main()
-    if code:
-        # Not sys.exit: a rank that fails must not wait for the other ranks in MPI_Finalize or in Horovod's shutdown.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    if code := main():
+        leave(code)

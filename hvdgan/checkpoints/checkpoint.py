@@ -28,7 +28,7 @@ from hvdgan.checkpoints.files import (
     step_of,
 )
 from hvdgan.checkpoints.versions import versions
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import RunError, unwritable
 from hvdgan.cli.replacing import finish_replacing, flush, whole_file, whole_folder
 
 Tensors = Mapping[str, keras.Variable]
@@ -121,7 +121,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
             latest.write_text(target.name + "\n")
         flush(folder)
     except (OSError, SafetensorError) as error:
-        raise RunError(f"checkpoint {target} cannot be written: {error}; free space or rights, then resume") from error
+        raise unwritable(f"checkpoint {target}", error) from error
     return target
 
 
@@ -177,11 +177,12 @@ def _check_same_networks(checkpoint: Path, values: Mapping[str, np.ndarray], ten
     problems += [f"this run has no {list_some(unknown)}"] if unknown else []
     if problems:
         raise RunError(
-            f"{checkpoint} is of other networks: {'; '.join(problems)}; give the recipe and options it was made with"
+            f"{checkpoint} does not fit this run's networks: {'; '.join(problems)}; give the recipe and options it was "
+            "saved with"
         )
     for name, variable in tensors.items():
         if values[name].shape != tuple(variable.shape) or str(values[name].dtype) != variable.dtype:
             raise RunError(
                 f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
-                f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was made with"
+                f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was saved with"
             )

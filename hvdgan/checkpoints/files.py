@@ -62,15 +62,11 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> Path | None:
-    """Find the checkpoint that RUN_DIR/checkpoints/latest names; None if there is no complete checkpoint.
+    """Find the complete checkpoint with the highest step in RUN_DIR/checkpoints; None if there is none.
 
-    If `latest` is missing or names no checkpoint, this is the complete one with the highest step: a crash can fall
-    between the rename that completes a checkpoint and the update of `latest`.
+    `latest` is for people and other programs: a crash can fall between the rename that completes a checkpoint and the
+    update of `latest`.
     """
-    named = named_latest(folder)
-    for path in (named, aside(named)) if named else ():
-        if (path / MANIFEST).is_file():
-            return path
     return next((path for path in newest_first(folder) if (path / MANIFEST).is_file()), None)
 
 

@@ -50,10 +50,13 @@ class Saver:
             return
         snapshot = take()
         if self._thread and self._thread.is_alive():
-            self._say(f"step {snapshot.step}: waits until the previous checkpoint is written; save less often?")
+            self._say(
+                f"step {snapshot.step}: the run waits for the previous checkpoint to be written; consider a larger "
+                "--checkpoint-every"
+            )
         self.settle()
         if self._failure:
-            self._say(f"warning: {self._failure}; the run continues, and this checkpoint is the next try")
+            self._say(f"warning: {self._failure}; the run continues, and tries again with this checkpoint")
             self._failure = None
         # Not a daemon thread: an exit in the middle of a write would waste it.
         self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint")

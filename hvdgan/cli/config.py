@@ -64,7 +64,7 @@ class Config:
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
     """silence of a rank after which all ranks end (seconds); 0: no limit, and --stall-timeout is off too"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
-    """time without progress of a living rank after which all ranks end (seconds), longer than a step; 0: no limit"""
+    """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
     data: Annotated[str, _DATA] = "digits"
     """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""
@@ -85,7 +85,7 @@ class Config:
     sync_batch_norm: Annotated[bool, _TRAINING] = False
     """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     accumulate: Annotated[Count, _TRAINING] = 1
-    """micro-batches into which a rank splits its part of the batch, to save memory; all-reduced once"""
+    """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
     precision: Annotated[Precision, _TRAINING] = "float32"
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
@@ -97,7 +97,7 @@ class Config:
     holdout: Annotated[Decay | None, _DATA] = None
     """fraction of the images kept out of training, for evaluation; default: 0.05 if the recipe evaluates, else 0"""
     flip: Annotated[bool, _DATA] = False
-    """mirror a random half of the images left to right in each step"""
+    """mirror each image left to right with probability 1/2, anew in each step"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
     ema_decay: Annotated[Decay, _TRAINING] = 0.995
@@ -106,7 +106,7 @@ class Config:
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
-    """consecutive updates whose loss or gradients are not finite, which are skipped, until the run stops"""
+    """number of non-finite updates in a row, all of them skipped, after which the run stops"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000
     """steps between two checks that the ranks' weights are equal; 0: never"""
 

@@ -15,3 +15,13 @@ class UserError(RunError):
     """A mistake of the user, such as a wrong flag; the command ends with its message and exit code 2."""
 
     exit_code = 2
+
+
+def unwritable(path: object, error: Exception) -> RunError:
+    """Return the error of a run that cannot write a file or folder.
+
+    Args:
+        path: path of the file or folder, or its description.
+        error: reason.
+    """
+    return RunError(f"{path} cannot be written: {error}; free disk space or change the permissions, then resume")

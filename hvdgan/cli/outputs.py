@@ -21,7 +21,7 @@ def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
         UserError: the name does not end in .png, the file exists, or its folder cannot be made.
     """
     if path.suffix.lower() != ".png":
-        raise UserError(f"{flag} {path}: expected a name that ends in .png; other formats would change pixels")
+        raise UserError(f"{flag} {path}: expected a name that ends in .png, which keeps every pixel as it is")
     check_new(path, overwrite=overwrite, flag=flag)
 
 

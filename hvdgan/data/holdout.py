@@ -14,8 +14,6 @@ from hvdgan.data.base.source import Source, SourceWrapper
 
 _FILE = "holdout.places"
 _DEFAULT_FRACTION = 0.05
-_WORTH = 1000
-"""images from which on the places are cached"""
 
 
 def hold_out(
@@ -46,14 +44,14 @@ def hold_out(
     )
     if found is None:
         places = _places_of(source, peers)
-        if peers.rank == 0 and key and len(source) >= _WORTH:
-            scans.put(_FILE, key, places.tobytes())
+        if key:
+            scans.put(_FILE, key, places.tobytes, len(source))
         found = _packed(places, fraction)
     indices, places = unpack(found[0], np.int64), unpack(found[1], np.float64)
     if len(indices) in (0, len(source)):
         raise UserError(
             f"--holdout {fraction:g}: {len(indices)} of {len(source)} images of {source.name} would be held out; "
-            "some must be, and some must be left to train on"
+            "hold out at least one image, and leave at least one to train on"
         )
     others = np.ones(len(source), bool)
     others[indices] = False

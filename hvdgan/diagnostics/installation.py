@@ -120,7 +120,7 @@ def nccl(build: Mapping[str, Any], seen: int) -> Row:
     found = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else "yes" if code else "none"
     if seen and not code:
         return Row("NCCL", found, "warn", "gradients go through main memory: CUDA_HOME=/… launch/setup.sh builds it in")
-    return Row("NCCL", found if code else "none, and no GPU to need it" if not seen else found)
+    return Row("NCCL", found if code else "none (not needed without a GPU)" if not seen else found)
 
 
 def mpi(build: Mapping[str, Any] | None) -> Row:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hvdgan import __version__
+from hvdgan.cli.app import leave
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.hosts import cores
 from hvdgan.cli.launcher import launched
@@ -168,6 +169,4 @@ def _size(size: int) -> str:
 if __name__ == "__main__":
     start.imported()
     main(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
-    sys.stdout.flush()
-    # Not sys.exit(): an orderly exit could wait in MPI_Finalize for ranks that have failed.
-    os._exit(0)
+    leave(0)

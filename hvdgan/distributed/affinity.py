@@ -21,6 +21,16 @@ def cores_of_rank(ranks: Ranks) -> int:
     return cores if bound else max(1, cores // ranks.local_size)
 
 
+def reading_threads(wanted: int, ranks: Ranks) -> int:
+    """The number of threads that read images on this rank.
+
+    Args:
+        wanted: value of --pipeline.threads; 0: one per core of this rank.
+        ranks: ranks of the run.
+    """
+    return wanted or cores_of_rank(ranks)
+
+
 def bind(local_rank: int, local_size: int, cores: int) -> None:
     """Bind all threads of this process to cores that no other rank of this host uses.
 

@@ -116,9 +116,9 @@ def _claim_devices(ranks: Ranks) -> None:
         _set_devices(ranks)
     except RuntimeError as error:
         raise UserError(
-            f"TensorFlow operations have run before this process became local rank {ranks.local_rank} of "
-            f"{ranks.local_size}, and its launcher had not said that it would; a recipe's file must make its tensors "
-            f"and networks in networks(), not when it is imported ({error})"
+            "a recipe's file ran TensorFlow operations when it was imported, before this process knew that it is local "
+            f"rank {ranks.local_rank} of {ranks.local_size}, which its launcher does not put into the environment; "
+            f"make tensors and networks in networks() ({error})"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The ranks of a run and their collectives: reduce, broadcast, stack, gather, agree.
+"""The ranks of a run and their collectives: reduce, broadcast, stack, gather.
 
 Every rank must call a collective, so none may stand under `if ranks.is_root`. At size 1 each of them does nothing, and
 Horovod need not be installed.
@@ -149,7 +149,7 @@ class Ranks:
         ends = np.cumsum(lengths)
         named = [json.loads(everything[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
         if len({name for name, _ in named}) > 1:
-            raise RunError(f"the ranks are not at the same point: they gather {', '.join(name for name, _ in named)}")
+            raise RunError(f"the ranks are out of step: they gather {', '.join(name for name, _ in named)}")
         return [value for _, value in named]
 
     def meet(self, name: str) -> None:

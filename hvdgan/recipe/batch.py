@@ -24,7 +24,7 @@ class Batch:
         augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
             with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
             unchanged.
-        truncation: largest distance of styles from their mean, from 0 to 1, for sample(); 1: no limit.
+        truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
 
     Raises:
         AttributeError: the batch has no such attribute; the message names those that it has.

@@ -25,16 +25,16 @@ class Schedule:
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = tuple(stages)
-        self.ended: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
         """numbers of steps of the stages that have ended early, by index"""
 
     def progress(self) -> dict[str, Any]:
         """The state of the schedule for a checkpoint, as JSON can express it."""
-        return {"ended": dict(self.ended)}
+        return {"ended": dict(self._ended)}
 
     def restore(self, progress: dict[str, Any]) -> None:
         """Restore the state that progress() returned, after it was read from JSON."""
-        self.ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
+        self._ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
 
     @property
     def total_steps(self) -> int:
@@ -43,7 +43,11 @@ class Schedule:
 
     def steps_of(self, index: int) -> int:
         """Number of steps of a stage, which is smaller if the stage has ended early."""
-        return self.ended.get(index, self.stages[index].steps)
+        return self._ended.get(index, self.stages[index].steps)
+
+    def end_early(self, at: Position) -> None:
+        """Let the stage of a position end with this step."""
+        self._ended[at.index] = at.stage_step + 1
 
     def at(self, step: int) -> Position:
         """Return the position of a global step, 0 <= step < total_steps.
@@ -57,3 +61,8 @@ class Schedule:
                 return Position(index, stage, step - begin)
             begin += self.steps_of(index)
         raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
+
+
+def is_due(done: int, every: int) -> bool:
+    """Return whether periodic work is due after `done` steps; never if its period, `every`, is 0."""
+    return every > 0 and done % every == 0

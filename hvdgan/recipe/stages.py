@@ -1,4 +1,4 @@
-"""Defines stages and their updates as data, and checks them."""
+"""Defines stages and their updates as data."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
-from hvdgan.recipe.schedule import Position
+from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.drift import LayerState, check_ranks
 from hvdgan.training.monitoring.evaluation import Evaluator
@@ -24,29 +24,29 @@ class Between:
 
     Args:
         run: run, built and restored.
-        found: place from which the run resumes.
+        resume_point: place from which the run resumes.
         record: record of the run.
         commits: receives the commits of an elastic run.
         observations: results of the steps, which are logged and saved.
     """
 
     def __init__(
-        self, run: Run, found: ResumePoint, record: Record, commits: Commits, observations: Observations
+        self, run: Run, resume_point: ResumePoint, record: Record, commits: Commits, observations: Observations
     ) -> None:
         self._run = run
-        self._found = found
+        self._resume_point = resume_point
         self._record = record
         self._commits = commits
         self._observations = observations
         self._layer_state = LayerState(run.ranks, run.state)
-        self._saving = Saving(run, found, record, commits)
+        self._saving = Saving(run, resume_point, record, commits)
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, is_root=run.ranks.is_root)
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
         self._grids.write_real()
         if self._commits.every:
-            self._saving.commit(self._found.step, self._statistics(), self._observations.state())
+            self._saving.commit(self._resume_point.step, self._statistics(), self._observations.state())
 
     def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, stop: bool) -> None:
         """Log, evaluate, sample and save if they are due; every rank calls this after each step.
@@ -64,20 +64,16 @@ class Between:
         """
         run, config = self._run, self._run.config
         self._saving.report()
-        if config.check_ranks_every and done % config.check_ranks_every == 0:
+        if is_due(done, config.check_ranks_every):
             check_ranks(run.ranks, run.state, done)
         last = done == run.last_step
-
-        def is_due(every: int) -> bool:
-            return last or (every > 0 and done % every == 0)
-
         stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
-        save = stop or stage_ends or is_due(config.checkpoint_every)
+        save = last or stop or stage_ends or is_due(done, config.checkpoint_every)
         # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
-        commit = self._commits.every > 0 and not (stop or last) and (save or is_due(self._commits.every))
-        sample = is_due(config.sample_every)
-        evaluator = run.evaluator if is_due(config.eval_every) else None
-        if is_due(config.log_every):
+        commit = self._commits.every > 0 and not (stop or last) and (save or is_due(done, self._commits.every))
+        sample = last or is_due(done, config.sample_every)
+        evaluator = run.evaluator if last or is_due(done, config.eval_every) else None
+        if last or is_due(done, config.log_every):
             self._saving.add(self._observations.log(done, at, bad_files))
         due = sample or evaluator is not None or save or commit
         self._layer_state.check(done, at.stage.name, due=due)
@@ -117,7 +113,7 @@ class Between:
             RunError: on every rank, if the checkpoint could not be written.
         """
         self._saving.finish()
-        self._record.say(end_of(self._run, self._found.step, done, reason))
+        self._record.say(end_of(self._run, self._resume_point.step, done, reason))
 
     def _evaluate(self, evaluator: Evaluator, done: int, at: Position) -> RunError | None:
         """Evaluate the held-out images; returns a failure, the same on every rank, so that the run is saved first."""

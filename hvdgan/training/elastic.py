@@ -41,7 +41,10 @@ def train(command: Command) -> bool:
             "out, and give --min-np to launch/elastic.sh"
         )
     if not command.config.peer_timeout:
-        raise UserError("--peer-timeout 0: an elastic run would take a rank with an error of its own for a lost one")
+        raise UserError(
+            "--peer-timeout 0: an elastic run needs heartbeats to tell a failed rank from a lost one; give a value "
+            "above 0"
+        )
     with Membership(command.config.accumulate) as membership:
         commits = Commits(command.elastic.commit_every, membership.hosts_changed)
         ranks = membership.join()
@@ -72,8 +75,8 @@ def train_with(command: Command, membership: Membership, commits: Commits, stopp
         try:
             with failures_in_words(heart.explanation):
                 check_devices(ranks)
-                run, found = session.prepare(command, ranks, commits)
-                return session.train(run, found, heart, stopping, commits)
+                run, resume_point = session.build_and_restore(command, ranks, commits)
+                return session.train(run, resume_point, heart, stopping, commits)
         except HostsChanged:
             pass
         except LostPeer as lost:

@@ -34,17 +34,17 @@ class Loop:
 
     Args:
         run: run, built and restored.
-        found: place from which the run resumes.
+        resume_point: place from which the run resumes.
         stopping: requests to stop before the last step.
         observations: receives the results of each step.
         between: does what is due between two steps.
     """
 
     def __init__(
-        self, run: Run, found: ResumePoint, stopping: Stopping, observations: Observations, between: Between
+        self, run: Run, resume_point: ResumePoint, stopping: Stopping, observations: Observations, between: Between
     ) -> None:
         self._run = run
-        self._found = found
+        self._resume_point = resume_point
         self._stopping = stopping
         self._observations = observations
         self._between = between
@@ -71,9 +71,9 @@ class Loop:
 
     def _all(self, batches: Batches, steps: Steps) -> tuple[int, bool]:
         """Run the steps; returns how many are done in all, and whether a request to stop has ended them."""
-        done, index = self._found.step, -1
+        done, index = self._resume_point.step, -1
         if self._stopping.is_time():  # the build may have used up the time, or a signal has come meanwhile
-            if not self._found.recovered:
+            if not self._resume_point.recovered:
                 self._stopping.refuse_used_up_budget()
             elif done:
                 self._between.save(done)

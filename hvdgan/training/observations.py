@@ -24,12 +24,12 @@ class Observations:
 
     Args:
         run: run, built and restored.
-        found: place from which the run resumes.
+        resume_point: place from which the run resumes.
         record: record of the run.
     """
 
-    def __init__(self, run: Run, found: ResumePoint, record: Record) -> None:
-        config, ranks, source, progress = run.config, run.ranks, run.source, found.progress
+    def __init__(self, run: Run, resume_point: ResumePoint, record: Record) -> None:
+        config, ranks, source, progress = run.config, run.ranks, run.source, resume_point.progress
         self._run = run
         self._record = record
         self._weights = ranks.weights(config.global_batch_size)
@@ -113,7 +113,7 @@ class Observations:
     def _end_stage_early(self, at: Position) -> None:
         if at.stage_step + 1 == at.stage.steps or at.stage.until is None:
             return
-        self._run.schedule.ended[at.index] = at.stage_step + 1
+        self._run.schedule.end_early(at)
         self._record.say(
             f"stage {at.stage.name} ends after {at.stage_step + 1} of {at.stage.steps} steps: {at.stage.until.metric} "
             f"no longer improves; this run ends at step {self._run.last_step}"

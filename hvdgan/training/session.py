@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import RunError, unwritable
 from hvdgan.data.pipeline import Batches
-from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
@@ -50,7 +50,7 @@ def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat
         )
 
 
-def prepare(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, ResumePoint]:
+def build_and_restore(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, ResumePoint]:
     """Build a run and restore it; every rank calls this.
 
     Args:
@@ -68,7 +68,7 @@ def prepare(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, Resu
 
 def train(
     run: Run,
-    found: ResumePoint,
+    resume_point: ResumePoint,
     heart: Heartbeat,
     stopping: Stopping,
     commits: Commits,
@@ -80,7 +80,7 @@ def train(
 
     Args:
         run: run, built and restored.
-        found: place from which the run resumes; its lock is released at the end.
+        resume_point: place from which the run resumes; its lock is released at the end.
         heart: watch over the other ranks, which names a lost one.
         stopping: requests to stop before the last step.
         commits: receives the commits of an elastic run.
@@ -97,31 +97,33 @@ def train(
         HostsChanged: other ranks are to take part in an elastic run.
     """
     stopping.take_interrupts()
-    with found.lock or contextlib.nullcontext():
+    with resume_point.lock or contextlib.nullcontext():
         with _in_words(run, heart):
-            record = Record(run.run_dir, is_root=run.ranks.is_root, start_step=found.step, total_steps=run.last_step)
+            record = Record(
+                run.run_dir, is_root=run.ranks.is_root, start_step=resume_point.step, total_steps=run.last_step
+            )
         with contextlib.closing(record), _in_words(run, heart, record.say):
-            announce(run, found, record.say)
+            announce(run, resume_point, record.say)
             with record.tolerant("the index of the data"):
                 run.scans.write()
-            if found.step >= run.last_step:
+            if resume_point.step >= run.last_step:
                 return True
-            observations = Observations(run, found, record)
-            between = Between(run, found, record, commits, observations)
-            loop = Loop(run, found, stopping, observations, between)
-            with _open_batches(run, found, read) as batches:
-                return loop.train(batches, steps or steps_from(run, found.step))
+            observations = Observations(run, resume_point, record)
+            between = Between(run, resume_point, record, commits, observations)
+            loop = Loop(run, resume_point, stopping, observations, between)
+            with _open_batches(run, resume_point, read) as batches:
+                return loop.train(batches, steps or steps_from(run, resume_point.step))
 
 
-def _open_batches(run: Run, found: ResumePoint, read: Callable[..., Batches]) -> Batches:
+def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:
     config, ranks = run.config, run.ranks
     return read(
         run.source,
         seed=config.seed,
         global_batch_size=config.global_batch_size,
         places=ranks.slice_of(config.global_batch_size),
-        position=found.position,
-        threads=config.pipeline.threads or cores_of_rank(ranks),
+        position=resume_point.position,
+        threads=reading_threads(config.pipeline.threads, ranks),
         prefetch=config.pipeline.prefetch,
         max_bad_fraction=config.max_bad_fraction,
         device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
@@ -144,7 +146,7 @@ def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda li
 def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:
     """Return an error whose message names what has failed and what to do; an error of an unknown kind as it is."""
     if isinstance(error, OSError):
-        return RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume")
+        return unwritable(run.run_dir, error)
     if isinstance(error, tf.errors.OpError):
         updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
         return collective_failure(error, heart.explanation) or mistakes.in_graph(error, run.recipe, updates) or error

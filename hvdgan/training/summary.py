@@ -19,30 +19,32 @@ from hvdgan.training.resuming.changes import how_to_continue
 from hvdgan.training.resuming.resume_point import ResumePoint
 
 
-def announce(run: Run, found: ResumePoint, say: Callable[[str], None]) -> None:
+def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) -> None:
     """Log what is about to be trained; every rank calls this.
 
     Args:
         run: run, built and restored.
-        found: place from which it resumes.
+        resume_point: place from which it resumes.
         say: function that logs a line.
     """
-    if found.recovered:
-        say(f"{run.ranks.size} rank(s) resume at step {found.step} of {run.last_step}, from the last commit")
+    if resume_point.recovered:
+        say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
         return
     for line in lines(run.ranks):
         say(line)
     say(describe(run))
     say(f"run folder {run.run_dir}")
     # Checkpoints from before --eval-images do not say how many images were evaluated: it was all held-out ones.
-    before = found.progress.get("evaluated", len(run.held_out)) if run.held_out and found.progress else None
+    before = (
+        resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
+    )
     changed = run.evaluator.remark(before) if run.evaluator else None
-    for remark in [*found.remarks, *([changed] if changed else [])]:
+    for remark in [*resume_point.remarks, *([changed] if changed else [])]:
         say(remark)
-    if found.step >= run.last_step:
-        say(f"nothing to do: step {found.step} of {run.last_step} is reached; {how_to_continue(run)}")
-    elif found.step:
-        say(f"resuming at step {found.step} of {run.last_step}")
+    if resume_point.step >= run.last_step:
+        say(f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}")
+    elif resume_point.step:
+        say(f"resuming at step {resume_point.step} of {run.last_step}")
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> str:
@@ -108,7 +110,7 @@ def _reduced(run: Run, update: Update) -> str:
     """Describe how many bytes one all-reduce of an update moves: 4 for each parameter, or 2 in float16."""
     bytes_each = 2 if run.config.compression == "fp16" else 4
     size = bytes_each * sum(_trainable(run.state.networks[name]) for name in update.owns)
-    return f"all-reduces {size:,} bytes" if run.ranks.size > 1 else "one rank all-reduces nothing"
+    return f"all-reduces {size:,} bytes" if run.ranks.size > 1 else "no all-reduce with one rank"
 
 
 def _trainable(network: keras.Model) -> int:

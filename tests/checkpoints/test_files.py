@@ -27,6 +27,7 @@ def test_the_newest_is_the_complete_one_with_the_highest_step(folder):
     assert step_of(newest(folder)) == STEPS[-2]
 
 
-def test_the_one_that_latest_names_is_the_newest(folder):
+def test_a_crash_before_latest_is_written_hides_no_checkpoint(folder):
+    """So that samples and exports use the checkpoint from which the run would resume."""
     (folder / "latest").write_text("step-99999999\n")
-    assert step_of(newest(folder)) == 99_999_999
+    assert step_of(newest(folder)) == STEPS[-1]

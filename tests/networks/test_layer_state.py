@@ -15,7 +15,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.networks.layer_state import other_state_of, statistics_of
 from hvdgan.recipe import DataSpec
 from hvdgan.training.building.command import Resume
-from hvdgan.training.resuming.claim import claim
+from hvdgan.training.resuming import run_folder
 from hvdgan.training.resuming.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train
 from small import small
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_has_other_state_among_the_statistics_of_each_rank_res
     taken.values["ranks/statistics"] = everyones
     checkpoint.write(made.checkpoints, taken)
     again = tiny_run(Counting, TinyOptions(norm="batch"), run_dir=tmp_path)
-    found = claim(again, Resume())
+    found = run_folder.take(again, Resume())
     found.lock.close()
     assert columns.sum() == 1 and not found.remarks
     np.testing.assert_array_equal(found.statistics, everyones[:, ~columns])

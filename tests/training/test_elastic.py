@@ -163,7 +163,7 @@ def test_the_commands_of_the_documentation_are_what_the_script_takes(tmp_path):
         ("-H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 processes to start with (-np)"),
         ("-H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
         ("-H a:1,b:1 --cooldown 9,3", "--cooldown 9,3: expected LOW,HIGH in seconds"),
-        ("-H a:4", "one host does not show which network"),
+        ("-H a:4", "with one host the network of later hosts is unknown"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, words, complaint):

@@ -83,7 +83,7 @@ def test_at_the_lowest_scale_gradients_that_are_not_finite_end_the_training(tmp_
     monkeypatch.setattr(scaling, "FIRST", 1.0)
     flags = "--recipe tiny:Exploding --image-size 8 --global-batch-size 8 --steps 4 --max-bad-steps 1"
     assert main([*flags.split(), "--precision", "mixed_float16", "--run-dir", str(tmp_path)]) == 1
-    assert "step 2, stage adversarial, update judge: the gradients are not finite" in capsys.readouterr().err
+    assert "step 2, stage adversarial, update judge: loss or gradients are not finite" in capsys.readouterr().err
 
 
 def test_the_scale_grows_after_two_thousand_finite_gradients():

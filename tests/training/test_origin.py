@@ -124,17 +124,17 @@ def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(t
     from building import tiny_run
     from hvdgan.cli.errors import UserError
     from hvdgan.training.building.command import Resume
-    from hvdgan.training.resuming.claim import claim
+    from hvdgan.training.resuming import run_folder
 
     run = tiny_run(run_dir=tmp_path)
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "1234")
-    claim(run, Resume(resume="never")).lock.close()
-    claim(run, Resume(resume="never")).lock.close()
+    run_folder.take(run, Resume(resume="never")).lock.close()
+    run_folder.take(run, Resume(resume="never")).lock.close()
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "4321")
     with pytest.raises(UserError, match="--resume never"):
-        claim(run, Resume(resume="never"))
+        run_folder.take(run, Resume(resume="never"))
 
 
 def test_a_damaged_record_of_the_origin_is_none(begun, tmp_path):

@@ -13,7 +13,7 @@ from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main
 from hvdgan.training.building.command import Resume
-from hvdgan.training.resuming.claim import claim
+from hvdgan.training.resuming import run_folder
 from hvdgan.training.resuming.saving import snapshot
 from tiny import TinyOptions
 
@@ -63,7 +63,7 @@ def saved(tmp_path, size=1, **settings):
 def resumed(tmp_path, **settings):
     """What another run, with other weights, finds there."""
     run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, **settings)
-    found = claim(run, Resume(allow_changed=("seed", "ema_decay", "precision")))
+    found = run_folder.take(run, Resume(allow_changed=("seed", "ema_decay", "precision")))
     found.lock.close()
     return found, values_of(run)
 

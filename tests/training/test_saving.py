@@ -99,7 +99,7 @@ def test_training_continues_while_a_checkpoint_is_written_and_the_next_waits_lou
     monkeypatch.setattr(StageStep, "__call__", watched)
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     assert slow == [2, 4, 6, 8] and steps(tmp_path) == [4, 6, 8]
-    assert "step 4: waits until the previous checkpoint is written" in capsys.readouterr().err
+    assert "step 4: the run waits for the previous checkpoint to be written" in capsys.readouterr().err
 
 
 def failing(monkeypatch, bad):

@@ -3,12 +3,15 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.replacing import whole_file
 
 _FORMAT = "hvdgan kept 1"
+_WORTH = 1000
+"""number of images from which a scan takes long enough to be kept"""
 
 
 class ScanCache:
@@ -43,15 +46,23 @@ class ScanCache:
         expected = {"format": _FORMAT, "key": key, "sha256": hashlib.sha256(content).hexdigest()}
         return content if facts == expected else None
 
-    def put(self, name: str, key: str, content: bytes) -> None:
-        """Hold the content of a file until `write`."""
-        if self._folder is None:
+    def put(self, name: str, key: str, content: Callable[[], bytes], images: int) -> None:
+        """Hold the content of a file until `write`, on rank 0, if it took long enough to find out.
+
+        Args:
+            name: name of the file.
+            key: text that identifies the scanned data.
+            content: function that makes the content.
+            images: number of images that were scanned.
+        """
+        if self._folder is None or not self._is_root or images < _WORTH:
             return
-        facts = {"format": _FORMAT, "key": key, "sha256": hashlib.sha256(content).hexdigest()}
-        self._new[name] = json.dumps(facts).encode() + b"\n" + content
+        made = content()
+        facts = {"format": _FORMAT, "key": key, "sha256": hashlib.sha256(made).hexdigest()}
+        self._new[name] = json.dumps(facts).encode() + b"\n" + made
 
     def write(self) -> None:
-        """Write the new files on rank 0, once it has claimed the run folder.
+        """Write the new files on rank 0, once it has taken the run folder.
 
         Raises:
             OSError: a file cannot be written.

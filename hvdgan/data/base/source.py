@@ -156,7 +156,7 @@ class Source(abc.ABC):
         return None
 
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        """Read several images for `decode`, which decodes them without holding the interpreter's lock.
+        """Read several images for `decode`, which decodes them without holding the GIL.
 
         Args:
             indices: numbers of the images, int64 (B,).

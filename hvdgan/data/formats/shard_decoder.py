@@ -1,4 +1,4 @@
-"""Decodes the records of packed shards with TensorFlow operations, which do not hold the interpreter's lock."""
+"""Decodes the records of packed shards with TensorFlow operations, which do not hold the GIL."""
 
 import numpy as np
 import tensorflow as tf

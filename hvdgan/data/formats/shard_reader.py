@@ -60,7 +60,7 @@ class ShardReader:
         Raises:
             RunError: a record cannot be read or is damaged; the message names file and record.
         """
-        # This runs for every image under the interpreter's lock, so every microsecond counts.
+        # This runs for every image under the GIL, so every microsecond counts.
         shards = (np.searchsorted(self._firsts, indices, side="right") - 1).tolist()
         offsets, lengths = self._offsets[indices].tolist(), self._lengths[indices].tolist()
         places = zip(indices.tolist(), shards, offsets, lengths, strict=True)

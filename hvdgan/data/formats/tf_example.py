@@ -79,9 +79,9 @@ def _fields(read: Read, first: int, past: int) -> Iterator[tuple[int, int, int, 
         elif kind in _FIXED_BYTES:
             length = _FIXED_BYTES[kind]
         else:
-            raise ValueError(f"a field of kind {kind} at byte {place}")
+            raise ValueError(f"unknown wire type {kind} at byte {place}")
         if place + length > past:
-            raise ValueError(f"a field at byte {place} that is longer than what holds it")
+            raise ValueError(f"the field at byte {place} runs past the end of its message")
         yield number, kind, place, place + length
         place += length
 
@@ -93,7 +93,7 @@ def _varint(read: Read, place: int, past: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:
             return number, place + count + 1
-    raise ValueError(f"no number at byte {place}")
+    raise ValueError(f"invalid varint at byte {place}")
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:

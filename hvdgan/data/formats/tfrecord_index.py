@@ -24,8 +24,6 @@ SMALLEST_RANGE = 2**24
 """smallest range in bytes"""
 _RANGES = 4
 """ranges per rank, since some files are read more slowly than others"""
-_WORTH = 1000
-"""records from which on the index is cached"""
 
 
 def index_files(name: str, files: Sequence[str], features: Features, peers: Peers, scans: ScanCache) -> list[Index]:
@@ -51,8 +49,8 @@ def index_files(name: str, files: Sequence[str], features: Features, peers: Peer
     if found is not None:
         return [_unpacked(*each) for each in found]
     indices = _indexed(name, list(files), sizes, features, peers)
-    if peers.rank == 0 and sum(len(index.offsets) for index in indices) >= _WORTH:
-        scans.put("tfrecords.index", key, json.dumps([_packed(index) for index in indices]).encode())
+    count = sum(len(index.offsets) for index in indices)
+    scans.put("tfrecords.index", key, lambda: json.dumps([_packed(index) for index in indices]).encode(), count)
     return indices
 
 

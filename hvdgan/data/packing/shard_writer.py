@@ -40,7 +40,7 @@ class Packing:
     """The encoding and the choice of the images.
 
     encoding: png, jpeg or raw.
-    min_size: smallest shorter side of an image in pixels; smaller images are left out.
+    min_size: minimum length of the shorter side in pixels; smaller images are left out.
     dedup: True if only the first of several images with equal pixels is kept.
     """
 

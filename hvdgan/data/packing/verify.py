@@ -18,7 +18,7 @@ def damages(folder: Path, manifest: dict[str, Any], threads: int) -> Iterator[st
     Args:
         folder: folder of the shards.
         manifest: manifest of the folder.
-        threads: threads that read and compute checksums, for which Python releases the interpreter's lock.
+        threads: threads that read and compute checksums, for which Python releases the GIL.
     """
     yield from (found for found in disagreements(folder, manifest) if "does not name" in found)
     for found in parallel_map(lambda name: list(_of_file(folder, manifest, name)), list(manifest["files"]), threads):
@@ -55,7 +55,7 @@ def _of_records(folder: Path, name: str) -> Iterator[str]:
             record = file.read(length)
             try:
                 if len(record) < length:
-                    raise ValueError("the file ends before it does")
+                    raise ValueError("the file is cut inside this record")
                 payload_of(record)
             except ValueError as error:
                 image = f" ({printable(names[number])})" if number < len(names) else ""

@@ -125,8 +125,8 @@ class FolderSource(Source):
             if len(content) == expected:
                 return content
         raise RunError(
-            f"--data {self.name}: {printable(file)}: {found}, and {expected:,} bytes when the run began; the data must "
-            "not change during a run: restore the file, then resume"
+            f"--data {self.name}: {printable(file)} has changed since the run began, when it had {expected:,} "
+            f"bytes: {found}; restore the file, then resume"
         )
 
     def key(self, index: int) -> bytes:

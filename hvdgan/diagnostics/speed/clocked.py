@@ -19,6 +19,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.kernels import layers_of
 from hvdgan.training.building.run import Run
+from hvdgan.training.steps.forward import images_and_labels
 from hvdgan.training.steps.step import StageStep
 
 
@@ -100,7 +101,7 @@ class ClockedStep:
         self.inner = inner
         self.stage = inner.stage
         self.apart = apart
-        self.unreduced = StageStep(inner.recipe, inner.state, inner.stage, apart.ranks, inner.config)
+        self.unreduced = inner.with_ranks(apart.ranks)
         self.clock = clock
         self.session = session
         self.data: dict[str, tf.Tensor] = {}
@@ -123,7 +124,7 @@ class ClockedStep:
         session.ended = end
         if session.startup is None:
             session.startup = time.time() - session.began
-        self.data = {name: data[name] for name in ("images", "labels") if name in data}
+        self.data = images_and_labels(data)
         return metrics, finite
 
 

@@ -72,10 +72,12 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         clocked.append(ClockedStep(step, apart, Clock(blocks), session))
     run = dataclasses.replace(run, schedule=_measured_schedule(run, clocked))
     commits = Commits()
-    found = restore(run, Resume(resume="never"), commits)
+    resume_point = restore(run, Resume(resume="never"), commits)
     read = functools.partial(ClockedBatches, session)
     with Stopping(ranks, run.run_dir / "stop", None) as stopping:
-        training.train(run, found, Heartbeat(), stopping, commits, read=read, steps=_steps(run, clocked, meeting))
+        training.train(
+            run, resume_point, Heartbeat(), stopping, commits, read=read, steps=_steps(run, clocked, meeting)
+        )
     peak = session.peak or peak_memory()
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
     if spec.timeline:
@@ -96,7 +98,7 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
 def _build(spec: Spec, ranks: Ranks, run_dir: Path) -> Run:
     command = parse([*spec.arguments, "--global-batch-size", str(spec.global_batch_size)])
     if command is None:
-        raise RunError("there is nothing to measure in a request for help")
+        raise RunError("--help starts no run that could be measured; leave it out")
     config = command.config
     threads = config.pipeline.threads or len(hosts.cores())
     never = dict.fromkeys(("sample_every", "eval_every", "checkpoint_every", "check_ranks_every"), 0)

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from hvdgan.cli import hosts
-from hvdgan.cli.app import exit_code
+from hvdgan.cli.app import exit_code, leave
 from hvdgan.cli.launcher import launched, local_rank
-from hvdgan.cli.replacing import whole_file
+from hvdgan.cli.outputs import write_json
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import Spec
 
@@ -53,8 +53,7 @@ def main(spec: Spec) -> None:
     ranks = joining.alone(local_rank()) if spec.copies else joining.start()
     result = measure(spec, ranks, folder / f"run-{number}", meeting)
     if ranks.is_root:
-        with whole_file(folder / f"result-{number}.json") as partial:
-            partial.write_text(json.dumps(result), encoding="utf-8")
+        write_json(folder / f"result-{number}.json", result)
     ranks.shutdown()
 
 
@@ -64,8 +63,4 @@ if __name__ == "__main__":
     # After prepare(), because it makes threads; before exit_code(), which enables the garbage collector again.
     import hvdgan.diagnostics.speed.measured  # noqa: F401
 
-    code = exit_code(lambda: main(asked))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Not sys.exit(): a rank that fails must not wait in MPI_Finalize for those that still run.
-    os._exit(code)
+    leave(exit_code(lambda: main(asked)))

@@ -53,7 +53,7 @@ class Heartbeat:
         return self._monitor.explanation(_EXPLANATION_SECONDS) if self._monitor else None
 
     def has_failed(self) -> bool:
-        """Whether some rank has stopped with an error of its own."""
+        """Whether some rank has failed and reported its error."""
         return self._monitor is not None and self._monitor.has_failed()
 
     def __enter__(self) -> "Heartbeat":

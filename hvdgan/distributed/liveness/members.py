@@ -66,7 +66,7 @@ class Group:
                 "straggler is unknown"
             )
         words = {
-            FAILED: "has stopped with an error of its own",
+            FAILED: "has failed and reported its error",
             ENDED: "has ended without reporting an error",
             STANDING: f"is alive and has made no progress for {self.stall_seconds:g} s, while others wait for it",
             SILENT: f"has been silent for {self.seconds:g} s: it is dead, frozen or cut off",

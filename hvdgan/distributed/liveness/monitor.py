@@ -102,7 +102,7 @@ class Monitor:
             return next((self._describe(rank, kind) for rank, kind in self._missing.items()), None)
 
     def has_failed(self) -> bool:
-        """Whether some rank has stopped with an error of its own."""
+        """Whether some rank has failed and reported its error."""
         with self._news:
             return FAILED in self._missing.values()
 

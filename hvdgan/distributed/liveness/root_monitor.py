@@ -214,8 +214,8 @@ class RootMonitor(Monitor):
     def _name_the_unheard(self) -> None:
         if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
             self._reactions.say(
-                f"not heard at {', '.join(self._group.addresses)}, port {self._group.port} (a firewall?): "
-                f"{', '.join(unheard)}; the run continues, and will not notice if they freeze"
+                f"no heartbeat at {', '.join(self._group.addresses)}, port {self._group.port} from "
+                f"{', '.join(unheard)} (does a firewall block it?); the run continues, and cannot detect if they freeze"
             )
 
     def _end(self, kind: bytes, rank: int) -> None:

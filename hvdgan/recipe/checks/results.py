@@ -125,7 +125,7 @@ def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[s
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.schedule.Schedule checks the result.
+    """Call stages(); hvdgan.recipe.checks.stages checks the result.
 
     Raises:
         Mistake: stages() fails.

@@ -94,7 +94,7 @@ def trace(config: Config, parts: Parts, sampler: Sampler, evaluator: Evaluator |
         Mistake: the recipe is wrong.
     """
     for step in parts.steps:
-        step.trace(source.image_size, source.channels, labelled=source.labels is not None)
+        step.trace(source)
         _check_plateau(step)
     sampler.trace()
     if config.diff_augment and not any(step.forward.augments for step in parts.steps):

@@ -57,13 +57,16 @@ class BadUpdates:
             self.counts[key] = self.counts.get(key, 0) + 1
             if self.counts[key] >= self._max_bad_steps:
                 raise self._failure(where, diagnose(update), self.counts[key])
-            self._say(f"warning: {where}: not finite, and skipped by every rank ({self.counts[key]} in a row)")
+            self._say(
+                f"warning: {where}: loss or gradients are not finite; every rank skips the update "
+                f"({self.counts[key]} in a row)"
+            )
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
         found = self._ranks.gather(list(mine), "what is not finite")
         named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
         return RunError(
-            f"{where}: the gradients are not finite ({'; '.join(named) or 'the variables can no longer be named'}), "
+            f"{where}: loss or gradients are not finite ({'; '.join(named) or 'computed again, all are finite'}), "
             f"{times} step(s) in a row; no rank has applied them; lower the learning rate, or check the data; "
             "the last checkpoint is intact"
         )

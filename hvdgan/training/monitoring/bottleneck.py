@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from hvdgan.cli.config import Config
-from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 
 _STEPS = 100
@@ -50,7 +50,7 @@ class InputCheck:
         if self._left == 0:
             mine = [total / self._counted for total in self._sums]
             everyones = self._ranks.gather(mine, "seconds waited for images")
-            threads = self._config.pipeline.threads or cores_of_rank(self._ranks)
+            threads = reading_threads(self._config.pipeline.threads, self._ranks)
             self._say(verdict(everyones, self._config, threads=threads, prepared=self._prepared))
 
 

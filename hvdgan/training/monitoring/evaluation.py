@@ -10,11 +10,12 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import from_all
 from hvdgan.data import BadFile, Source
 from hvdgan.data.reader import ImageReader
-from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.checks.results import measured, prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.training.steps.forward import specs_of
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 from hvdgan.training.variables.state import TrainState
 
@@ -40,7 +41,7 @@ class Evaluator:
         self._ranks = ranks
         self._config = config
         self._first, self._last = ranks.slice_of(config.global_batch_size)
-        threads = config.pipeline.threads or cores_of_rank(ranks)
+        threads = reading_threads(config.pipeline.threads, ranks)
         self._reader = ImageReader(source, self._last - self._first, threads)
         self.measure = tf.function(self._values, autograph=False)
         """compiled function of a number of the draws and a batch: the values of each image by name"""
@@ -89,10 +90,7 @@ class Evaluator:
             Mistake: evaluate() fails, or does not return metrics.
             UserError: evaluate() draws random numbers that a resumed run could not repeat.
         """
-        count = self._last - self._first
-        data = {"images": tf.TensorSpec((count, *self._source.shape), tf.uint8)}
-        if self._source.labels is not None:
-            data["labels"] = tf.TensorSpec((count,), tf.int32)
+        data = specs_of(self._source, self._last - self._first)
         traced = self.measure.get_concrete_function(tf.TensorSpec((), tf.int64), data)
         where = f"recipe {type(self._recipe).__name__}: evaluate()"
         refuse_unrepeatable(traced, self._state.tensors().values(), where)

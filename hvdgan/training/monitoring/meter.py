@@ -8,7 +8,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.schedule import Position
+from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.monitoring.bad_files import BadFiles
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.window import Window
@@ -57,7 +57,7 @@ class Meter:
             RunError: the ranks have different metrics, a loss is not finite, or too many files are broken.
         """
         own = self._window.means()
-        if done % self._config.log_every == 0:  # a record at the end of the run leaves the window to a resumed run
+        if is_due(done, self._config.log_every):  # a record at the end of the run leaves the window to a resumed run
             self._window = Window()
         everyones = self._ranks.gather(own, "metrics")
         if any(each.keys() != own.keys() for each in everyones):

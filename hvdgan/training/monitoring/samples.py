@@ -13,6 +13,7 @@ from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.monitoring.record import Record
+from hvdgan.training.steps.forward import specs_of
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 from hvdgan.training.variables.state import TrainState
 
@@ -49,9 +50,8 @@ class Sampler:
             UserError: sample() draws random numbers that a resumed run could not repeat.
         """
         check_methods(type(self._recipe), "sample")
-        count = len(_places(self._source))
-        labels = None if self._source.labels is None else tf.TensorSpec((count,), tf.int32)
-        traced = self._function.get_concrete_function(tf.TensorSpec((count, *self._source.shape), tf.uint8), labels)
+        specs = specs_of(self._source, len(_places(self._source)))
+        traced = self._function.get_concrete_function(specs["images"], specs.get("labels"))
         where = f"recipe {type(self._recipe).__name__}: sample()"
         refuse_unrepeatable(traced, self._state.tensors().values(), where)
 

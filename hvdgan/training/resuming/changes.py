@@ -25,13 +25,13 @@ _WITH_WARNING = {"global_batch_size"}
 
 
 def check_settings(
-    run: Run, found: Path, before: dict[str, Any], allowed: Sequence[str], at: dict[str, Any] | None = None
+    run: Run, source: Path, before: dict[str, Any], allowed: Sequence[str], at: dict[str, Any] | None = None
 ) -> list[str]:
     """Refuse settings with which the resumed run would compute something else than the interrupted one.
 
     Args:
         run: run to resume.
-        found: path of the checkpoint or config.json with the settings of the interrupted run.
+        source: path of the checkpoint or config.json with the settings of the interrupted run.
         before: settings of the interrupted run.
         allowed: names of settings that may differ, from --allow-changed.
         at: manifest of the checkpoint; None if there is no checkpoint.
@@ -60,11 +60,11 @@ def check_settings(
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
         raise UserError(
-            f"--resume: {found} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
+            f"--resume: {source} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
             f"keep it{_hint(run, key, before)}, start anew in another --run-dir, or allow it with --allow-changed"
         )
     if not {"stages", *changed} & set(allowed) and not set(changed) & set(run.recipe.may_change):
-        _check_stages(run, found, at.get("stages"))
+        _check_stages(run, source, at.get("stages"))
     return lines
 
 
@@ -78,7 +78,7 @@ def how_to_continue(run: Run) -> str:
     if run.last_step < run.schedule.total_steps:
         return "raise --max-steps to continue"
     *others, last = run.schedule.stages
-    if (steps := run.schedule.ended.get(len(others))) is not None:
+    if (steps := run.schedule.steps_of(len(others))) < last.steps:
         return (
             f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
         )
@@ -163,14 +163,14 @@ def _hint(run: Run, key: str, before: dict[str, Any]) -> str:
     return f", and give the last stage alone more steps with --stages {stage_steps([*earlier[:-1], now[-1]])}"
 
 
-def _check_stages(run: Run, found: Path, before: list[list[Any]] | None) -> None:
+def _check_stages(run: Run, source: Path, before: list[list[Any]] | None) -> None:
     """Refuse other stages than a checkpoint was made with, even if only the recipe's code has changed."""
     now = [[stage.name, stage.steps] for stage in run.schedule.stages]
     if not before or (before[:-1] == now[:-1] and before[-1][0] == now[-1][0]):
         return
     was = ",".join(f"{name}={steps}" for name, steps in before)
     raise UserError(
-        f"--resume: {found} was made with the stages {was}, and this run has {stage_steps(run.schedule.stages)}; only "
+        f"--resume: {source} was made with the stages {was}, and this run has {stage_steps(run.schedule.stages)}; only "
         "the steps of the last may change: keep the others, start anew in another --run-dir, or allow it with "
         "--allow-changed stages"
     )

@@ -1,4 +1,4 @@
-"""Restores a run on all ranks: from the newest commit of an elastic run, else from its folder."""
+"""Restores a run on every rank: from its last commit in memory, or from its folder or another checkpoint."""
 
 from typing import Any
 
@@ -6,16 +6,15 @@ import numpy as np
 
 from hvdgan.checkpoints.checkpoint import put_back
 from hvdgan.cli import shared_errors
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.lock import wait_for_lock
+from hvdgan.cli.errors import unwritable
 from hvdgan.training.building.command import Resume
 from hvdgan.training.building.run import Run
-from hvdgan.training.resuming.claim import claim
+from hvdgan.training.resuming import run_folder
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
-_SHARED = ("step", "position", "run_id", "progress")
+_SHARED = ("step", "position", "run_id", "progress", "recovered")
 
 
 def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
@@ -30,65 +29,51 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
         UserError: the run cannot use the folder or the checkpoint.
         RunError: no checkpoint can be read, or the folder cannot be written.
     """
-    found = _from_commit(run, commits) if commits.every else None
-    return found or _from_folder(run, resume)
+    ranks = run.ranks
+    mine = -1 if commits.last is None else commits.last.step
+    steps = ranks.gather(mine, "commits") if commits.every else [-1]
+    root = steps.index(max(steps))  # rank 0 if no rank has a commit
+    resume_point = ResumePoint()
 
+    def read() -> dict[str, Any] | None:
+        nonlocal resume_point
+        if ranks.rank != root:
+            return None
+        resume_point = run_folder.take(run, resume) if steps[root] < 0 else _from_commit(run, commits)
+        saved_by = 1 if resume_point.statistics is None else len(resume_point.statistics)
+        return {**{name: getattr(resume_point, name) for name in _SHARED}, "saved_by": saved_by}
 
-def _from_folder(run: Run, resume: Resume) -> ResumePoint:
-    ranks, state = run.ranks, run.state
-    found = ResumePoint()
-
-    def work() -> dict[str, Any]:
-        nonlocal found
-        found = claim(run, resume)
-        saved_by = 1 if found.statistics is None else len(found.statistics)
-        return {**{name: getattr(found, name) for name in _SHARED}, "saved_by": saved_by}
-
-    restored = shared_errors.from_root(work, ranks, "restore")
-    found.step, found.position, found.run_id, found.progress = (restored[name] for name in _SHARED)
-    run.schedule.restore(found.progress)
-    ranks.broadcast(list(state.tensors().values()))
-    if restored["saved_by"] == ranks.size > 1:
-        mine = state.statistics.read()
-        everyones = np.zeros((ranks.size, len(mine))) if found.statistics is None else found.statistics
-        _take_statistics(run, ranks.broadcast_array(everyones.astype(mine.dtype)))
-    return found
-
-
-def _from_commit(run: Run, commits: Commits) -> ResumePoint | None:
-    """Restore the newest commit of any rank, and let rank 0 take the run folder; None if no rank has a commit."""
-    ranks, last = run.ranks, commits.last
-    steps = ranks.gather(-1 if last is None else last.step, "commits")
-    root = steps.index(max(steps))
-    if steps[root] < 0:
-        return None
-    mine, statistics = None, np.zeros((1, 0), np.float32)
-    if ranks.rank == root and last is not None:
-        statistics = put_back(run.state.tensors(), last)
-        mine = {"facts": last.facts, "shape": statistics.shape, "dtype": str(statistics.dtype)}
-    committed = ranks.gather(mine, "last commit")[root]
+    shared = shared_errors.from_all(read, ranks, "restore")[root]
+    for name in _SHARED:
+        setattr(resume_point, name, shared[name])
+    run.schedule.restore(resume_point.progress)
     ranks.broadcast(list(run.state.tensors().values()), root)
-    if mine is None:
-        statistics = np.zeros(committed["shape"], committed["dtype"])
-    statistics = ranks.broadcast_array(statistics, root)
-    _take_statistics(run, statistics)
-    facts = committed["facts"]
-    run.schedule.restore(facts["progress"])
-    position, run_id = facts["data"]["position"], facts["run_id"]
-    found = ResumePoint(steps[root], position, run_id, statistics, facts["progress"], recovered=True)
-    shared_errors.from_root(lambda: _take_lock(run, found), ranks, "run folder")
-    return found
+    if shared["saved_by"] == ranks.size > 1:  # else all ranks resume with the means
+        _share_statistics(run, resume_point.statistics, root)
+    if resume_point.recovered:
+        shared_errors.from_root(lambda: _lock(run, resume_point), ranks, "run folder")
+    return resume_point
 
 
-def _take_statistics(run: Run, everyones: np.ndarray) -> None:
-    """Give this rank its own statistics if there were as many ranks as now; else all ranks keep the means."""
-    if len(everyones) == run.ranks.size > 1:
-        run.state.statistics.write(everyones[run.ranks.rank])
+def _from_commit(run: Run, commits: Commits) -> ResumePoint:
+    """Give this rank's variables the values of its last commit."""
+    assert commits.last is not None
+    statistics = put_back(run.state.tensors(), commits.last)
+    facts = commits.last.facts
+    position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
+    return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True)
 
 
-def _take_lock(run: Run, found: ResumePoint) -> None:
+def _share_statistics(run: Run, everyones: np.ndarray | None, root: int) -> None:
+    """Give each rank its own statistics; `everyones`, (size, n), is known on rank `root` alone."""
+    mine = run.state.statistics.read()
+    sent = np.zeros((run.ranks.size, len(mine)), mine.dtype) if everyones is None else everyones.astype(mine.dtype)
+    run.state.statistics.write(run.ranks.broadcast_array(sent, root)[run.ranks.rank])
+
+
+def _lock(run: Run, resume_point: ResumePoint) -> None:
     try:
         # The previous rank 0, which may have run on this host, may still be about to end.
-        found.lock = wait_for_lock(run.run_dir, living=True)
+        run_folder.lock(run, resume_point, living=True)
     except OSError as error:
-        raise RunError(f"{run.run_dir} cannot be written: {error}; free space or rights, then resume") from error
+        raise unwritable(run.run_dir, error) from error

@@ -19,7 +19,7 @@ from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
 
 
-def claim(run: Run, resume: Resume) -> ResumePoint:
+def take(run: Run, resume: Resume) -> ResumePoint:
     """Take the run folder and restore its checkpoint, or the one that the command line names; only rank 0 calls this.
 
     Args:
@@ -31,30 +31,30 @@ def claim(run: Run, resume: Resume) -> ResumePoint:
         RunError: no checkpoint can be read, or the folder cannot be written.
     """
     _check_allowed(run, resume)
-    found = ResumePoint(run_id=uuid.uuid4().hex)
+    resume_point = ResumePoint(run_id=uuid.uuid4().hex)
     try:
         # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
         is_new = not (run.config_path.exists() or run.checkpoints.exists())
         if not is_new:
-            _take_lock(run, found)
+            _take_lock(run, resume_point)
             checkpoint.mend(run.checkpoints)
         named = _named(run, resume.resume)
-        _restore_values(run, named, resume, found)
+        _restore_values(run, named, resume, resume_point)
         is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
-        _check_not_past_the_end(run, named, found, is_from_elsewhere=is_from_elsewhere)
-        if is_from_elsewhere or found.step < run.last_step:
+        _check_not_past_the_end(run, named, resume_point, is_from_elsewhere=is_from_elsewhere)
+        if is_from_elsewhere or resume_point.step < run.last_step:
             if is_new:
-                _take_lock(run, found)
+                _take_lock(run, resume_point)
             origin.note_launch(run.run_dir, new=is_new)
             write_json(run.config_path, run.settings(), indent=2)
         if named is not None:
             # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
             origin.note_checkpoint(run.run_dir, named)
         if is_from_elsewhere:
-            _begin_own_folder(run, found)
+            _begin_own_folder(run, resume_point)
     except OSError as error:
         raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
-    return found
+    return resume_point
 
 
 def _check_allowed(run: Run, resume: Resume) -> None:
@@ -67,10 +67,25 @@ def _check_allowed(run: Run, resume: Resume) -> None:
         raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
 
 
-def _take_lock(run: Run, found: ResumePoint) -> None:
+def lock(run: Run, resume_point: ResumePoint, *, living: bool) -> None:
+    """Take the lock of the run folder; only rank 0 calls this.
+
+    Args:
+        run: run that is to write the folder.
+        resume_point: receives the lock, and the lines to log about it.
+        living: True to wait also for a living process of this host, which is about to end.
+
+    Raises:
+        UserError: another run has the lock.
+        OSError: the folder cannot be written.
+    """
+    resume_point.lock = wait_for_lock(run.run_dir, living=living)
+    resume_point.remarks += resume_point.lock.remarks
+
+
+def _take_lock(run: Run, resume_point: ResumePoint) -> None:
     # A rank 0 that an elastic launch has lost may still be about to end.
-    found.lock = wait_for_lock(run.run_dir, living=origin.of_this_launch(run.run_dir))
-    found.remarks += found.lock.remarks
+    lock(run, resume_point, living=origin.of_this_launch(run.run_dir))
 
 
 def _named(run: Run, resume: str) -> Path | None:
@@ -100,25 +115,25 @@ def _named(run: Run, resume: str) -> Path | None:
     return named
 
 
-def _restore_values(run: Run, named: Path | None, resume: Resume, found: ResumePoint) -> None:
+def _restore_values(run: Run, named: Path | None, resume: Resume, resume_point: ResumePoint) -> None:
     """Restore the named checkpoint, else the newest of the folder, and take networks of another run if it is new."""
     if named is not None:
-        _restore(run, named, resume, found)
+        _restore(run, named, resume, resume_point)
     elif candidates := files.newest_first(run.checkpoints):
-        _restore_newest(run, candidates, resume, found)
+        _restore_newest(run, candidates, resume, resume_point)
     elif run.config_path.is_file():
         before = read_json(run.config_path)
-        found.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
-    if not found.step and resume.init_from is not None:
-        found.remarks.append(take_networks(run, resume.init_from, resume.init_networks))
+        resume_point.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
+    if not resume_point.step and resume.init_from is not None:
+        resume_point.remarks.append(take_networks(run, resume.init_from, resume.init_networks))
 
 
-def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: ResumePoint) -> None:
+def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_point: ResumePoint) -> None:
     """Restore the newest checkpoint that is not damaged, and log the damaged ones."""
     damaged = []
     for candidate in candidates:
         try:
-            _restore(run, candidate, resume, found)
+            _restore(run, candidate, resume, resume_point)
         except files.DamagedCheckpoint as error:
             damaged.append(str(error))
         else:
@@ -128,50 +143,53 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, found: Res
             f"no checkpoint in {run.checkpoints} can be used: {'; '.join(damaged)}; bring one back, or start anew in "
             "another --run-dir"
         )
-    found.remarks += [f"warning: {each}; resuming from {candidate.name} instead" for each in damaged]
+    resume_point.remarks += [f"warning: {each}; resuming from {candidate.name} instead" for each in damaged]
     if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
-        found.remarks.append(
+        resume_point.remarks.append(
             f"--resume {resume.resume}: the run of this folder began there, and resumes at its newest "
             f"checkpoint, {candidates[0].name}; to go back, name another --run-dir"
         )
 
 
-def _restore(run: Run, source: Path, resume: Resume, found: ResumePoint) -> None:
+def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
     manifest = files.read_manifest(source)
-    found.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
+    resume_point.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
-    found.statistics, remarks = restore_tensors(run, source, manifest, resume.allow_changed)
-    found.remarks += remarks
-    found.step = manifest["step"]
-    found.position = manifest["data"].get("position", found.step * run.config.global_batch_size)
-    found.run_id = run_id_of(run.checkpoints, manifest) or found.run_id
-    found.progress = manifest.get("progress", {})
-    run.schedule.restore(found.progress)
+    resume_point.statistics, remarks = restore_tensors(run, source, manifest, resume.allow_changed)
+    resume_point.remarks += remarks
+    resume_point.step = manifest["step"]
+    resume_point.position = manifest["data"].get("position", resume_point.step * run.config.global_batch_size)
+    resume_point.run_id = run_id_of(run.checkpoints, manifest) or resume_point.run_id
+    resume_point.progress = manifest.get("progress", {})
+    run.schedule.restore(resume_point.progress)
 
 
-def _check_same_data(run: Run, found: Path, before: dict[str, Any]) -> None:
+def _check_same_data(run: Run, source: Path, before: dict[str, Any]) -> None:
     if before.get("fingerprint") != run.source.fingerprint:
         raise UserError(
-            f"--resume: {found} was made with other images than those of {run.source.name}, or other --channels "
+            f"--resume: {source} was made with other images than those of {run.source.name}, or other --channels "
             f"({before.get('num_images')} images then, {len(run.source)} now); restore them, start anew in another "
             "--run-dir, or allow it with --allow-changed data"
         )
 
 
-def _check_not_past_the_end(run: Run, named: Path | None, found: ResumePoint, *, is_from_elsewhere: bool) -> None:
-    if found.step > run.schedule.total_steps:
+def _check_not_past_the_end(
+    run: Run, named: Path | None, resume_point: ResumePoint, *, is_from_elsewhere: bool
+) -> None:
+    if resume_point.step > run.schedule.total_steps:
         what = f"--resume {named}: it" if named is not None else f"--resume: the newest checkpoint of {run.run_dir}"
         raise UserError(
-            f"{what} is of step {found.step}, and this run ends at step {run.schedule.total_steps}; "
+            f"{what} is of step {resume_point.step}, and this run ends at step {run.schedule.total_steps}; "
             f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
         )
 
 
-def _begin_own_folder(run: Run, found: ResumePoint) -> None:
+def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
     """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
-    found.run_id = uuid.uuid4().hex
-    everyones = run.state.statistics.read()[None] if found.statistics is None else found.statistics
+    resume_point.run_id = uuid.uuid4().hex
+    everyones = run.state.statistics.read()[None] if resume_point.statistics is None else resume_point.statistics
     checkpoint.write(
-        run.checkpoints, snapshot(run, found.step, found.position, found.run_id, everyones, found.progress)
+        run.checkpoints,
+        snapshot(run, resume_point.step, resume_point.position, resume_point.run_id, everyones, resume_point.progress),
     )

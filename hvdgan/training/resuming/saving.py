@@ -22,18 +22,18 @@ class Saving:
 
     Args:
         run: run to save.
-        found: place from which the run has resumed.
+        resume_point: place from which the run has resumed.
         record: record of the run.
         commits: receives the commits of an elastic run.
     """
 
-    def __init__(self, run: Run, found: ResumePoint, record: Record, commits: Commits) -> None:
+    def __init__(self, run: Run, resume_point: ResumePoint, record: Record, commits: Commits) -> None:
         self._run = run
-        self._found = found
+        self._resume_point = resume_point
         self._commits = commits
         config, ranks = run.config, run.ranks
-        self._best = Best.of(config.best_metric, config.best_mode, found.progress.get("best"))
-        self._measured: dict[str, float] = dict(found.progress.get("measured", {}))
+        self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
+        self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._saver = Saver(
             run.checkpoints, Retention(config.keep), record.say, ranks.activity.join, is_root=ranks.is_root
         )
@@ -76,9 +76,9 @@ class Saving:
         shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
 
     def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
-        position = self._found.position + (done - self._found.step) * self._run.config.global_batch_size
+        position = self._resume_point.position + (done - self._resume_point.step) * self._run.config.global_batch_size
         best = self._best and dataclasses.asdict(self._best)
-        return snapshot(self._run, done, position, self._found.run_id, statistics, {**progress, "best": best})
+        return snapshot(self._run, done, position, self._resume_point.run_id, statistics, {**progress, "best": best})
 
 
 def snapshot(

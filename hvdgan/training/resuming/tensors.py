@@ -34,7 +34,7 @@ def restore_tensors(
         The (size, n) statistics of each rank, None if the checkpoint has none that fit; and lines to log.
 
     Raises:
-        RunError: the checkpoint is damaged, or is of other networks.
+        RunError: the checkpoint is damaged, or does not fit the run's networks.
     """
     tensors = run.state.tensors()
     theirs, own = ({name.split("/")[0] for name in names} for names in (manifest["tensors"], tensors))

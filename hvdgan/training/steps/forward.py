@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
+from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.tapes import Untouched
 from hvdgan.recipe import Recipe
@@ -105,6 +106,12 @@ class Forward:
     def where(self, update: Update) -> str:
         """The update's place in the schedule, for messages."""
         return f"stage {self._stage.name}, update {update.name}"
+
+
+def specs_of(source: Source, count: int) -> dict[str, tf.TensorSpec]:
+    """The shapes and dtypes of a batch of `count` images of the data, to trace with."""
+    specs = {"images": tf.TensorSpec((count, *source.shape), tf.uint8)}
+    return specs if source.labels is None else {**specs, "labels": tf.TensorSpec((count,), tf.int32)}
 
 
 def images_and_labels(data: Data) -> Data:

@@ -20,19 +20,20 @@ def rate_factor(config: Config) -> float:
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.lr_scaling]
 
 
-def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf.Tensor:
+def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int, factor: float = 1.0) -> tf.Tensor:
     """The learning rate at a step of a stage.
 
     Args:
         rate: constant, or a schedule.
         stage_step: scalar int64, step within the stage, from 0.
         steps: number of steps of the stage, at whose end a decay ends.
+        factor: result of rate_factor().
 
     Returns:
         Scalar float32.
     """
     if not isinstance(rate, LearningRate):
-        return tf.constant(rate, tf.float32)
+        return factor * tf.constant(rate, tf.float32)
     done = tf.cast(stage_step, tf.float32)
     warmup = float(rate.warmup_steps)
     # The last step has the final rate.
@@ -40,7 +41,7 @@ def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int) -> tf
     if rate.decay == "cosine":
         left = 0.5 * (1.0 - tf.cos(math.pi * left))
     value = rate.peak if rate.decay == "constant" else rate.final + (rate.peak - rate.final) * left
-    return value * tf.minimum(1.0, (done + 1.0) / (warmup + 1.0))
+    return factor * (value * tf.minimum(1.0, (done + 1.0) / (warmup + 1.0)))
 
 
 def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:

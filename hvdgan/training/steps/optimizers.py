@@ -15,14 +15,6 @@ def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
 
 
-def clipped(gradients: Sequence[tf.Tensor], norm: tf.Tensor, clip_norm: float | None) -> Sequence[tf.Tensor]:
-    """The gradients, scaled down to a global norm of at most clip_norm; None: no limit."""
-    if clip_norm is None:
-        return gradients
-    scale = clip_norm / tf.maximum(norm, clip_norm)
-    return [gradient * scale for gradient in gradients]
-
-
 def apply_or_restore(
     apply: Callable[[], None],
     finite: tf.Tensor,
@@ -57,25 +49,36 @@ def apply_gradients(
     state: TrainState,
     update: Update,
     gradients: Sequence[tf.Tensor],
-    rate: Callable[[float | LearningRate], tf.Tensor],
+    norm: tf.Tensor,
+    rates: Callable[[float | LearningRate], tf.Tensor],
 ) -> None:
-    """Let the optimizer of each owned network make one step.
+    """Clip the gradients, and let the optimizer of each owned network make one step.
 
     Args:
         state: networks and slots, which change.
         update: update that owns the networks.
         gradients: reduced gradients, one per trainable variable of the owned networks, in order.
-        rate: function from a learning rate to its value at this step.
+        norm: global norm of the gradients.
+        rates: function from a learning rate to its value at this step.
     """
+    gradients = _clipped(gradients, norm, update.clip_norm)
     begin = 0
     for name in update.owns:
         optimizer, variables = state.optimizers[name], state.networks[name].trainable_variables
-        peak = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
-        if peak is not None:
-            optimizer.learning_rate.assign(rate(peak))
+        rate = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
+        if rate is not None:
+            optimizer.learning_rate.assign(rates(rate))
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
+
+
+def _clipped(gradients: Sequence[tf.Tensor], norm: tf.Tensor, clip_norm: float | None) -> Sequence[tf.Tensor]:
+    """The gradients, scaled down to a global norm of at most clip_norm; None: no limit."""
+    if clip_norm is None:
+        return gradients
+    scale = clip_norm / tf.maximum(norm, clip_norm)
+    return [gradient * scale for gradient in gradients]
 
 
 @contextlib.contextmanager

@@ -2,22 +2,22 @@
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
+from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
-from hvdgan.recipe.stages import LearningRate, Stage, Update
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.steps import remapper
 from hvdgan.training.steps.averages import decay_at, move_averages
-from hvdgan.training.steps.forward import Data, Forward, Metrics, images_and_labels
+from hvdgan.training.steps.forward import Data, Forward, Metrics, images_and_labels, specs_of
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
-from hvdgan.training.steps.optimizers import apply_gradients, apply_or_restore, clipped, global_norm
+from hvdgan.training.steps.optimizers import apply_gradients, apply_or_restore, global_norm
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 from hvdgan.training.variables.state import TrainState
 
@@ -34,11 +34,11 @@ class StageStep:
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
-        self.recipe = recipe
-        self.state = state
+        self._recipe = recipe
+        self._state = state
         self.stage = stage
-        self.ranks = ranks
-        self.config = config
+        self._ranks = ranks
+        self._config = config
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
@@ -66,27 +66,25 @@ class StageStep:
         traced = self._traced.get(_names(due)) or self._trace(due, *arguments)
         return traced(*arguments)
 
-    def trace(self, image_size: int, channels: int, *, labelled: bool) -> None:
+    def trace(self, source: Source) -> None:
         """Trace every graph of this stage now, so that a mistake in a loss does not wait until the stage begins.
 
         Args:
-            image_size: height and width of an image, in pixels.
-            channels: number of channels of an image.
-            labelled: True if the data has labels.
+            source: data of the run.
 
         Raises:
             Mistake: a loss fails, is no scalar, or does not touch a variable that its update owns.
         """
-        channels *= 2 if self.recipe.paired else 1
-        count = self.forward.count
-        data = {"images": tf.TensorSpec((count, image_size, image_size, channels), tf.uint8)}
-        if labelled:
-            data["labels"] = tf.TensorSpec((count,), tf.int32)
+        data = specs_of(source, self.forward.count)
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
             if due := self.stage.due(stage_step):
                 self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
+
+    def with_ranks(self, ranks: Ranks) -> "StageStep":
+        """Return the step of the same stage over other ranks, which is traced anew."""
+        return StageStep(self._recipe, self._state, self.stage, ranks, self._config)
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The step in which exactly these updates run, to be traced."""
@@ -98,9 +96,9 @@ class StageStep:
 
     def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
         traced = self.function(due).get_concrete_function(*arguments)
-        recipe = f"recipe {type(self.recipe).__name__}"
+        recipe = f"recipe {type(self._recipe).__name__}"
         scopes = {f"{self.stage.name}/{update.name}": f"{recipe}, {self.forward.where(update)}" for update in due}
-        saved = self.state.tensors().values()
+        saved = self._state.tensors().values()
         refuse_unrepeatable(traced, saved, f"{recipe}, stage {self.stage.name}", scopes)
         self._traced[_names(due)] = traced
         remapper.switch_off_if_it_fails(traced.graph)
@@ -111,46 +109,39 @@ class StageStep:
     ) -> tuple[Metrics, Metrics]:
         metrics: Metrics = {}
         finite: Metrics = {}
-        forward, ranks, config = self.forward, self.ranks, self.config
+        forward, ranks, config = self.forward, self._ranks, self._config
+        rates = functools.partial(rate_at, stage_step=stage_step, steps=self.stage.steps, factor=rate_factor(config))
         whole = config.accumulate == 1
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data)
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
-            moving = [v for name in update.owns for v in self.state.networks[name].non_trainable_variables]
+            moving = [v for name in update.owns for v in self._state.networks[name].non_trainable_variables]
             before = [(variable, variable.value.read_value()) for variable in moving]
             with forward.scope(update):
                 tape, loss, measured = compute(update)
                 gradients = ranks.reduced_gradients(tape, loss, forward.variables(update), config.compression)
                 wanted = self._wanted(update, measured)
-            if scale := self.state.loss_scales.get(update.name):
+            if scale := self._state.loss_scales.get(update.name):
                 gradients = scale.unscaled(gradients)
             norm = global_norm(gradients)
             # Reduced gradients are the same on every rank, so all ranks apply them or none does.
             finite[update.name] = tf.math.is_finite(norm)
-            apply = functools.partial(self._apply, update, gradients, norm, stage_step)
+            apply = functools.partial(apply_gradients, self._state, update, gradients, norm, rates)
             applied = apply_or_restore(apply, finite[update.name], wanted, before)
             if scale or update.only_if is not None:
                 measured["applied"] = tf.cast(applied, tf.float32)
             if scale:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
-        verdicts = {name: [finite[update.name] for update in due if name in update.owns] for name in self.state.ema}
-        move_averages(self.state, verdicts, decay_at(step, config.ema_decay))
+        verdicts = {name: [finite[update.name] for update in due if name in update.owns] for name in self._state.ema}
+        move_averages(self._state, verdicts, decay_at(step, config.ema_decay))
         return metrics, finite
-
-    def _apply(self, update: Update, gradients: Sequence[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
-        """Clip the gradients and let the optimizers of the owned networks step."""
-
-        def rate(peak: float | LearningRate) -> tf.Tensor:
-            return rate_factor(self.config) * rate_at(peak, stage_step, self.stage.steps)
-
-        apply_gradients(self.state, update, clipped(gradients, norm, update.clip_norm), rate)
 
     def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """The verdict of the update's only_if on the metrics of all ranks."""
         if update.only_if is None:
             return tf.constant(True)
-        means = tf.unstack(self.ranks.mean(self.forward.weight * tf.stack(list(measured.values()))))
+        means = tf.unstack(self._ranks.mean(self.forward.weight * tf.stack(list(measured.values()))))
         return verdict_of(update.only_if, dict(zip(measured, means, strict=True)), self.forward.where(update))
 
 
