@@ -151,7 +151,10 @@ def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
 def _check(request: Request, training: Sequence[str], global_batch_size: int) -> None:
     for word in training:
         if word.partition("=")[0] in _NOT_HERE:
-            raise UserError(f"{word.partition('=')[0]}: not available here; set --local-batch-size and --steps instead")
+            raise UserError(
+                f"{word.partition('=')[0]}: hvdgan.bench sets it itself, from --local-batch-size and --steps; leave "
+                "it out"
+            )
     if request.json:
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
     if request.plot:

@@ -41,7 +41,7 @@ class Request:
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     blend: Blend = "feather"
-    """seam of the filling: none (as it is), feather (faded inwards), poisson (OpenCV's seamlessClone)"""
+    """method of joining the filling: none (pasted), feather (jump faded inwards), poisson (OpenCV's seamlessClone)"""
     batch_size: Count = 16
     """photographs that the network fills at a time"""
     overwrite: bool = False

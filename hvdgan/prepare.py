@@ -52,7 +52,7 @@ class Request:
     pairs: bool = False
     """pack an input with each image: from subfolders A (inputs) and B (images), or the left and right half of a file"""
     min_size: CountOrNever = 0
-    """smallest shorter side of an image that is packed (pixels); 0: no limit"""
+    """minimum length of the shorter side (pixels); smaller images are left out; 0: no limit"""
     dedup: bool = False
     """leave out images whose converted pixels equal those of an earlier image"""
     max_bad_fraction: Fraction = 0.01

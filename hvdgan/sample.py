@@ -51,9 +51,9 @@ class Request:
     class_: Annotated[CountOrNever | None, Parameter(name="--class")] = None
     """class to draw, from 0, for recipes with classes; default: those that the recipe draws"""
     truncation: Fraction | None = None
-    """largest distance of styles from their mean, from 0 (the mean) to 1 (no limit), for recipes that truncate"""
+    """factor that pulls styles towards their mean, from 0 (the mean) to 1 (unchanged), for recipes that truncate"""
     interpolate: tuple[Seed, Seed] | None = None
-    """two seeds: --num samples on the sphere of latents, from the first seed's first sample to the second's"""
+    """two seeds A B: --num samples along a spherical interpolation from the first latents of A to those of B"""
     batch_size: Count = 16
     """samples computed at a time; fewer need less memory"""
     data: str | None = None

@@ -121,7 +121,9 @@ class Job:
                 "each rank needs one"
             )
         if self.launcher == "elastic" and self.nodes < 2:
-            raise UserError("--launcher elastic: on one node the run ends with it; take --nodes 2 or more, or srun")
+            raise UserError(
+                "--launcher elastic: with one node, losing it ends the run; take --nodes 2 or more, or srun"
+            )
         if self.min_np > self.nodes * self.ranks_per_node:
             raise UserError(f"--min-np {self.min_np}: the job has {self.nodes * self.ranks_per_node} ranks")
         if self.container is not None and self.launcher != "srun":
@@ -209,7 +211,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
 def _head(job: Job) -> Iterator[str]:
     yield f"#SBATCH --job-name={job.job_name}"
     yield f"#SBATCH --nodes={job.nodes}"
-    yield "# Ranks and GPUs of each node: the same number. Not --gpus-per-task, which hides the other ranks' GPUs."
+    yield "# Ranks and GPUs of each node: give both the same number. --gpus-per-task would hide the other ranks' GPUs."
     yield f"#SBATCH --ntasks-per-node={job.ranks_per_node}"
     yield f"{'' if job.gpus_per_node else '#'}#SBATCH --gres=gpu:{job.gpus_per_node or job.ranks_per_node}"
     yield f"#SBATCH --cpus-per-task={job.cpus_per_task}"

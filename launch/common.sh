@@ -126,7 +126,7 @@ choose_hosts() {
     local -a words
     case "${where:-}" in
         "")
-            [[ -n "${SLURM_JOB_NODELIST:-}" ]] || usage_error "which hosts? -H or --hostfile, or start it in a Slurm allocation"
+            [[ -n "${SLURM_JOB_NODELIST:-}" ]] || usage_error "no hosts: give -H or --hostfile, or start it in a Slurm allocation"
             where="the Slurm allocation" list="$(slurm_hosts)" ;;
         --hostfile) list="$(hosts_of_file "$list")" ;;
     esac

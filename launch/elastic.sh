@@ -23,7 +23,7 @@
 #   --                           ends these options
 #   --help                       this text
 #
-# horovodrun gives up a host as a whole: if one of its processes dies, all processes of that host leave, and a run on one
+# horovodrun blacklists whole hosts: if one process dies, all processes of its host leave, and a run on one
 # host ends. SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second signal ends them at once.
 set -euo pipefail
 # Seconds that the remaining ranks wait in Gloo for a host that was cut off without closing its connections.
@@ -67,7 +67,7 @@ np="${wanted:-$((max && ranks > max ? max : ranks))}"
 if [[ -n "$interface" ]]; then
     options+=(--network-interfaces "$interface")
 elif [[ "$hosts" != *,* ]]; then
-    usage_error "$where: one host does not show which network other hosts will share; name it with --interface"
+    usage_error "$where: with one host the network of later hosts is unknown; name it with --interface"
 fi
 use_python
 # One string, because horovodrun passes it to a shell.

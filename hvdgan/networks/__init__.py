@@ -1,1 +1,1 @@
-"""Keras networks, one file per family; a network is a function of its numbers."""
+"""Keras networks, one file per family; each is built by a function from its sizes."""

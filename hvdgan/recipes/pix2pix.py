@@ -49,7 +49,7 @@ class Pix2PixOptions:
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5
-    """Adam's decay of the mean of the gradients"""
+    """Adam's beta_1: decay of the gradients' mean"""
 
 
 class Wanted(NamedTuple):

@@ -27,9 +27,9 @@ class SNGANOptions:
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.0
-    """Adam's decay of the mean of the gradients"""
+    """Adam's beta_1: decay of the gradients' mean"""
     beta_2: Decay = 0.9
-    """Adam's decay of the mean of the squared gradients"""
+    """Adam's beta_2: decay of the squared gradients' mean"""
 
 
 class SNGAN(Recipe):

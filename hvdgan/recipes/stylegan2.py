@@ -23,7 +23,7 @@ class StyleGAN2Options:
     mapping_layers: Count = 8
     """layers of the network that maps latents to styles"""
     mixing: Fraction = 0.9
-    """fraction of the images made of two latents, one for the coarse layers and one for the fine layers"""
+    """fraction of images with style mixing: one latent for the coarse layers, another for the fine layers"""
     mbstd_group: Count = 4
     """samples in a group of the minibatch standard deviation; should divide each rank's batch"""
     r1_gamma: NonNegative = 1.0
@@ -35,11 +35,11 @@ class StyleGAN2Options:
     path_length_every: Count = 8
     """steps between two updates with the path-length penalty, which is also weighted by this number"""
     learning_rate: Positive = 2.5e-3
-    """Adam's step size for both networks, before the correction for the updates with penalties"""
+    """Adam's step size for both networks, before the correction for lazy regularisation"""
     beta_1: Decay = 0.0
-    """Adam's decay of the mean of the gradients"""
+    """Adam's beta_1: decay of the gradients' mean"""
     beta_2: Decay = 0.99
-    """Adam's decay of the mean of the squared gradients"""
+    """Adam's beta_2: decay of the squared gradients' mean"""
 
 
 class StyleGAN2(Recipe):
@@ -79,7 +79,7 @@ class StyleGAN2(Recipe):
         }
 
     def _adam(self, every: int | None) -> keras.optimizers.Optimizer:
-        """A network that `every` steps makes one update more moves as far as without it (appendix B)."""
+        """Adam, slowed by every / (every + 1) for the additional update of lazy regularisation (appendix B)."""
         o = self.options
         c = 1.0 if every is None else every / (every + 1)
         return keras.optimizers.Adam(c * o.learning_rate, o.beta_1**c, o.beta_2**c, epsilon=1e-8)

@@ -27,11 +27,11 @@ class VAEGANOptions:
     equilibrium: Positive = 0.68
     """target of the discriminator's loss on real images and on generated images"""
     margin: Positive = 0.4
-    """distance from the equilibrium: the discriminator waits if a loss is lower by more, the decoder if it is higher"""
+    """margin around the equilibrium: with a loss below it the discriminator waits, with a loss above it the decoder"""
     learning_rate: Positive = 3e-4
     """Adam's step size for all networks"""
     beta_1: Decay = 0.5
-    """Adam's decay of the mean of the gradients"""
+    """Adam's beta_1: decay of the gradients' mean"""
 
 
 class VAEGAN(Recipe):

@@ -27,15 +27,16 @@ class WGANGPOptions:
     learning_rate: Positive = 1e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.0
-    """Adam's decay of the mean of the gradients"""
+    """Adam's beta_1: decay of the gradients' mean"""
     beta_2: Decay = 0.9
-    """Adam's decay of the mean of the squared gradients"""
+    """Adam's beta_2: decay of the squared gradients' mean"""
 
 
 class WGANGP(Recipe):
     """Wasserstein GAN with a penalty that keeps the critic's slope near 1 (algorithm 1), and DCGAN's networks.
 
-    The critic has no BatchNorm, because the penalty is on the gradient of each score by its own image (section 4).
+    The critic has no BatchNorm, because the penalty is on the gradient of each score with respect to its own image
+    (section 4).
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe wgan_gp --data digits --nf 32 --n-critic 3

@@ -347,7 +347,7 @@ def test_verify_names_file_and_record(images, tmp_path, capsys):
     told = capsys.readouterr()
     lines = told.out.splitlines()
     assert f"{made}/images-00001-of-00003.tfrecord, record 1 (class 0/022.jpg): its checksum does not match" in lines
-    assert sum("images-00002" in line and "the file ends before it does" in line for line in lines) >= 7
+    assert sum("images-00002" in line and "the file is cut inside this record" in line for line in lines) >= 7
     assert f"{made}/labels.npy: No such file or directory" in lines and not any(
         "images-00000" in line for line in lines
     )

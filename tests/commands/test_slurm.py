@@ -19,7 +19,7 @@ that all nodes share; the trainer's arguments follow:
 
   {how}
 
-What the job asks for: edit these lines, or override them: sbatch --time=2:00:00 slurm/{name}.sbatch ...
+Resources of the job: edit these lines, or override them: sbatch --time=2:00:00 slurm/{name}.sbatch ...
 """
 # The files of slurm/ are the scripts of these jobs.
 FILES = {
@@ -107,7 +107,7 @@ def test_the_text_of_a_job(name, capsys):
         ("--time 0-0:4", "no more than 240 s"),
         ("--signal-seconds 70000", "--signal-seconds 70000: Slurm takes at most 65535"),
         ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
-        ("--launcher elastic", "--launcher elastic: on one node the run ends with it"),
+        ("--launcher elastic", "--launcher elastic: with one node, losing it ends the run"),
         ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
         ("--container x --launcher horovodrun", "--launcher horovodrun: a container's ranks are started by srun"),
         ("--seeds x", '"x" is not a list of seeds'),

@@ -283,7 +283,7 @@ def test_a_dry_run_knows_of_compression_and_of_one_rank(tmp_path):
     shown = train(tmp_path, *arguments, "--compression", "fp16", ranks=2).stdout
     assert "judge: owns discriminator; every step; all-reduces 2,178 bytes" in shown
     shown = train(tmp_path, *arguments).stdout
-    assert "judge: owns discriminator; every step; one rank all-reduces nothing" in shown
+    assert "judge: owns discriminator; every step; no all-reduce with one rank" in shown
 
 
 def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
@@ -291,7 +291,7 @@ def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):
     command = [*PYTHON, *TINY[2:], "--recipe", "tiny:Exploding", "--checkpoint-every", "1", "--max-bad-steps", "1"]
     done = run(command, tmp_path, forked=True, TMPDIR=str(tmp_path / "temporary"))
     assert done.returncode == 1
-    assert "step 2, stage adversarial, update judge: the gradients are not finite" in done.stderr
+    assert "step 2, stage adversarial, update judge: loss or gradients are not finite" in done.stderr
     assert "Traceback" not in done.stderr
     assert manifest(tmp_path / "runs" / "tiny.Exploding")["step"] == 2
     assert files(tmp_path / "temporary") == set()  # nothing outside the run folder, also at a hard exit

@@ -71,7 +71,7 @@ def test_a_rank_that_fails_says_so():
     other, _ = member_monitor(1, group)
     wait_until_heard(root, 1)
     other.stop(failed=True)
-    assert root.explanation(SECONDS) == "rank 1 (host node1, pid 4243) has stopped with an error of its own"
+    assert root.explanation(SECONDS) == "rank 1 (host node1, pid 4243) has failed and reported its error"
     assert noted.ends.get(timeout=SECONDS) == (FAILED, 1) and noted.said.empty()
 
 

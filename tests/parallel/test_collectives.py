@@ -19,7 +19,7 @@ def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
 
 
 def test_ranks_that_gather_different_things_all_stop(ranks):
-    with pytest.raises(RunError, match="not at the same point: they gather save, bad files"):
+    with pytest.raises(RunError, match="out of step: they gather save, bad files"):
         ranks.gather(1, "bad files" if ranks.rank else "save")
 
 

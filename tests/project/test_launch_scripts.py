@@ -226,7 +226,7 @@ def test_an_mpirun_of_the_users_choice(machine):
         ("single_node.sh", ["-np"], "-np : expected a whole number"),
         ("single_node.sh", ["-m", "--", "x"], "-m needs a value"),
         ("single_node.sh", ["recipe"], "recipe: unknown option; the trainer's options begin with two dashes"),
-        ("multi_node.sh", [], "which hosts? -H or --hostfile"),
+        ("multi_node.sh", [], "no hosts: give -H or --hostfile"),
         ("multi_node.sh", ["-H", "a:x"], "-H: a:x is not HOST or HOST:SLOTS"),
         ("multi_node.sh", ["-H", "a;b"], "-H: a;b is not HOST"),
         ("multi_node.sh", ["-H"], "-H needs a value"),

@@ -73,7 +73,7 @@ def test_a_schedule_of_stages_that_cannot_run_is_refused():
 def test_a_stage_that_has_ended_early_is_shorter_also_after_a_resume():
     stages = [Stage("first", 5, [JUDGE]), Stage("second", 5, [JUDGE, FOOL])]
     schedule, resumed = Schedule(checked_stages(stages, NETWORKS)), Schedule(checked_stages(stages, NETWORKS))
-    schedule.ended[0] = 2
+    schedule.end_early(schedule.at(1))
     resumed.restore(json.loads(json.dumps(schedule.progress())))
     for each in (schedule, resumed):
         assert each.total_steps == 7

@@ -29,7 +29,7 @@ def calls_while_tracing(monkeypatch, recipe, options, **settings):
 
     monkeypatch.setattr(keras.Model, "__call__", call)
     step = stage_step(run, len(run.schedule.stages) - 1)
-    step.trace(run.source.image_size, 1, labelled=False)
+    step.trace(run.source)
     return called
 
 
