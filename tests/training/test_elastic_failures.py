@@ -23,5 +23,5 @@ def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
 
     monkeypatch.setattr(session, "build", build)
     command = parse(["--recipe", "tiny:Tiny"])
-    with pytest.raises(LostPeer, match="a collective has failed: .*; rank 1 has stopped with an error"):
+    with pytest.raises(LostPeer, match="a collective has failed: .*; rank 1 has failed and reported its error"):
         elastic.train_with(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None)
