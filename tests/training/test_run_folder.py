@@ -11,6 +11,8 @@ from safetensors.numpy import load_file
 
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.lock import lock
 from hvdgan.train import main
 from hvdgan.training.building.command import Resume
 from hvdgan.training.resuming import run_folder
@@ -84,6 +86,15 @@ def test_without_their_averages_the_statistics_of_each_rank_give_way_to_the_mean
     assert all(after[name].tobytes() == before[name].tobytes() for name in after)
     found, _ = resumed(tmp_path, ema_decay=0.5)
     assert found.statistics.shape[0] == 2
+
+
+def test_a_refusal_leaves_the_folder_to_others(tmp_path):
+    saved(tmp_path)
+    run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, seed=2)
+    with pytest.raises(UserError, match="was made with seed 1") as refused:
+        run_folder.take(run, Resume())
+    lock(tmp_path).close()  # while the error, and what its traceback holds, is still there
+    assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize("there", [False, True])

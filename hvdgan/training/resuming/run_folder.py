@@ -33,28 +33,36 @@ def take(run: Run, resume: Resume) -> ResumePoint:
     _check_allowed(run, resume)
     resume_point = ResumePoint(run_id=uuid.uuid4().hex)
     try:
-        # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
-        is_new = not (run.config_path.exists() or run.checkpoints.exists())
-        if not is_new:
-            _take_lock(run, resume_point)
-            checkpoint.mend(run.checkpoints)
-        named = _named(run, resume.resume)
-        _restore_values(run, named, resume, resume_point)
-        is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
-        _check_not_past_the_end(run, named, resume_point, is_from_elsewhere=is_from_elsewhere)
-        if is_from_elsewhere or resume_point.step < run.last_step:
-            if is_new:
-                _take_lock(run, resume_point)
-            origin.note_launch(run.run_dir, new=is_new)
-            write_json(run.config_path, run.settings(), indent=2)
-        if named is not None:
-            # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
-            origin.note_checkpoint(run.run_dir, named)
-        if is_from_elsewhere:
-            _begin_own_folder(run, resume_point)
-    except OSError as error:
-        raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
+        _take(run, resume, resume_point)
+    except BaseException as error:
+        if resume_point.lock is not None:
+            resume_point.lock.close()
+        if isinstance(error, OSError):
+            raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
+        raise
     return resume_point
+
+
+def _take(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
+    # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
+    is_new = not (run.config_path.exists() or run.checkpoints.exists())
+    if not is_new:
+        _take_lock(run, resume_point)
+        checkpoint.mend(run.checkpoints)
+    named = _named(run, resume.resume)
+    _restore_values(run, named, resume, resume_point)
+    is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
+    _check_not_past_the_end(run, named, resume_point, is_from_elsewhere=is_from_elsewhere)
+    if is_from_elsewhere or resume_point.step < run.last_step:
+        if is_new:
+            _take_lock(run, resume_point)
+        origin.note_launch(run.run_dir, new=is_new)
+        write_json(run.config_path, run.settings(), indent=2)
+    if named is not None:
+        # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
+        origin.note_checkpoint(run.run_dir, named)
+    if is_from_elsewhere:
+        _begin_own_folder(run, resume_point)
 
 
 def _check_allowed(run: Run, resume: Resume) -> None:
