@@ -17,7 +17,7 @@ test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to py
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-faults: setup  ## run the long fault tests, two at a time: many kills, ranks that die or freeze; ARGS as above
-	$(python) -m pytest -n 2 --dist worksteal -m long tests/faults tests/distributed/test_standing.py $(ARGS)
+	$(python) -m pytest -n 2 --dist worksteal -m long tests/faults tests/distributed/test_standing.py tests/training/test_elastic.py $(ARGS)
 
 test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)

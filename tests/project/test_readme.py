@@ -36,7 +36,7 @@ def test_the_run_on_a_folder_of_images(tmp_path):
     for number in range(4):
         RED_BLUE.save(tmp_path / "photos" / f"{number}.png")
     few = "--nf 4 --global-batch-size 2 --max-steps 1"
-    done = run([*shlex.split(command), *few.split()], tmp_path)
+    done = run([*shlex.split(command), *few.split()], tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "photos" / "samples" / "step-00000001.png").exists()
 
@@ -61,7 +61,7 @@ def test_the_commands_of_the_page_on_checkpoints(tmp_path):
     first, second = re.findall(r"```\n(.*?)```", page, re.DOTALL)[0].splitlines()
     for command, few in ((first, "500 4"), (second, "600 6")):
         steps, fewer = few.split()
-        assert run(shlex.split(command.replace(steps, fewer)), tmp_path).returncode == 0
+        assert run(shlex.split(command.replace(steps, fewer)), tmp_path, forked=True).returncode == 0
     assert "resuming at step 4 of 6" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
 
 

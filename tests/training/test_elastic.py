@@ -100,7 +100,7 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_on(tmp_path, rank):
     words = "--recipe standing:Standing --steps 300 --peer-timeout 60 --stall-timeout 8".split()
     code, said = elastic(tmp_path, *words, faults=[f"{rank}-batch-sleep"])
