@@ -43,7 +43,7 @@ COLOURS = {
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [72, 72, 146, 72]  # of the boxes of each floor
+HEIGHTS = [72, 86, 146, 72]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
@@ -180,7 +180,9 @@ def package_box(name: str, place: Place) -> Iterator[str]:
     small = textwrap.wrap(size, int((width - 24) / CHARACTER * 12 / 11))
     for number, line in enumerate(small):
         yield _text(x + 12, y + 42 + 14 * number, line, "small")
-    for number, line in enumerate(textwrap.wrap(meaning(name), int((width - 24) / CHARACTER))):
+    lines = textwrap.wrap(meaning(name), int((width - 24) / CHARACTER))
+    assert 48 + 14 * len(small) + 16 * (len(lines) - 1) <= height - 6, f"{name}: make its box higher, in HEIGHTS"
+    for number, line in enumerate(lines):
         yield _text(x + 12, y + 48 + 14 * len(small) + 16 * number, line, "text")
 
 

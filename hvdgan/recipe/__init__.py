@@ -1,4 +1,4 @@
-"""The classes and functions that a GAN's file uses; this import suffices: from hvdgan.recipe import Recipe, Stage"""
+"""The classes and functions that a GAN's file uses: from hvdgan.recipe import Recipe, Stage"""
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
