@@ -152,8 +152,8 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
     for word in training:
         if word.partition("=")[0] in _NOT_HERE:
             raise UserError(
-                f"{word.partition('=')[0]}: hvdgan.bench sets it itself, from --local-batch-size and --steps; leave "
-                "it out"
+                f"{word.partition('=')[0]}: hvdgan.bench sets it itself; leave it out (--local-batch-size and --steps "
+                "choose batch and steps)"
             )
     if request.json:
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")

@@ -136,7 +136,7 @@ def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
 
 
-def test_the_newest_is_the_last_complete_one_whatever_latest_names(trained, tmp_path):
+def test_the_newest_is_the_last_complete_one_also_if_latest_names_another(trained, tmp_path):
     assert files.newest(tmp_path) is None
     for step in (3, 4):
         write_checkpoint(tmp_path, step, trained.state.tensors(), ALONE, FACTS)

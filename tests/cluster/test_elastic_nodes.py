@@ -23,7 +23,7 @@ def test_it_continues_without_the_node_and_takes_it_in_again(cluster, folder):
             stdout=output,
             stderr=subprocess.STDOUT,
             HVDGAN_BRAKE=str(folder / "brake"),
-            # A host that is cut off closes no connection: Gloo waits for it that long, launch/env.sh says 300.
+            # A host that is cut off closes no connection: Gloo waits for it that long, launch/elastic.sh says 120.
             HOROVOD_GLOO_TIMEOUT_SECONDS="30",
         )
     said = (folder / "output.txt").read_text

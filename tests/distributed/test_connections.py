@@ -126,7 +126,10 @@ def test_a_rank_that_died_before_rank_0_accepted_its_connection_is_found_dead():
 def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_continues():
     root, noted, group = root_monitor(3, 0.5)
     other, _ = member_monitor(1, group)
-    unheard = f"no heartbeat at 127.0.0.1, port {group.port} from rank 2 (host node2, pid 4244) "
+    unheard = (
+        f"no heartbeat at 127.0.0.1, port {group.port} from rank 2 (host node2, pid 4244) (does a firewall block it?); "
+        "the run continues"
+    )
     assert noted.said.get(timeout=SECONDS).startswith(unheard)
     other.stop()
     root.stop()

@@ -47,7 +47,7 @@ class ScanCache:
         return content if facts == expected else None
 
     def put(self, name: str, key: str, content: Callable[[], bytes], images: int) -> None:
-        """Hold the content of a file until `write`, on rank 0, if it took long enough to find out.
+        """Hold the content of a file until `write`, on rank 0, if enough images were scanned to make it worth keeping.
 
         Args:
             name: name of the file.

@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
         UserError: a flag or value is not possible; one line names both.
     """
     config_path = _peek(arguments, "--config")
-    saved = {} if config_path is None else read_json(Path(config_path), "--config ")
+    saved = {} if config_path is None else read_json(Path(config_path), f"--config {config_path}")
     return _parse(arguments, saved, str(config_path), _check_flags)
 
 

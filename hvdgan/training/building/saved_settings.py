@@ -22,22 +22,23 @@ def to_json(config: Config, options: Any) -> dict[str, Any]:
     return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
 
 
-def read_json(path: Path, flag: str = "") -> dict[str, Any]:
+def read_json(path: Path, named: str = "") -> dict[str, Any]:
     """Read a saved config.json.
 
     Args:
         path: path of the file.
-        flag: flag that names it, with a space behind it, for error messages.
+        named: name of the file in error messages; default: its path.
 
     Raises:
         UserError: the file is missing, unreadable or not a JSON object.
     """
+    named = named or str(path)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{flag}{path}: cannot be read as JSON: {error}") from error
+        raise UserError(f"{named}: cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
-        raise UserError(f"{flag}{path}: expected a JSON object of settings, found {type(values).__name__}")
+        raise UserError(f"{named}: expected a JSON object of settings, found {type(values).__name__}")
     if not isinstance(values.get("pipeline", {}), dict):
-        raise UserError(f"{flag}{path}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
+        raise UserError(f"{named}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
     return values
