@@ -1,9 +1,10 @@
 # Finds what this machine has and chooses the build. launch/setup.sh sources it, with root, venv and pins set.
 # shellcheck shell=bash disable=SC2034,SC2154  # the variables are shared with setup.sh
 
-# Unset variables that would change what pip sees or where it installs. Take our own .venv from the PATH: PyPI's mpirun
+# Unset variables that would change what pip sees or where it installs; module_path keeps what a module has set. Take our own .venv from the PATH: PyPI's mpirun
 # may be in it, and must not be taken for the machine's.
 clean_environment() {
+    module_path="${PYTHONPATH:-}"
     unset PYTHONPATH PYTHONHOME
     export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
     local path=":$PATH:"
@@ -13,25 +14,48 @@ clean_environment() {
     PATH="${path%:}"
 }
 
+# Sets series, the TensorFlow to build for, its reason series_why, its pins series_pins, and pythons that it has wheels for.
+choose_tensorflow() {
+    local kept_choice file known=""
+    kept_choice="$(cat "$venv/.hvdgan-tf" 2>/dev/null || true)"
+    if [[ -n "${HVDGAN_TF:-}" ]]; then
+        series="$HVDGAN_TF" series_why="HVDGAN_TF=$HVDGAN_TF"
+    elif [[ -n "$kept_choice" ]]; then
+        series="$kept_choice" series_why=".venv was made by HVDGAN_TF=$kept_choice; HVDGAN_TF=$newest undoes it"
+    else
+        series="$newest" series_why="the default"
+    fi
+    series_pins="$root/launch/constraints-$series.txt"
+    if [[ ! "$series" =~ ^[0-9.]+$ || ! -f "$series_pins" ]]; then
+        for file in "$root"/launch/constraints-*.txt; do
+            file="${file##*/constraints-}"
+            known+="${known:+, }${file%.txt}"
+        done
+        die "HVDGAN_TF=$series: expected one of $known"
+    fi
+    read -r -a pythons <<<"$(sed -n 's/^# Python: //p' "$series_pins")"
+}
+
 # Sets python and python_version. A name on the PATH may be a shim that fails: only running it tells.
 choose_python() {
     local probe='import sys; print("%d.%d.%d" % sys.version_info[:3]); import ensurepip, venv; print("fits")'
     local name answer seen=""
-    local -a names=(python3.11 python3.12 python3.10 python3)
+    local -a names=(python3.11 python3.12 python3.13 python3.10 python3)
     # The Python of .venv comes first, so that a newly installed one does not cause a rebuild.
     if [[ -e "$venv/.hvdgan-packages" ]]; then names=("$(readlink -f "$venv/bin/python")" "${names[@]}"); fi
     if [[ -n "${PYTHON:-}" ]]; then names=("$PYTHON"); fi
     for name in "${names[@]}"; do
         answer="$("$name" -c "$probe" 2>/dev/null)" || true
         python="$name" python_version="${answer%%$'\n'*}"
-        case "$answer" in
-            3.1[012].*fits) return ;;
-            3.1[012].*) seen+="; $name lacks its venv module (Debian: python3-venv)" ;;
-            ?*) seen+="; $name is $python_version" ;;
+        case " ${pythons[*]} : $answer" in
+            *" ${python_version%.*} "*": "*fits) return ;;
+            *" ${python_version%.*} "*": "?*) seen+="; $name lacks its venv module (Debian: python3-venv)" ;;
+            *": "?*) seen+="; $name is $python_version" ;;
             *) [[ -z "${PYTHON:-}" ]] || seen="; $name does not run" ;;
         esac
     done
-    die "needs Python 3.10, 3.11 or 3.12 and found none${seen:+ (${seen#; })}; PYTHON=/path/to/python names one"
+    die "TensorFlow $series needs Python ${pythons[0]} to ${pythons[-1]} and found none${seen:+ (${seen#; })}; \
+PYTHON=/path/to/python names one"
 }
 
 # Sets device (cpu or gpu), device_why, and cuda: the toolkit for the NCCL build, or none.
@@ -100,7 +124,8 @@ mpi_still_loads() {
 
 print_plan() {
     say "Python $python_version ($python)"
-    say "$tensorflow $(pin tensorflow): $device_why"
+    if [[ "$origin" == existing ]]; then plan_existing; return; fi
+    say "$tensorflow $(pin tensorflow): $series_why; $device_why"
     case "$device $cuda" in
         "gpu none") say "no NCCL (gradients go through main memory): there is no nvcc; CUDA_HOME=/… names one" ;;
         gpu*) say "NCCL between GPUs, built with $cuda/bin/nvcc" ;;

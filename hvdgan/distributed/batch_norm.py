@@ -1,8 +1,11 @@
 """BatchNorm whose statistics are those of the batch of all ranks."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
+from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 
 
@@ -16,11 +19,36 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
     ranks = Ranks()
     weight = 1.0
 
-    def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        # Not public; tests/parallel/test_sync_batch_norm.py fails if Keras no longer calls it.
-        mean, variance = super()._moments(inputs, mask)
-        if self.ranks.size == 1:
-            return mean, variance
+    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:
+        """As keras.layers.BatchNormalization.call; the statistics of a batch are taken in float32.
+
+        Raises:
+            UserError: the layer has a mask or batch renormalisation, whose statistics are not synchronised.
+        """
+        if self.ranks.size == 1 or not (training and self.trainable):
+            return super().call(inputs, training=training, mask=mask)
+        if mask is not None or getattr(self, "renorm", False):
+            what = "a mask" if mask is not None else "renorm=True"
+            raise UserError(
+                f"--sync-batch-norm: layer {self.name} has {what}, which cannot be synchronised; leave out one"
+            )
+        wide = tf.cast(inputs, tf.float32)
+        axis = self.axis % len(inputs.shape)
+        mean, variance = self._global(*tf.nn.moments(wide, [each for each in range(len(inputs.shape)) if each != axis]))
+        for moving, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + value * (1.0 - self.momentum))
+        shape = [1] * len(inputs.shape)
+        shape[axis] = -1
+        scale = tf.math.rsqrt(variance + self.epsilon)
+        if self.scale:
+            scale *= tf.cast(self.gamma, tf.float32)
+        outputs = (wide - tf.reshape(mean, shape)) * tf.reshape(scale, shape)
+        if self.center:
+            outputs += tf.reshape(tf.cast(self.beta, tf.float32), shape)
+        return tf.cast(outputs, self.compute_dtype)
+
+    def _global(self, mean: tf.Tensor, variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The moments of the batch of all ranks."""
         # In double precision: the difference of two squares would lose the digits of a small variance.
         wide_mean, wide_variance = tf.cast(mean, tf.float64), tf.cast(variance, tf.float64)
         moments = self.weight * tf.stack([wide_mean, wide_variance + tf.square(wide_mean)])

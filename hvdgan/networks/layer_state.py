@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import keras
 
-from hvdgan.networks.kernels import created_as_not_trainable, layers_of
+from hvdgan.networks.nested_layers import created_as_not_trainable, layers_of
 
 # All state of these layers is statistics; Keras does not mark their variables.
 _WITH_STATISTICS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)

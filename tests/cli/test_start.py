@@ -2,6 +2,7 @@
 
 import ast
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -57,6 +58,36 @@ def test_in_others_programs_nothing_is_left_out(tmp_path):
 
 
 COMMANDS = [path for path in Path(hvdgan.__file__).parent.rglob("*.py") if "\nif __name__ == " in path.read_text()]
+COMMANDS.remove(Path(hvdgan.__file__).parent / "__main__.py")  # it hands over to one of the others
+
+
+NOISY = """
+import os
+os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
+os.write(2, b"I0000 port.cc:153] oneDNN custom operations are on. You may see slightly different results\\n")
+os.write(2, b"this CPU lacks AVX\\n")
+print(__loader__.get_filename(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("level", "lines"), [("2", 1), ("0", 3)])
+def test_news_of_tensorflow_is_dropped_and_nothing_else_even_if_it_crashes(tmp_path, level, lines):
+    (tmp_path / "tensorflow.py").write_text(NOISY + "os.abort()\n")
+    path = f"{tmp_path}:{environment()['PYTHONPATH']}"
+    done = run([sys.executable, "-m", "hvdgan.train"], tmp_path, PYTHONPATH=path, TF_CPP_MIN_LOG_LEVEL=level)
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr.count("\n") == lines and "this CPU lacks AVX\n" in done.stderr
+    assert done.stdout == f"{tmp_path / 'tensorflow.py'}\n"  # it is loaded by Python's own loader
+
+
+@pytest.mark.parametrize("name", ["train", "sample"])
+def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path, name):
+    missing = "raise ModuleNotFoundError('No module named tensorflow', name='tensorflow')\n"
+    (tmp_path / "tensorflow.py").write_text(missing)
+    path = f"{tmp_path}:{environment()['PYTHONPATH']}"
+    done = run([sys.executable, "-m", f"hvdgan.{name}"], tmp_path, PYTHONPATH=path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "hvdgan: TensorFlow is not installed for this Python; pip install 'hvdgan[cpu]'" in done.stderr
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -1,31 +1,26 @@
 """Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
 
-Modules: networks.convolution.
+Modules: networks.fast.convolution, networks.fast.choice.
 """
+
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks import convolution
-from hvdgan.networks.kernels import (
+from hvdgan.cli import launcher
+from hvdgan.networks.fast import choice, convolution
+from hvdgan.networks.fast.choice import use_fast_kernels
+from hvdgan.networks.fast.kernels import (
     FastConv2D,
     FastConv2DTranspose,
     FastLeakyReLU,
     FusedAdam,
     FusedBatchNormalization,
-    layers_of,
-    use_fast_kernels,
 )
-
-
-def test_the_layers_of_a_network_are_those_at_any_depth():
-    norm, relu = keras.layers.BatchNormalization(name="norm"), keras.layers.LeakyReLU(name="relu")
-    inner = keras.Sequential([keras.Input((4,)), norm, keras.Sequential([keras.Input((4,)), relu])])
-    network = keras.Sequential([keras.Input((4,)), inner])
-    found = layers_of(network)
-    assert [found.count(layer) for layer in (inner, norm, relu, network)] == [1, 1, 1, 0]
 
 
 def _norm(dtype="float32", shape=(None, None, None, 5), **options):
@@ -254,3 +249,70 @@ def test_convolutions_with_leaky_relu_pass_the_graph_optimizer(capfd):
 
     gradients(tf.ones((2, 8, 8, 1)))
     assert "remapper failed" not in capfd.readouterr().err
+
+
+KERNELS = [FusedBatchNormalization, FastLeakyReLU, FastConv2D, FastConv2DTranspose, FusedAdam]
+
+
+@pytest.fixture
+def newer(monkeypatch):
+    """A Keras and a TensorFlow that no test has run with."""
+    monkeypatch.setattr(choice, "NEWEST_TESTED", {"Keras": (3, 0), "TensorFlow": (2, 0)})
+    choice.problem_of.cache_clear()
+    launcher.warn_once.cache_clear()
+    yield
+    choice.problem_of.cache_clear()
+
+
+def test_a_newer_keras_that_has_changed_nothing_gets_all_fast_kernels(newer, capfd):
+    assert [kernel for kernel in KERNELS if not choice.works(kernel)] == []
+    assert capfd.readouterr().err == ""
+
+
+def test_the_newest_tested_versions_are_the_pinned_ones():
+    """Those of launch/constraints*.txt; a newer pin comes with tests of its own."""
+    newest = Path(__file__).parents[2] / "launch"
+    pinned = "".join(path.read_text() for path in newest.glob("constraints*.txt"))
+    for name, (major, minor) in choice.NEWEST_TESTED.items():
+        found = [tuple(map(int, pair)) for pair in re.findall(rf"^{name.lower()}==(\d+)\.(\d+)", pinned, re.MULTILINE)]
+        assert max(found) == (major, minor)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "kernel"),
+    [
+        (keras.layers.BatchNormalization, "call", FusedBatchNormalization),
+        (keras.layers.LeakyReLU, "call", FastLeakyReLU),
+        (keras.optimizers.Adam, "_get_variable_index", FusedAdam),
+        (keras.layers.Conv2D, "compute_output_shape", FastConv2D),
+        (keras.layers.Conv2DTranspose, "compute_output_shape", FastConv2DTranspose),
+    ],
+)
+def test_a_kernel_that_a_newer_keras_has_broken_is_left_out_with_one_warning(
+    newer, monkeypatch, capfd, owner, name, kernel
+):
+    """Keras' own layers do without what is taken away; where they do not, the fast one computes something else."""
+    if name == "call":
+        wrong = kernel.call
+        monkeypatch.setattr(kernel, "call", lambda *words, **more: wrong(*words, **more) * 1.1)
+    else:
+
+        def gone(self, *words, **more):
+            raise AttributeError(f"no {name}")
+
+        monkeypatch.setattr(kernel, name, gone)
+    layers = [
+        keras.layers.Conv2D(4, 3, padding="same"),
+        keras.layers.Conv2DTranspose(4, 3, padding="same"),
+        keras.layers.BatchNormalization(),
+        keras.layers.LeakyReLU(),
+    ]
+    network = keras.Sequential([keras.Input((8, 8, 3)), *layers])
+    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
+    use_fast_kernels([network], optimizers)
+    changed = {type(each) for each in (*network.layers, *optimizers)}
+    assert changed == {*KERNELS, owner} - {kernel}
+    said = capfd.readouterr().err
+    assert said.startswith(f"hvdgan: {kernel.__name__} does not fit Keras {keras.__version__} and TensorFlow ")
+    assert ("its results differ from those of Keras" if name == "call" else f"no {name}") in said
+    assert said.endswith("; Keras' own kernel is used, which is slower\n") and said.count("\n") == 1

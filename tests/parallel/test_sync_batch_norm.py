@@ -13,7 +13,7 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.kernels import change_classes
+from hvdgan.networks.nested_layers import change_classes
 from tiny import TinyOptions
 
 

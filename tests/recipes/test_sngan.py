@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
-from hvdgan.networks.kernels import change_classes
+from hvdgan.networks.nested_layers import change_classes
 from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
 from hvdgan.networks.spectral import Spectral, SpectralConv2D
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError

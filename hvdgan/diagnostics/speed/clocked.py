@@ -17,7 +17,7 @@ from hvdgan.diagnostics.speed.blocks import Block, Clock
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.kernels import layers_of
+from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.building.run import Run
 from hvdgan.training.steps.forward import images_and_labels
 from hvdgan.training.steps.step import StageStep

@@ -10,7 +10,8 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import Source
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.kernels import change_classes, use_fast_kernels
+from hvdgan.networks.fast.choice import use_fast_kernels
+from hvdgan.networks.nested_layers import change_classes
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import make_recipe, stages_of
 from hvdgan.recipe.checks.stages import checked_stages

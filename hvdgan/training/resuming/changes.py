@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from hvdgan.cli.errors import UserError
-from hvdgan.networks.kernels import layers_of
+from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage

@@ -1,13 +1,11 @@
 """Walks the operations of a traced graph, with those of the functions that it calls."""
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
-# Not public; tests/training/test_repeatable.py fails if it no longer knows the attributes of an operation.
-from tensorflow.python.framework import op_def_registry
+from hvdgan.cli.launcher import warn_once
 
 Handles = Mapping[int, tf.Tensor]
 """for the id of a tensor in some graph, the tensor of the outermost graph that it stands for"""
@@ -26,11 +24,18 @@ def operations(
     handles = handles or {}
     for operation in graph.get_operations():
         yield (*chain, operation), handles
-        for attribute in kind_of(operation.type).calls:
+        for attribute in kind_of(operation).calls:
             value = operation.get_attr(attribute)
             for called in value if isinstance(value, list) else [value]:
                 # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
-                inner = graph._get_function(called.name).graph
+                function_of = getattr(graph, "_get_function", None)
+                if function_of is None:
+                    warn_once(
+                        f"TensorFlow {tf.__version__} does not show the functions inside a graph; random draws and "
+                        "collectives in them are not looked for"
+                    )
+                    continue
+                inner = function_of(called.name).graph
                 # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
                 pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
                 known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
@@ -51,11 +56,17 @@ class Kind:
     is_stateful: bool = False
 
 
-@functools.cache
-def kind_of(operation_type: str) -> Kind:
-    """The definition of a type of operation, empty for a function that is called by its own name."""
-    definition = op_def_registry.get(operation_type)
-    if definition is None:
-        return Kind()
+def kind_of(operation: tf.Operation) -> Kind:
+    """The definition of an operation's type."""
+    if operation.type not in _kinds:
+        _kinds[operation.type] = _kind(operation)
+    return _kinds[operation.type]
+
+
+_kinds: dict[str, Kind] = {}
+
+
+def _kind(operation: tf.Operation) -> Kind:
+    definition = operation.op_def
     calls = tuple(each.name for each in definition.attr if each.type in ("func", "list(func)"))
     return Kind(frozenset(each.name for each in definition.attr), calls, definition.is_stateful)

@@ -10,8 +10,8 @@ def switch_off_if_it_fails(graph: tf.Graph) -> None:
 
     It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
     the biased convolution: nothing is fused, and every rank prints an error. The gradient of hvdgan's leaky ReLU layer
-    reads the layer's output (hvdgan/networks/kernels.py); those of tf.nn.leaky_relu and of the activation "leaky_relu"
-    read its input.
+    reads the layer's output (hvdgan/networks/fast/kernels.py); those of tf.nn.leaky_relu and of the activation
+    "leaky_relu" read its input.
 
     Args:
         graph: graph of a traced step.

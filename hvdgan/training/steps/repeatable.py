@@ -63,7 +63,7 @@ def refuse_unrepeatable(
 
 def _draws(operation: tf.Operation) -> bool:
     """Whether an operation gives other results each time."""
-    kind = kind_of(operation.type)
+    kind = kind_of(operation)
     if not kind.is_stateful or not ("seed" in kind.attributes or _OF_GENERATOR.match(operation.type)):
         return False
     # The kernel of a recurrent layer draws nothing without dropout.

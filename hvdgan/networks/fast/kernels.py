@@ -1,74 +1,16 @@
 """Layers and optimizers that compute what Keras' own compute, but for the rounding, with faster kernels.
 
 BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many small operations together. On the CPU
-convolutions are partly matrix products (hvdgan/networks/convolution.py), and the gradient of leaky ReLU, which Eigen
-does not vectorise in bfloat16, is computed in float32. docs/performance.md has the measurements.
-
-No other module walks the layers nested in a network, reads their private lists, or changes the class of a layer or an
-optimizer.
+convolutions are partly matrix products (hvdgan/networks/fast/convolution.py), and the gradient of leaky ReLU, which
+Eigen does not vectorise in bfloat16, is computed in float32. docs/performance.md has the measurements.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from hvdgan.networks import convolution
-
-
-def layers_of(network: keras.Model) -> list[keras.Layer]:
-    """All layers nested in a network, at any depth, without the network itself."""
-    # Not public; tests/networks/test_kernels.py fails if it does not reach the layers of a nested network.
-    return list(network._flatten_layers(include_self=False, recursive=True))
-
-
-def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
-    """The variables that a layer has created as not trainable, without those of its nested layers."""
-    # Not public; tests/networks/test_layer_state.py fails if it misses a variable. The public list,
-    # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
-    return list(layer._non_trainable_variables)
-
-
-def change_classes(
-    networks: Iterable[keras.Model], classes: Mapping[type[keras.Layer], type[keras.Layer]]
-) -> list[keras.Layer]:
-    """Turn built layers into layers of a subclass; their variables and names stay as they are.
-
-    Args:
-        networks: built networks.
-        classes: subclass of each class of layers; it adds no variables.
-
-    Returns:
-        The layers that were changed.
-    """
-    changed = []
-    for layer in (layer for network in networks for layer in layers_of(network)):
-        if subclass := classes.get(type(layer)):
-            layer.__class__ = subclass
-            changed.append(layer)
-    return changed
-
-
-def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras.optimizers.Optimizer]) -> None:
-    """Let layers and optimizers compute with the kernels of this module.
-
-    Convolutions stay Keras' own if a GPU is in use, since cuDNN has good kernels for them.
-
-    Args:
-        networks: built networks; their variables and names stay as they are.
-        optimizers: optimizers of any kind, of which only Adam is changed.
-    """
-    fast: dict[type, type] = {
-        keras.layers.BatchNormalization: FusedBatchNormalization,
-        keras.layers.LeakyReLU: FastLeakyReLU,
-    }
-    if not tf.config.get_visible_devices("GPU"):
-        fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
-    change_classes(networks, fast)
-    for optimizer in optimizers:
-        if type(optimizer) is keras.optimizers.Adam and not optimizer.amsgrad:
-            optimizer.__class__ = FusedAdam
+from hvdgan.networks.fast import convolution
 
 
 class FusedBatchNormalization(keras.layers.BatchNormalization):
@@ -107,7 +49,8 @@ class FusedAdam(keras.optimizers.Adam):
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """As keras.optimizers.Adam.update_step."""
-        # Not public, as are the moments below; tests/networks/test_kernels.py compares the steps with Keras' Adam.
+        # Not public, as are the moments below; choice.py tries them where they may have changed, and
+        # tests/networks/test_kernels.py compares the steps with Keras' Adam.
         index = self._get_variable_index(variable)
         done = tf.cast(self.iterations + 1, variable.dtype)
         beta_1, beta_2 = (tf.constant(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))

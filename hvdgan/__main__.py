@@ -1,0 +1,48 @@
+"""The command hvdgan: `hvdgan train ...` is `python -m hvdgan.train ...`, and so are the others."""
+
+from hvdgan.cli import start
+
+start.begin(__name__)
+
+import runpy
+import sys
+
+from hvdgan import __version__
+
+COMMANDS = {
+    "train": "train a GAN",
+    "prepare": "pack images into shards",
+    "sample": "draw with a checkpoint",
+    "complete": "fill holes in photographs",
+    "export": "write a network for Keras",
+    "inspect": "verify a checkpoint",
+    "doctor": "check an installation",
+    "bench": "measure a run's speed",
+    "slurm": "write a Slurm job",
+}
+
+
+def main() -> int:
+    """Hand over to the command that the first word names; its other words are the command's.
+
+    Returns:
+        The exit code: 0 done, 2 the user's mistake; the commands have more.
+    """
+    name, *words = sys.argv[1:] or [""]
+    if name in ("-h", "--help"):
+        lines = (f"  hvdgan {each:10}{what}" for each, what in COMMANDS.items())
+        print("usage: hvdgan COMMAND ...\n", *lines, "\nhvdgan COMMAND --help lists the flags of a command.", sep="\n")
+    elif name == "--version":
+        print(__version__)
+    elif name not in COMMANDS:
+        problem = f"{name}: no such command" if name else "no command"
+        print(f"hvdgan: {problem}; expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    else:
+        sys.argv[1:] = words
+        runpy.run_module(f"hvdgan.{name}", run_name="__main__", alter_sys=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Faster kernels for Keras' layers and for Adam."""

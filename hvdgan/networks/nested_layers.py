@@ -1,0 +1,78 @@
+"""Reaches the layers nested in a network, and changes their classes.
+
+No other module walks the layers of a network, reads their private lists, or changes the class of a layer or an
+optimizer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import keras
+
+from hvdgan.cli.launcher import warn_once
+
+
+def layers_of(network: keras.Model) -> list[keras.Layer]:
+    """All layers nested in a network, at any depth, without the network itself."""
+    # Not public; tests/networks/test_nested_layers.py fails if it does not reach the layers of a nested network.
+    flatten = getattr(network, "_flatten_layers", None)
+    if flatten is not None:
+        return list(flatten(include_self=False, recursive=True))
+    warn_once(f"Keras {keras.__version__} has no list of nested layers; they are looked for in the layers' attributes")
+    found: dict[int, keras.Layer] = {}
+    _collect(network, found)
+    return [layer for layer in found.values() if layer is not network]
+
+
+def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
+    """The variables that a layer has created as not trainable, without those of its nested layers."""
+    # Not public; tests/networks/test_nested_layers.py fails if it misses a variable. The public list,
+    # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
+    own = getattr(layer, "_non_trainable_variables", None)
+    if own is not None:
+        return list(own)
+    warn_once(
+        f"Keras {keras.__version__} has no list of the variables that a layer creates; frozen weights count as "
+        "its state"
+    )
+    nested = {id(variable) for inner in layers_of(layer) for variable in inner.variables}
+    return [variable for variable in layer.non_trainable_variables if id(variable) not in nested]
+
+
+def change_classes(
+    networks: Iterable[keras.Model], classes: Mapping[type[keras.Layer], type[keras.Layer]]
+) -> list[keras.Layer]:
+    """Turn built layers into layers of a subclass; their variables and names stay as they are.
+
+    Args:
+        networks: built networks.
+        classes: subclass of each class of layers; it adds no variables.
+
+    Returns:
+        The layers that were changed.
+    """
+    changed = []
+    for layer in (layer for network in networks for layer in layers_of(network)):
+        if subclass := classes.get(type(layer)):
+            change_class(layer, subclass)
+            changed.append(layer)
+    return changed
+
+
+def change_class(each: keras.Layer | keras.optimizers.Optimizer, subclass: type) -> None:
+    """Turn a built layer or optimizer into one of a subclass that adds no variables."""
+    each.__class__ = subclass
+
+
+def _collect(layer: keras.Layer, found: dict[int, keras.Layer]) -> None:
+    found[id(layer)] = layer
+    for inner in _layers_in(list(vars(layer).values())):
+        if id(inner) not in found:
+            _collect(inner, found)
+
+
+def _layers_in(value: object) -> Iterator[keras.Layer]:
+    if isinstance(value, keras.Layer):
+        yield value
+    elif isinstance(value, list | tuple | set | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _layers_in(each)

@@ -1,0 +1,36 @@
+"""A run with a Keras and a TensorFlow that have lost the private names which hvdgan reads.
+
+Modules: networks.fast.choice, networks.nested_layers, recipe.shared_forward, training.steps.graphs.
+"""
+
+import sys
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from launching import ROOT, run, train
+
+DCGAN = "--recipe dcgan --nf 2 --steps 5 --global-batch-size 8 --image-size 32 --sample-every 0".split()
+WARNINGS = [
+    "has no list of nested layers; they are looked for in the layers' attributes",
+    "has no list of the variables that a layer creates; frozen weights count as its state",
+    "FusedAdam does not fit Keras 3.99.0 (AttributeError: no _get_variable_index); Keras' own kernel is used",
+    "does not tell whether a tape records; every update computes its own forward passes, which is slower",
+    "does not show the functions inside a graph; random draws and collectives in them are not looked for",
+]
+
+
+def test_a_run_goes_on_without_private_names_and_says_so_once(tmp_path):
+    train(tmp_path, *DCGAN, "--run-dir", "plain")
+    done = run([sys.executable, ROOT / "tests" / "support" / "newer.py", *DCGAN, "--run-dir", "newer"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    for warning in WARNINGS:
+        assert done.stderr.count(warning) == 1, done.stderr
+    assert "does not fit" not in done.stderr.replace("FusedAdam does not fit", "")
+    plain, newer = (
+        load_file(tmp_path / name / "checkpoints" / "step-00000005" / "state.safetensors")
+        for name in ("plain", "newer")
+    )
+    assert plain.keys() == newer.keys()
+    for name in plain:
+        np.testing.assert_allclose(newer[name], plain[name], rtol=1e-3, atol=1e-4, err_msg=name)

@@ -1,0 +1,140 @@
+"""The package as pip installs it: a wheel and an sdist, and what works where they are installed.
+
+Modules: __main__.
+"""
+
+import configparser
+import email
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hvdgan import __main__ as hvdgan_main
+from hvdgan import __version__
+from launching import ROOT, run
+
+NAME = f"hvdgan-{__version__}"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder with the sdist, and with the wheel that is built from it, made of the files that git knows."""
+    folder = tmp_path_factory.mktemp("built")
+    names = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
+    for name in filter(None, names.split("\0")):
+        if name.startswith("hvdgan/") or "/" not in name:
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
+    done = run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, folder / "source"], folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built):
+    """The bin folder of an environment with the wheel in it; what the wheel asks for comes from the one that runs."""
+    environment = built / "environment"
+    venv.create(environment, symlinks=True)
+    (site,) = environment.glob("lib/python3.*/site-packages")
+    # Without the .pth files there, one of which leads to this checkout.
+    (site / "rest.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [
+        environment / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--ignore-installed",
+    ]
+    done = run([*pip, *built.glob("*.whl")], built, PYTHONPATH="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return environment / "bin"
+
+
+def test_the_wheel_and_the_sdist_hold_the_package_and_no_more(built):
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+    tracked = {path.relative_to(ROOT).as_posix() for path in (ROOT / "hvdgan").rglob("*.py")}
+    meta = f"{NAME}.dist-info"
+    written = {f"{meta}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt")}
+    assert set(names) == tracked | {"hvdgan/py.typed", f"{meta}/licenses/LICENSE"} | written
+    with tarfile.open(built / f"{NAME}.tar.gz") as opened:
+        packed = {name.removeprefix(f"{NAME}/") for name in opened.getnames()}
+    assert tracked | {"hvdgan/py.typed", "LICENSE", "README.md", "setup.cfg", "pyproject.toml"} <= packed
+
+
+def test_the_metadata_say_what_a_package_index_shows(built):
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        said = email.message_from_bytes(opened.read(f"{NAME}.dist-info/METADATA"))
+    assert (said["Name"], said["Version"], said["License-Expression"] or said["License"]) == (
+        "hvdgan",
+        __version__,
+        "Apache-2.0",
+    )
+    assert said["Summary"] and said["Keywords"] and said["Author"] and "# hvdgan" in said.get_payload()
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)} <= set(
+        said.get_all("Classifier")
+    )
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    assert set(said.get_all("Provides-Extra")) == set(settings["options.extras_require"])
+    asked = [line for line in said.get_all("Requires-Dist") if "extra ==" not in line]
+    assert asked and not [line for line in asked if line.startswith(("tensorflow", "horovod", "mpi4py"))]
+
+
+def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_path):
+    """As after `pip install hvdgan` beside a TensorFlow."""
+    # -P is not in Python 3.10: PYTHONPATH keeps the checkout out.
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "horovod.py").write_text("raise ImportError('No module named horovod')\n")
+    (tmp_path / "work").mkdir()
+    done = run(
+        [installed / "hvdgan", "train", "--nf", "4", "--max-steps", "2"], tmp_path / "work", PYTHONPATH=str(hidden)
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "work" / "runs" / "dcgan" / "checkpoints" / "latest").exists()
+    where = [installed / "python", "-c", "import hvdgan; print(hvdgan.__file__)"]
+    found = Path(run(where, tmp_path / "work", PYTHONPATH="").stdout.strip())
+    assert installed.parent in found.parents
+
+
+def test_the_command_under_horovodrun_is_two_ranks(installed, tmp_path):
+    words = "train --nf 4 --max-steps 2 --global-batch-size 8 --image-size 32".split()
+    environment = {
+        "PYTHONPATH": "",
+        "PATH": f"{installed}{os.pathsep}{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = run(["horovodrun", "--gloo", "-np", "2", installed / "hvdgan", *words], tmp_path, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 rank(s)" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+
+
+def test_the_command_lists_the_commands_and_refuses_others(tmp_path):
+    hvdgan = [sys.executable, "-m", "hvdgan"]
+    said = run([*hvdgan, "--help"], tmp_path)
+    assert said.returncode == 0
+    assert [line.split()[1] for line in said.stdout.splitlines() if line.startswith("  ")] == list(hvdgan_main.COMMANDS)
+    assert run([*hvdgan, "--version"], tmp_path).stdout == f"{__version__}\n"
+    for words, complaint in (([], "no command"), (["trian"], "trian: no such command")):
+        done = run([*hvdgan, *words], tmp_path)
+        expected = f"hvdgan: {complaint}; expected one of {', '.join(hvdgan_main.COMMANDS)}\n"
+        assert (done.returncode, done.stderr) == (2, expected)
+    assert set(hvdgan_main.COMMANDS) == {path.stem for path in (ROOT / "hvdgan").glob("[a-z]*.py")}
+
+
+def test_a_command_gets_its_words_and_gives_its_exit_code(tmp_path):
+    done = run([sys.executable, "-m", "hvdgan", "train", "--nonsense"], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--nonsense" in done.stderr
+    assert "python -m hvdgan.inspect" in run([sys.executable, "-m", "hvdgan", "inspect", "--help"], tmp_path).stdout
