@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test test-faults test-cluster bench lint clean
+.PHONY: help setup demo test test-faults test-cluster test-versions bench lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -22,6 +22,9 @@ test-faults: setup  ## run the long fault tests, two at a time: many kills, rank
 test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
 
+test-versions:  ## run a core of the tests with TensorFlow 2.18 and 2.21, on Python 3.10 and 3.13, in .versions (about 30 minutes)
+	@bash .ci/versions
+
 bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (about 25 minutes); ARGS='--only "hvdgan*" --json FILE'
 	@bash benchmarks/peers/setup.sh || echo "no PyTorch: its programs are left out"
 	$(python) benchmarks/peers/bench.py $(ARGS)
@@ -30,8 +33,8 @@ lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
-	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/peers/*.sh) .ci/run .ci/oldest
+	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
 
 clean:  ## remove all builds, .venv included; runs stay
-	rm -rf .venv .venv-openmpi5 .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-openmpi5 .venv-peers .versions build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

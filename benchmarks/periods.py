@@ -16,15 +16,16 @@ Of that thread the CPU seconds count, because on one core the steps wait for the
 step to the end of the run.
 """
 
-import os
+from hvdgan.cli import start
+
+start.begin(__name__)
+
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train

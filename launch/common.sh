@@ -149,17 +149,34 @@ mpi_flavour() {
     printf '%s %s' "$kind" "$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$said" | head -n 1)"
 }
 
+# Whether the Horovod of $python was built without Gloo, as conda-forge's is. Gloo leaves its names in the library; only
+# where they are missing Horovod itself is asked, which takes seconds. One that does not load is the trainer's to name.
+lacks_gloo() {
+    local libraries
+    libraries="$("$python" -c 'import importlib.util as util, pathlib
+print(*pathlib.Path(util.find_spec("horovod").origin).parent.glob("tensorflow/mpi_lib*.so"), sep="\n")' 2>/dev/null)" || return 1
+    if [[ -z "$libraries" ]] || tr '\n' '\0' <<<"$libraries" | xargs -0 grep -qaE 'N4gloo' 2>/dev/null; then return 1; fi
+    [[ "$("$python" -c 'import horovod.tensorflow as hvd; print(hvd.gloo_built())' 2>/dev/null)" == False ]]
+}
+
 # horovodrun uses MPI if Horovod was built with it, and fails with Open MPI 5. Use Gloo then, unless the user has chosen.
 choose_controller() {
     local mpi
-    if [[ "$controller" == --gloo ]]; then return; fi
+    if [[ "$controller" == --gloo ]]; then
+        if lacks_gloo; then usage_error "--gloo: this Horovod was built without Gloo; leave it out, or take launch/mpirun.sh"; fi
+        return
+    fi
     mpi="$(mpi_flavour mpirun)"
     case "$controller $mpi" in
         "--mpi Open MPI "[0-4].*) ;;
         "--mpi Open MPI "*) usage_error "--mpi: horovodrun cannot drive $mpi; take --gloo, or launch/mpirun.sh" ;;
         "--mpi ") usage_error "--mpi: there is no mpirun on the PATH; take --gloo" ;;
         " Open MPI "[0-4].*) ;;
-        " Open MPI "*) controller=--gloo ;;
+        " Open MPI "*)
+            if lacks_gloo; then
+                usage_error "horovodrun cannot drive $mpi, and this Horovod was built without Gloo; take launch/mpirun.sh"
+            fi
+            controller=--gloo ;;
     esac
 }
 

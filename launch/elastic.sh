@@ -70,6 +70,9 @@ elif [[ "$hosts" != *,* ]]; then
     usage_error "$where: with one host the network of later hosts is unknown; name it with --interface"
 fi
 use_python
+if lacks_gloo; then
+    usage_error "elastic runs go over Gloo, and this Horovod was built without; make setup builds one that has it"
+fi
 # One string, because horovodrun passes it to a shell.
 printf -v discover '%q ' bash "$root/launch/discover_hosts.sh" "${discovery[@]}"
 # launch/bin has an ssh that notices when the other host is gone; otherwise horovodrun waits for its processes for ever.

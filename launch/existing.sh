@@ -21,6 +21,7 @@ find_existing() {
     local complaint sources
     python="${PYTHON:-$(kept existing)}"
     if [[ -z "$python" ]]; then python="$(command -v python || command -v python3)" || die "found no python on the PATH"; fi
+    command -v "$python" >/dev/null || die "HVDGAN_HOROVOD=existing: there is no $python"
     complaint="$(mktemp)"
     found="$(PYTHONPATH="$module_path" "$python" "$root/launch/existing.py" find 2>"$complaint")" || {
         found="$(tail -n 1 "$complaint")"

@@ -111,7 +111,7 @@ def warn_once(message: str) -> None:
     """Write a warning to stderr: on rank 0 alone, and only the first time.
 
     Args:
-        message: what is not as it should be, and what is done instead; the same on every rank.
+        message: fault and what is done about it; the same on every rank.
     """
     if launched()[2] == 0:
         print(f"hvdgan: {message}", file=sys.stderr, flush=True)

@@ -27,8 +27,8 @@ _MPI_NAMES = {
 def python() -> Row:
     """Check the version of Python."""
     version = platform.python_version()
-    fits = (3, 10) <= sys.version_info[:2] < (3, 13)
-    hint = "" if fits else "Horovod 0.28.1 with TensorFlow 2.18 takes Python 3.10, 3.11 or 3.12"
+    fits = (3, 10) <= sys.version_info[:2] <= (3, 13)
+    hint = "" if fits else "hvdgan is tested with Python 3.10 to 3.13"
     return Row("Python", f"{version} ({sys.executable})", "ok" if fits else "fail", hint)
 
 
@@ -36,8 +36,8 @@ def tensorflow() -> Row:
     """Check the version of TensorFlow, which this imports."""
     import tensorflow as tf
 
-    fits = tf.__version__.startswith("2.18.")
-    hint = "" if fits else "Horovod 0.28.1 compiles against 2.18 at most, and this project is tested with it"
+    fits = tf.__version__.startswith(("2.18.", "2.19.", "2.20.", "2.21."))
+    hint = "" if fits else "hvdgan is tested with 2.18 to 2.21, which launch/setup.sh installs (HVDGAN_TF)"
     return Row("TensorFlow", tf.__version__, "ok" if fits else "warn", hint)
 
 
@@ -91,7 +91,7 @@ def horovod(build: Mapping[str, Any]) -> Row:
     found = f"{build['version']} with {', '.join(kinds)}; built for TensorFlow {horovod_built_for() or 'unknown'}"
     if not (build["mpi"] or build["gloo"]):
         return Row("Horovod", found, "fail", f"it has neither MPI nor Gloo: {SETUP}")
-    return Row("Horovod", found)
+    return Row("Horovod", found if build["gloo"] else f"{found}; without Gloo: no elastic runs, no horovodrun --gloo")
 
 
 def horovod_built_for() -> str | None:
@@ -132,7 +132,7 @@ def mpi(build: Mapping[str, Any] | None) -> Row:
     text = output_of(["mpirun", "--version"])
     kind, version = mpi_kind(text)
     has_mpi, has_gloo = bool(build and build["mpi"]), bool(build and build["gloo"])
-    over_gloo = "horovodrun --gloo" if has_gloo else "build Horovod again (launch/setup.sh)"
+    over_gloo = "horovodrun --gloo" if has_gloo else "srun --mpi=pmix"
     # If Horovod was built with MPI, horovodrun prefers it. Under another launcher horovodrun is not needed.
     matters = has_mpi and launched()[0] == "none"
     if not text:
@@ -142,9 +142,10 @@ def mpi(build: Mapping[str, Any] | None) -> Row:
         found = f"unknown: {text.splitlines()[0][:60]}"
         return Row("MPI", found, *(("fail", f"horovodrun does not know it: {over_gloo}") if matters else ()))
     if kind == "Open MPI" and version.partition(".")[0] != "4":
-        hint = f"horovodrun cannot drive it: start with mpirun, or {over_gloo}"
+        hint = f"start with launch/mpirun.sh, or {over_gloo}"
         found = f"{kind} {version}; horovodrun cannot drive it"
-        return Row("MPI", found, *(("fail", hint) if matters else ()))
+        # Without Gloo nobody can mean horovodrun, which would fail.
+        return Row("MPI", found, *(("fail" if has_gloo else "warn", hint) if matters else ()))
     used = "" if has_mpi or build is None else "; Horovod was built without"
     return Row("MPI", f"{kind} {version}; horovodrun can drive it{used}")
 

@@ -70,8 +70,13 @@ def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
         slice_unit: Ranks.slice_unit.
 
     Raises:
+        UserError: Horovod was built without Gloo.
         RunError: this process is no longer one of the ranks.
     """
+    if not backend.horovod().gloo_built():
+        raise UserError(
+            "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"
+        )
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
     if again:
         backend.horovod().shutdown()

@@ -40,7 +40,7 @@ except ImportError:
     def could_possibly_record() -> bool:
         """Without TensorFlow's answer nothing is known to be recorded, and no call is used twice."""
         warn_once(
-            f"TensorFlow {tf.__version__} does not tell whether a tape records; every update computes its own "
+            f"TensorFlow {tf.__version__} does not say if a tape records; every update computes its own "
             "forward passes, which is slower"
         )
         return False

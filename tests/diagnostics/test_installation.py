@@ -9,6 +9,7 @@ from hvdgan.diagnostics import installation
 
 BOTH = {"mpi": True, "gloo": True}
 GLOO = {"mpi": False, "gloo": True}
+MPI = {"mpi": True, "gloo": False}
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,7 @@ GLOO = {"mpi": False, "gloo": True}
     [
         ("mpirun (Open MPI) 5.0.11", BOTH, "fail", "horovodrun cannot drive it"),
         ("mpirun (Open MPI) 5.0.11", GLOO, "ok", "horovodrun cannot drive it"),
+        ("mpirun (Open MPI) 5.0.11", MPI, "warn", "horovodrun cannot drive it"),
         ("mpirun (Open MPI) 4.1.4", BOTH, "ok", "Open MPI 4.1.4; horovodrun can drive it"),
         ("mpirun (Open MPI) 4.1.4", GLOO, "ok", "Horovod was built without"),
         ("HYDRA build details: MPICH Version: 4.0.2", BOTH, "ok", "MPICH 4.0.2; horovodrun can drive it"),

@@ -15,12 +15,12 @@ WARNINGS = [
     "has no list of nested layers; they are looked for in the layers' attributes",
     "has no list of the variables that a layer creates; frozen weights count as its state",
     "FusedAdam does not fit Keras 3.99.0 (AttributeError: no _get_variable_index); Keras' own kernel is used",
-    "does not tell whether a tape records; every update computes its own forward passes, which is slower",
+    "does not say if a tape records; every update computes its own forward passes, which is slower",
     "does not show the functions inside a graph; random draws and collectives in them are not looked for",
 ]
 
 
-def test_a_run_goes_on_without_private_names_and_says_so_once(tmp_path):
+def test_a_run_continues_without_private_names_and_says_so_once(tmp_path):
     train(tmp_path, *DCGAN, "--run-dir", "plain")
     done = run([sys.executable, ROOT / "tests" / "support" / "newer.py", *DCGAN, "--run-dir", "newer"], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
-"""The pins of launch/constraints.txt and the ranges of setup.cfg agree."""
+"""The pins of launch/constraints*.txt and the ranges of setup.cfg agree."""
 
 import configparser
+import re
 
 import pytest
 from packaging.requirements import Requirement
@@ -8,10 +9,18 @@ from packaging.version import Version
 
 from launching import ROOT
 
+LAUNCH = ROOT / "launch"
+PYTHONS = {
+    path.stem.removeprefix("constraints-"): re.search("^# Python: (.*)$", path.read_text(), re.MULTILINE)[1].split()
+    for path in LAUNCH.glob("constraints-*.txt")
+}
+PAIRS = [(series, python) for series, pythons in sorted(PYTHONS.items()) for python in pythons]
 
-def pins(python_version):
-    """The version of each package that launch/constraints.txt names for a Python."""
-    lines = (ROOT / "launch" / "constraints.txt").read_text().splitlines()
+
+def pins(series, python_version):
+    """The version of each package for a TensorFlow and a Python."""
+    files = [LAUNCH / "constraints.txt", LAUNCH / f"constraints-{series}.txt"]
+    lines = "\n".join(path.read_text() for path in files).splitlines()
     requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
     here = {"python_version": python_version, "python_full_version": f"{python_version}.0"}
     chosen = [each for each in requirements if each.marker is None or each.marker.evaluate(here)]
@@ -28,16 +37,35 @@ def wanted():
     return [Requirement(line) for line in "\n".join(lists).splitlines() if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("python_version", ["3.10", "3.11", "3.12"])
-def test_pins_agree_with_setup_cfg(python_version):
-    pinned = pins(python_version)
+def test_each_tensorflow_has_a_file_that_pins_it():
+    assert sorted(PYTHONS) == ["2.18", "2.19", "2.20", "2.21"]
+    for series, pythons in PYTHONS.items():
+        for python in pythons:
+            pinned = pins(series, python)
+            assert pinned["tensorflow"] == pinned["tensorflow-cpu"] and pinned["tensorflow"].startswith(f"{series}.")
+
+
+@pytest.mark.parametrize(("series", "python_version"), PAIRS)
+def test_pins_agree_with_setup_cfg(series, python_version):
+    pinned = pins(series, python_version)
     for each in wanted():
         assert each.name in pinned
         assert each.specifier.contains(pinned[each.name]), f"{each} and the pin {pinned[each.name]}"
 
 
-def test_nothing_older_is_allowed_than_the_tests_run_with_on_the_oldest_python():
-    pinned = pins("3.10")
+def test_nothing_older_is_allowed_than_the_tests_run_with_on_the_oldest_python_and_tensorflow():
+    pinned = pins("2.18", "3.10")
     bounds = {each.name: bound.version for each in wanted() for bound in each.specifier if bound.operator == ">="}
-    assert {"tensorflow", "keras", "numpy"} <= bounds.keys()
+    assert {"tensorflow", "tensorflow-cpu", "keras", "numpy"} <= bounds.keys()
     assert {name: pinned[name] for name, bound in bounds.items() if Version(bound) != Version(pinned[name])} == {}
+
+
+def test_a_tensorflow_and_a_python_above_the_newest_tested_ones_are_not_asked_for():
+    newest = max(PYTHONS, key=Version)
+    (major, minor), python = map(int, newest.split(".")), max(PYTHONS[newest], key=Version)
+    ranges = [each.specifier for each in wanted() if each.name in ("tensorflow", "tensorflow-cpu")]
+    assert len(ranges) == 2 and not any(each.contains(f"{major}.{minor + 1}.0") for each in ranges)
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    above = f"3.{int(python.split('.')[1]) + 1}"
+    assert settings["options"]["python_requires"] == f">=3.10,<{above}"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = """bash cat cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh sha256sum sleep tac
-tee timeout touch tr uname""".split()
+TOOLS = """bash cat chmod cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh
+sha256sum sleep tac tail tee timeout touch tr uname""".split()
 COMPILER = {"g++": "", "make": ""}
 OPEN_MPI_4 = {"mpirun": "echo 'mpirun (Open MPI) 4.1.4'", "mpicxx": ""}
 OPEN_MPI_5 = {"mpirun": "echo 'mpirun (Open MPI) 5.0.3'", "mpicxx": ""}
@@ -32,7 +32,7 @@ note() {{
     fi
 }}
 case "$*" in
-    "-m venv "*) note venv; mkdir -p "$3/bin"; ln -s "$0" "$3/bin/python" ;;
+    "-m venv "*) note venv; mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; ln -s "$0" "$3/bin/python" ;;
     "-m pip download "*)
         note "$*"
         while [ "$1" != --dest ]; do shift; done
@@ -44,7 +44,7 @@ case "$*" in
         while [ "$1" != --wheel-dir ]; do shift; done
         touch "$2/horovod-0.28.1-any.whl" ;;
     "-m pip "*) note "$*" ;;
-    "- none "* | "- Open MPI "*) note "verify $2, $3" ;;
+    "- Gloo"* | "- MPI"*) note "verify ${{*#- }}" ;;
     *) exec '{sys.executable}' "$@" ;;
 esac
 """
@@ -90,8 +90,9 @@ class Machine:
         }
         (folder / "tmp").mkdir()
         (self.checkout / "launch").mkdir(parents=True)
-        scripts = [f"launch/{name}" for name in ("setup.sh", "choose.sh", "patched_source.py", "constraints.txt")]
-        for name in [*scripts, "setup.cfg"]:
+        scripts = ["setup.sh", "choose.sh", "existing.sh", "existing.py", "patched_source.py"]
+        pins = [path.name for path in (ROOT / "launch").glob("constraints*.txt")]
+        for name in ["setup.cfg", *(f"launch/{name}" for name in (*scripts, *pins))]:
             shutil.copy(ROOT / name, self.checkout / name)
         pack(self.source, RANKS)
         self.patch = self.checkout / "launch" / "patches" / "01-ranks.patch"
@@ -148,8 +149,9 @@ def machine(tmp_path):
 
 def kinds(calls):
     """The calls by one word each, installs by what they are for."""
-    words = {"venv": "venv", "pip install -c": "packages", "pip download": "source", "pip wheel": "build"}
+    words = {"pip install -c": "packages", "pip download": "source", "pip wheel": "build"}
     words |= {"--force-reinstall": "horovod", "verify": "check", " -e ": "hvdgan", "uninstall": "uninstall"}
+    words |= {"venv": "venv"}  # last: other calls have its path
     return [next(word for part, word in words.items() if part in call) for call in calls]
 
 
@@ -185,15 +187,15 @@ def test_mpi4py_gets_an_mpi(machine):
 
 
 def test_choice_of_device(machine):
-    cpu = "tensorflow-cpu 2.18.1: nvidia-smi does not answer"
+    cpu = "tensorflow-cpu 2.21.0: the default; nvidia-smi does not answer"
     assert cpu in machine.succeeds("--plan")[0]
     machine.has(**{"nvidia-smi": "echo 'has failed because it could not communicate with the driver'; exit 9"})
     assert cpu in machine.succeeds("--plan")[0]
     machine.has(**GPU)
     plan, _ = machine.succeeds("--plan", CUDA_HOME="/nowhere")
-    assert "tensorflow[and-cuda] 2.18.1: nvidia-smi found NVIDIA H100\n" in plan
+    assert "tensorflow[and-cuda] 2.21.0: the default; nvidia-smi found NVIDIA H100\n" in plan
     assert "no NCCL (gradients go through main memory): there is no nvcc" in plan
-    assert "tensorflow-cpu 2.18.1: HVDGAN_GPU=0" in machine.succeeds("--plan", HVDGAN_GPU="0")[0]
+    assert "tensorflow-cpu 2.21.0: the default; HVDGAN_GPU=0" in machine.succeeds("--plan", HVDGAN_GPU="0")[0]
 
 
 def test_cuda_toolkit_is_where_nvcc_says(machine):
@@ -208,14 +210,14 @@ def test_cuda_toolkit_is_where_nvcc_says(machine):
     assert {"HOROVOD_GPU_OPERATIONS=NCCL", f"HOROVOD_CUDA_HOME={toolkit}"} <= set(
         re.split(" (?=HOROVOD|CXX)", calls[3])
     )
-    assert f"verify none, {toolkit}" in calls
+    assert "verify Gloo NCCL" in calls
 
 
 def test_wrong_python(machine):
     machine.lacks("python3.11")
-    machine.has(**{"python3.12": "echo shim >&2; exit 127", "python3": "echo 3.13.0"})
+    machine.has(**{"python3.12": "echo shim >&2; exit 127", "python3": "echo 3.14.0"})
     line = machine.fails()
-    assert "needs Python 3.10, 3.11 or 3.12 and found none (python3 is 3.13.0)" in line
+    assert "TensorFlow 2.21 needs Python 3.10 to 3.13 and found none (python3 is 3.14.0)" in line
     machine.has(old="echo 3.9.18")
     assert "(old is 3.9.18)" in machine.fails(PYTHON="old")
     assert "(/none does not run)" in machine.fails(PYTHON="/none")
@@ -227,6 +229,31 @@ def test_python_is_tried_not_looked_up(machine):
     """A shim that fails comes first; the next one that runs is taken."""
     machine.has(**{"python3.12": PYTHON, "python3.11": "exit 127"})
     assert "(python3.12)" in machine.succeeds("--plan")[0]
+
+
+def test_a_tensorflow_can_be_chosen_and_stays_chosen(machine):
+    assert " tensorflow-cpu 2.21.0: the default; " in machine.succeeds("--plan")[0]
+    output, calls = machine.succeeds(HVDGAN_TF="2.18")
+    assert " tensorflow-cpu 2.18.1: HVDGAN_TF=2.18; " in output
+    assert f"-c {machine.checkout}/launch/constraints-2.18.txt" in calls[kinds(calls).index("packages")]
+    output, calls = machine.succeeds()
+    assert calls == [] and "tensorflow-cpu 2.18.1" in output
+    assert ".venv was made by HVDGAN_TF=2.18; HVDGAN_TF=2.21 undoes it" in machine.succeeds("--plan")[0]
+    output, calls = machine.succeeds(HVDGAN_TF="2.21")
+    assert kinds(calls)[0] == "venv" and "constraints-2.21.txt" in calls[kinds(calls).index("packages")]
+
+
+def test_a_tensorflow_has_its_own_pythons(machine):
+    machine.lacks("python3.11")
+    machine.has(**{"python3.13": "echo 3.13.0; echo fits"})
+    assert "Python 3.13.0 (python3.13)" in machine.succeeds("--plan")[0]
+    complaint = "TensorFlow 2.19 needs Python 3.10 to 3.12 and found none (python3.13 is 3.13.0)"
+    assert complaint in machine.fails(HVDGAN_TF="2.19")
+
+
+@pytest.mark.parametrize("series", ["2.17", "2.18.1", "../2.18", "latest"])
+def test_another_tensorflow_is_refused(machine, series):
+    assert machine.fails(HVDGAN_TF=series) == f"setup: HVDGAN_TF={series}: expected one of 2.18, 2.19, 2.20, 2.21\n"
 
 
 def test_missing_tools(machine):
@@ -245,16 +272,16 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert kinds(calls) == ["venv", "uninstall", "packages", "source", "build", "horovod", "check", "hvdgan"]
     packages, source, build, check = calls[2], calls[3], calls[4], calls[6]
     assert " tensorflow-cpu " in packages
-    assert "tensorflow>" not in packages
+    assert "tensorflow-cpu>" not in packages and "and-cuda" not in packages
     assert "horovod=" not in packages
     assert "torch" not in packages  # the peers of the benchmark have their own .venv-peers
     assert {"cyclopts>=4.25.3,<6", "cmake<4", "setuptools<81", "mpi4py>=4.1.2", "pytest"} <= set(packages.split())
-    assert f"-c {machine.checkout}/launch/constraints.txt" in packages
+    assert f"-c {machine.checkout}/launch/constraints.txt -c {machine.checkout}/launch/constraints-2.21.txt" in packages
     assert {"--no-binary", "--require-hashes", "--no-build-isolation", "--no-deps"} <= set(source.split())
     assert {"--no-build-isolation", "--no-cache-dir", "--no-deps"} <= set(build.split())
     assert {"HOROVOD_WITH_TENSORFLOW=1", "HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_MPI=1"} <= set(build.split())
     assert "CXXFLAGS=-include cstdint" in build
-    assert check == "verify Open MPI 4.1.4, none"
+    assert check == "verify Gloo MPI"
     assert "50% of Horovod" in output
     assert os.listdir(machine.environment["TMPDIR"]) == []
 
@@ -373,6 +400,48 @@ def test_moved_checkout_is_set_up_again(machine):
     machine.succeeds()
     machine.checkout = machine.checkout.rename(machine.checkout.with_name("moved"))
     assert kinds(machine.succeeds()[1])[0] == "venv"
+
+
+EXISTING = """
+case "$*" in
+    *" find") printf '%s\\n' executable=$0 python=3.11.7 tensorflow=2.19.1 horovod=0.28.1 kinds=MPI 'pth=import os' ;;
+    *" constraints "*) echo numpy==2.1.3 ;;
+    *) exec "$PLAIN" "$@" ;;
+esac
+"""
+
+
+def test_an_existing_horovod_is_taken_and_nothing_is_built(machine):
+    machine.has(**{"python": EXISTING})
+    plain = {"PLAIN": str(machine.bin / "python3.11")}
+    existing = {**plain, "HVDGAN_HOROVOD": "existing"}
+    plan, calls = machine.succeeds("--plan", **existing)
+    assert "TensorFlow 2.19.1 and Horovod 0.28.1 with MPI, which are there already\n" in plan
+    assert "without Gloo: no elastic runs" in plan and calls == []
+    machine.lacks("g++", "make")
+    output, calls = machine.succeeds(**existing)
+    assert kinds(calls) == ["venv", "packages", "check", "hvdgan"]
+    assert calls[2] == "verify MPI"
+    assert f"-c {machine.checkout}/.venv/constraints.txt" in calls[1] and "tensorflow" not in calls[1].replace(
+        "tensorflow-datasets", ""
+    )
+    assert (machine.checkout / ".venv" / "constraints.txt").read_text() == "numpy==2.1.3\n"
+    output, calls = machine.succeeds(**plain)
+    assert calls == [] and "TensorFlow 2.19.1 and Horovod 0.28.1 with MPI" in output
+    machine.has(**COMPILER)
+    assert kinds(machine.succeeds(**plain, HVDGAN_HOROVOD="build")[1])[0] == "venv"
+
+
+def test_an_existing_horovod_that_is_not_there_is_one_line(machine):
+    """By the real Python of these tests, without their packages."""
+    machine.has(bare=f"exec '{sys.executable}' -I -S \"$@\"")
+    line = machine.fails(HVDGAN_HOROVOD="existing", PYTHON="bare")
+    assert line.startswith("setup: HVDGAN_HOROVOD=existing: bare: TensorFlow cannot be imported (")
+    assert "load the module or activate the environment that has it" in line
+    assert "there is no /nowhere/python" in machine.fails(HVDGAN_HOROVOD="existing", PYTHON="/nowhere/python")
+    assert "HVDGAN_HOROVOD=mine: expected existing or build" in machine.fails(HVDGAN_HOROVOD="mine")
+    both = machine.fails(HVDGAN_HOROVOD="existing", HVDGAN_TF="2.18")
+    assert "HVDGAN_TF=2.18: HVDGAN_HOROVOD=existing takes the TensorFlow that is there" in both
 
 
 def test_another_venv_is_left_alone(machine):

