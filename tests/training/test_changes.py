@@ -1,8 +1,10 @@
 """Settings that may differ when a run is resumed, above all the steps of its last stage."""
 
 import dataclasses
+import json
 import re
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -201,3 +203,20 @@ def test_another_accumulation_is_warned_of_where_it_changes_what_is_computed(tmp
     said = "warning: accumulate was 1 and is now 2: BatchNormalization in discriminator, generator sees micro-batches"
     assert (said in log(tmp_path)) == warned
     assert ("warning" in log(tmp_path)) == warned
+
+
+def test_other_versions_are_said_in_the_log_and_the_run_resumes(tmp_path, capsys):
+    words = ["--recipe", "tiny:Tiny", *FLAGS, "--run-dir", str(tmp_path / "run")]
+    assert main([*words, "--max-steps", "2"]) == 0
+    path = tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["versions"] |= {"tensorflow": "2.18.1", "keras": "3.12.0"}
+    path.write_text(json.dumps(manifest))
+    assert main([*words, "--max-steps", "4"]) == 0
+    expected = f"TensorFlow was 2.18.1 and is now {tf.__version__}, Keras was 3.12.0 and is now {keras.__version__}: "
+    if tf.__version__ == "2.18.1":
+        expected = f"Keras was 3.12.0 and is now {keras.__version__}: "
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.count(f"{expected}the run resumes where it was, and its last bits may differ from here on\n") == 1
+    assert main([*words, "--max-steps", "6"]) == 0
+    assert (tmp_path / "run" / "log.txt").read_text().count("is now") == log.count("is now")

@@ -1,13 +1,14 @@
 """Checks that the settings of a resumed run may differ from those of its checkpoint."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import keras
 
+from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe import Recipe
@@ -66,6 +67,27 @@ def check_settings(
     if not {"stages", *changed} & set(allowed) and not set(changed) & set(run.recipe.may_change):
         _check_stages(run, source, at.get("stages"))
     return lines
+
+
+def changed_versions(manifest: Mapping[str, Any]) -> list[str]:
+    """Say which libraries that compute the numbers are of other versions than those of a checkpoint.
+
+    Args:
+        manifest: manifest of the checkpoint.
+
+    Returns:
+        At most one line to log.
+    """
+    before, now = manifest.get("versions") or {}, versions()
+    names = {"tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
+    changed = [
+        f"{name} was {before[key]} and is now {now[key]}"
+        for key, name in names.items()
+        if key in before and before[key] != now[key]
+    ]
+    if not changed:
+        return []
+    return [f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"]
 
 
 def stage_steps(stages: Sequence[Stage]) -> str:
