@@ -253,6 +253,11 @@ def _settings(job: Job) -> Iterator[str]:
         settings += [
             ("IMAGE", job.container, "image with TensorFlow, and Horovod built with an MPI that has this PMI"),
             ("RUNTIME", job.runtime, "apptainer, or pyxis (srun's plugin for enroot)"),
+            (
+                "IMAGE_PYTHON",
+                "python",
+                "Python with what hvdgan needs: the image's, or that of a .venv made in it",
+            ),
             ("MOUNTS", job.mounts, "folders to mount in addition to the checkout, separated by commas"),
         ]
     if job.seeds is not None:
@@ -304,7 +309,7 @@ def _command(job: Job) -> tuple[str, ...]:
             f"    pyxis) command=({srun} {pyxis}) ;;",
             '    *) job_error "RUNTIME=$RUNTIME: expected apptainer or pyxis" ;;',
             "esac",
-            f"command+=(python -m {MODULE})",
+            f'command+=("$IMAGE_PYTHON" -m {MODULE})',
         )
     if job.launcher == "elastic":
         return ("use_python", 'command=(launch/elastic.sh --min-np "$MIN_NP" --)')

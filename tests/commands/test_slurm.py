@@ -329,6 +329,8 @@ def test_containers(cluster):
     mounts = f"--container-mounts={here}:{here},/data:/data,/more:/more"
     pyxis = ["--container-image=x y.sif", mounts, f"--container-workdir={here}"]
     assert cluster.called() == [[*SRUN, *pyxis, *train]]
+    assert cluster.job("container", "--recipe", "dcgan", IMAGE_PYTHON=".venv/bin/python", **more).returncode == 0
+    assert cluster.called()[0][-5:] == [".venv/bin/python", *train[1:]]
     done = cluster.job("container", RUNTIME="docker")
     assert done.returncode == 2 and "RUNTIME=docker: expected apptainer or pyxis" in done.stderr
 

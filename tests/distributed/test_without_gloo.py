@@ -4,14 +4,12 @@ Modules: distributed.joining.
 """
 
 import json
-import shutil
-import subprocess
 import sys
 
 import pytest
 
 import openmpi5
-from launching import ROOT, run
+from launching import ROOT, copy_sources, run
 
 pytestmark = pytest.mark.timeout(1200)  # the first test builds Horovod
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 4 --run-dir run".split()
@@ -70,13 +68,9 @@ def test_elastic_runs_are_refused_by_name(tmp_path, environment):
     assert f"elastic runs go over Gloo, and {WITHOUT}" in line
 
 
-def test_a_set_up_beside_it_takes_it_as_it_is(tmp_path, environment):
+def test_make_setup_takes_it_as_it_is(tmp_path, environment):
     """Real pip, and no index: all that hvdgan needs is there, and stays as it is."""
-    names = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
-    for name in filter(None, names.split("\0")):
-        if name.startswith(("hvdgan/", "launch/", "Makefile", "setup.cfg", "pyproject.toml", "README", "LICENSE")):
-            (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / "clone" / name)
+    copy_sources(tmp_path / "clone")
     settings = {**environment, "PYTHONPATH": "", "PIP_NO_INDEX": "1", "HVDGAN_HOROVOD": "existing"}
     done = run(["make", "setup"], tmp_path / "clone", **settings)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -51,7 +51,7 @@ def test_state_that_differs_between_the_ranks_is_refused_by_name_after_the_first
     for line in said:
         assert "step 1, stage adversarial: network discriminator, layer keeps: judging/keeps/images differs" in line
         assert 'aggregation="mean"' in line
-    assert "Traceback" not in done.stderr
+    assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +54,18 @@ def test_a_command(command, capsys):
         assert slurm.main(words[3:]) == 0
         check_trainer(words[words.index("--") + 1 :])
         assert "#SBATCH --gres=gpu:4\n" in capsys.readouterr().out
+    elif words[0] in ("module", "conda"):
+        assert words[1] in ("load", "create", "activate")  # nothing here can run them
+    elif words == ["pip", "install", "."]:
+        assert (ROOT / "setup.cfg").exists()
+    elif words[-2:] == ["make", "setup"]:
+        # Without what is before it, which is apptainer's.
+        env = environment(HVDGAN_HOROVOD="existing", PYTHON=sys.executable)
+        done = subprocess.run(
+            [ROOT / "launch" / "setup.sh", "--plan"], env=env, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0 and "which are there already" in done.stdout, done.stderr
+        assert not own or own == {"HVDGAN_HOROVOD": "existing"}
     elif words[0] == "source":
         assert words[1:] == [".venv/bin/activate"]  # what make setup makes
     else:

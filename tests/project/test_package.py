@@ -6,7 +6,6 @@ Modules: __main__.
 import configparser
 import email
 import os
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -18,20 +17,16 @@ import pytest
 
 from hvdgan import __main__ as hvdgan_main
 from hvdgan import __version__
-from launching import ROOT, run
+from launching import ROOT, copy_sources, run
 
 NAME = f"hvdgan-{__version__}"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder with the sdist, and with the wheel that is built from it, made of the files that git knows."""
+    """The folder with the sdist, and with the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("built")
-    names = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
-    for name in filter(None, names.split("\0")):
-        if name.startswith("hvdgan/") or "/" not in name:
-            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
+    copy_sources(folder / "source")
     done = run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, folder / "source"], folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder

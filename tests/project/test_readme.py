@@ -1,10 +1,7 @@
 """The README's commands run as they are written, with fewer steps."""
 
-import os
 import re
 import shlex
-import shutil
-import sys
 
 import pytest
 
@@ -87,21 +84,3 @@ def test_files_that_the_readme_names_are_there():
     named = set(re.findall(r"`(tests/[\w/.*]+)`", README)) | set(re.findall(r"\]\(([\w/.]+)\)", README))
     assert len(named) > 8
     assert not [name for name in named if not list(ROOT.glob(name))]
-
-
-def test_an_installed_package_trains_without_the_checkout_and_without_horovod(tmp_path):
-    """What `pip install .` puts in place; its dependencies are the ones that are installed here."""
-    (tmp_path / "source").mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path / "source")
-    shutil.copytree(ROOT / "hvdgan", tmp_path / "source" / "hvdgan")
-    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--target", "site"]
-    done = run([*install, "./source"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    (tmp_path / "site" / "horovod.py").write_text("raise ImportError('No module named horovod')\n")
-    (tmp_path / "work").mkdir()
-    command = [sys.executable, "-m", "hvdgan.train", "--nf", "4", "--max-steps", "2"]
-    # -P is not in Python 3.10: the checkout is kept out by the working folder and PYTHONPATH.
-    done = run(command, tmp_path / "work", PYTHONPATH=os.fspath(tmp_path / "site"))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "work" / "runs" / "dcgan" / "checkpoints" / "latest").exists()

@@ -1,158 +1,17 @@
-"""launch/setup.sh on fake machines: real bash and tools; a fake Python records the calls of venv and pip."""
+"""launch/setup.sh on fake machines: what it chooses, makes, and makes again."""
 
-import io
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tarfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-TOOLS = """bash cat chmod cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh
-sha256sum sleep tac tail tee timeout touch tr uname""".split()
-COMPILER = {"g++": "", "make": ""}
-OPEN_MPI_4 = {"mpirun": "echo 'mpirun (Open MPI) 4.1.4'", "mpicxx": ""}
-OPEN_MPI_5 = {"mpirun": "echo 'mpirun (Open MPI) 5.0.3'", "mpicxx": ""}
-MPICH = {"mpirun": "echo 'HYDRA build details:'; echo '    Version: 4.0.2  Options: MPICHLIB_CFLAGS='", "mpicxx": ""}
-GPU = {"nvidia-smi": "echo 'NVIDIA H100'; echo 'NVIDIA H100'"}
-
-# What it is asked goes to $CALLS. The call that $CALLS.fail names fails; the one that $CALLS.kill names ends setup.sh.
-PYTHON = f"""
-note() {{
-    echo "$*" >>"$CALLS"
-    if [ -e "$CALLS.kill" ] && echo "$*" | grep -q "$(cat "$CALLS.kill")"; then
-        rm "$CALLS.kill"; kill -9 $PPID; exit 1
-    fi
-    if [ -e "$CALLS.fail" ] && echo "$*" | grep -q "$(cat "$CALLS.fail")"; then
-        rm "$CALLS.fail"; echo 'x.cc:1: error: no such thing'; echo 'make: error: 1'; exit 1
-    fi
-}}
-case "$*" in
-    "-m venv "*) note venv; mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; ln -s "$0" "$3/bin/python" ;;
-    "-m pip download "*)
-        note "$*"
-        while [ "$1" != --dest ]; do shift; done
-        cp "$SOURCE" "$2" ;;
-    "-m pip wheel "*)
-        for folder in "$@"; do :; done
-        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "CXXFLAGS=$CXXFLAGS" "$(tr '\\n' ' ' <"$folder/ranks.cc")"
-        echo '[ 50%] Building CXX object'
-        while [ "$1" != --wheel-dir ]; do shift; done
-        touch "$2/horovod-0.28.1-any.whl" ;;
-    "-m pip "*) note "$*" ;;
-    "- Gloo"* | "- MPI"*) note "verify ${{*#- }}" ;;
-    *) exec '{sys.executable}' "$@" ;;
-esac
-"""
-
-
-# What stands for Horovod's source, and a patch of it.
-RANKS = "zero\none\ntwo\nranks.reserve();\nfour\n"
-PATCH = """Why it is needed.
-
---- a/ranks.cc
-+++ b/ranks.cc
-@@ -3,3 +3,3 @@
- two
--ranks.reserve();
-+ranks.resize();
- four
-"""
-
-
-def pack(archive, content, name="ranks.cc"):
-    """Write an archive of source, as PyPI has it, with one file in its folder."""
-    with tarfile.open(archive, "w:gz") as opened:
-        found = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{name}")
-        found.size = len(content)
-        opened.addfile(found, io.BytesIO(content.encode()))
-
-
-class Machine:
-    """A checkout, and a PATH that holds nothing but what a test put there."""
-
-    def __init__(self, folder):
-        self.checkout = folder / "a checkout"
-        self.bin = folder / "bin"
-        self.calls_file = folder / "calls"
-        self.source = folder / "horovod-0.28.1.tar.gz"
-        self.log = self.checkout / ".venv" / "setup.log"
-        self.environment = {
-            "PATH": str(self.bin),
-            "CALLS": str(self.calls_file),
-            "TMPDIR": str(folder / "tmp"),
-            "SOURCE": str(self.source),
-            "LC_ALL": "C",
-        }
-        (folder / "tmp").mkdir()
-        (self.checkout / "launch").mkdir(parents=True)
-        scripts = ["setup.sh", "choose.sh", "existing.sh", "existing.py", "patched_source.py"]
-        pins = [path.name for path in (ROOT / "launch").glob("constraints*.txt")]
-        for name in ["setup.cfg", *(f"launch/{name}" for name in (*scripts, *pins))]:
-            shutil.copy(ROOT / name, self.checkout / name)
-        pack(self.source, RANKS)
-        self.patch = self.checkout / "launch" / "patches" / "01-ranks.patch"
-        self.patch.parent.mkdir()
-        self.patch.write_text(PATCH)
-        self.bin.mkdir()
-        for tool in TOOLS:
-            (self.bin / tool).symlink_to(shutil.which(tool))
-        self.has(**COMPILER, **{"python3.11": PYTHON})
-
-    def has(self, **commands):
-        for name, script in commands.items():
-            (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
-            (self.bin / name).chmod(0o755)
-
-    def lacks(self, *names):
-        for name in names:
-            (self.bin / name).unlink()
-
-    def setup(self, *arguments, **environment):
-        return subprocess.run(
-            ["bash", self.checkout / "launch" / "setup.sh", *arguments],
-            env=self.environment | environment,
-            cwd=self.bin,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    def succeeds(self, *arguments, **environment):
-        """The output of a call that must succeed, and what it asked of venv and pip."""
-        before = len(self.calls())
-        done = self.setup(*arguments, **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stderr == ""
-        return done.stdout, self.calls()[before:]
-
-    def fails(self, *arguments, **environment):
-        """The one line with which a call that must fail does so."""
-        done = self.setup(*arguments, **environment)
-        assert done.returncode not in (0, -9), done.stdout
-        assert done.stderr.count("\n") == 1, done.stderr
-        return done.stderr
-
-    def calls(self):
-        return self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+from machines import GPU, MPICH, OPEN_MPI_4, OPEN_MPI_5, PYTHON, RANKS, Machine, kinds, pack
 
 
 @pytest.fixture
 def machine(tmp_path):
     return Machine(tmp_path)
-
-
-def kinds(calls):
-    """The calls by one word each, installs by what they are for."""
-    words = {"pip install -c": "packages", "pip download": "source", "pip wheel": "build"}
-    words |= {"--force-reinstall": "horovod", "verify": "check", " -e ": "hvdgan", "uninstall": "uninstall"}
-    words |= {"venv": "venv"}  # last: other calls have its path
-    return [next(word for part, word in words.items() if part in call) for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -233,12 +92,12 @@ def test_python_is_tried_not_looked_up(machine):
 
 def test_a_tensorflow_can_be_chosen_and_stays_chosen(machine):
     assert " tensorflow-cpu 2.21.0: the default; " in machine.succeeds("--plan")[0]
-    output, calls = machine.succeeds(HVDGAN_TF="2.18")
-    assert " tensorflow-cpu 2.18.1: HVDGAN_TF=2.18; " in output
-    assert f"-c {machine.checkout}/launch/constraints-2.18.txt" in calls[kinds(calls).index("packages")]
+    output, calls = machine.succeeds(HVDGAN_TF="2.20")
+    assert " tensorflow-cpu 2.20.0: HVDGAN_TF=2.20; " in output
+    assert f"-c {machine.checkout}/launch/constraints-2.20.txt" in calls[kinds(calls).index("packages")]
     output, calls = machine.succeeds()
-    assert calls == [] and "tensorflow-cpu 2.18.1" in output
-    assert ".venv was made by HVDGAN_TF=2.18; HVDGAN_TF=2.21 undoes it" in machine.succeeds("--plan")[0]
+    assert calls == [] and "tensorflow-cpu 2.20.0" in output
+    assert ".venv was made by HVDGAN_TF=2.20; HVDGAN_TF=2.21 undoes it" in machine.succeeds("--plan")[0]
     output, calls = machine.succeeds(HVDGAN_TF="2.21")
     assert kinds(calls)[0] == "venv" and "constraints-2.21.txt" in calls[kinds(calls).index("packages")]
 
@@ -400,48 +259,6 @@ def test_moved_checkout_is_set_up_again(machine):
     machine.succeeds()
     machine.checkout = machine.checkout.rename(machine.checkout.with_name("moved"))
     assert kinds(machine.succeeds()[1])[0] == "venv"
-
-
-EXISTING = """
-case "$*" in
-    *" find") printf '%s\\n' executable=$0 python=3.11.7 tensorflow=2.19.1 horovod=0.28.1 kinds=MPI 'pth=import os' ;;
-    *" constraints "*) echo numpy==2.1.3 ;;
-    *) exec "$PLAIN" "$@" ;;
-esac
-"""
-
-
-def test_an_existing_horovod_is_taken_and_nothing_is_built(machine):
-    machine.has(**{"python": EXISTING})
-    plain = {"PLAIN": str(machine.bin / "python3.11")}
-    existing = {**plain, "HVDGAN_HOROVOD": "existing"}
-    plan, calls = machine.succeeds("--plan", **existing)
-    assert "TensorFlow 2.19.1 and Horovod 0.28.1 with MPI, which are there already\n" in plan
-    assert "without Gloo: no elastic runs" in plan and calls == []
-    machine.lacks("g++", "make")
-    output, calls = machine.succeeds(**existing)
-    assert kinds(calls) == ["venv", "packages", "check", "hvdgan"]
-    assert calls[2] == "verify MPI"
-    assert f"-c {machine.checkout}/.venv/constraints.txt" in calls[1] and "tensorflow" not in calls[1].replace(
-        "tensorflow-datasets", ""
-    )
-    assert (machine.checkout / ".venv" / "constraints.txt").read_text() == "numpy==2.1.3\n"
-    output, calls = machine.succeeds(**plain)
-    assert calls == [] and "TensorFlow 2.19.1 and Horovod 0.28.1 with MPI" in output
-    machine.has(**COMPILER)
-    assert kinds(machine.succeeds(**plain, HVDGAN_HOROVOD="build")[1])[0] == "venv"
-
-
-def test_an_existing_horovod_that_is_not_there_is_one_line(machine):
-    """By the real Python of these tests, without their packages."""
-    machine.has(bare=f"exec '{sys.executable}' -I -S \"$@\"")
-    line = machine.fails(HVDGAN_HOROVOD="existing", PYTHON="bare")
-    assert line.startswith("setup: HVDGAN_HOROVOD=existing: bare: TensorFlow cannot be imported (")
-    assert "load the module or activate the environment that has it" in line
-    assert "there is no /nowhere/python" in machine.fails(HVDGAN_HOROVOD="existing", PYTHON="/nowhere/python")
-    assert "HVDGAN_HOROVOD=mine: expected existing or build" in machine.fails(HVDGAN_HOROVOD="mine")
-    both = machine.fails(HVDGAN_HOROVOD="existing", HVDGAN_TF="2.18")
-    assert "HVDGAN_TF=2.18: HVDGAN_HOROVOD=existing takes the TensorFlow that is there" in both
 
 
 def test_another_venv_is_left_alone(machine):

@@ -95,3 +95,11 @@ def train(cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", 
     done = run(command, cwd, forked=True, **env)
     assert done.returncode == 0, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy what pip and launch/setup.sh need of this checkout."""
+    for name in ("hvdgan", "launch"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)

@@ -205,7 +205,7 @@ def test_another_accumulation_is_warned_of_where_it_changes_what_is_computed(tmp
     assert ("warning" in log(tmp_path)) == warned
 
 
-def test_other_versions_are_said_in_the_log_and_the_run_resumes(tmp_path, capsys):
+def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     words = ["--recipe", "tiny:Tiny", *FLAGS, "--run-dir", str(tmp_path / "run")]
     assert main([*words, "--max-steps", "2"]) == 0
     path = tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json"
