@@ -122,13 +122,15 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
         interrupted: message after Ctrl-C.
 
     Returns:
-        The exit code: 0 done, 1 failed, 2 the user's mistake, 130 interrupted.
+        The exit code: 0 done, 1 failed, 2 the user's mistake, 130 interrupted, 141 the output is no longer read.
     """
     start.imported()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: the name of a file need not be UTF-8
     try:
-        return work() or 0
+        code = work() or 0
+        sys.stdout.flush()
+        return code
     except RunError as error:
         if os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
             _complain(traceback.format_exc())
@@ -137,9 +139,21 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
     except KeyboardInterrupt:
         _complain(interrupted)
         return 130
-    except Exception:
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 141
         _complain(traceback.format_exc())
         return 1
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads stdout any more, as after `| head`; what is left of the output then goes nowhere."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def leave(code: int) -> NoReturn:

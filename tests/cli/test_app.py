@@ -3,10 +3,15 @@
 Modules: cli.errors, cli.types.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from hvdgan.cli.app import command, main_of
 from hvdgan.cli.errors import RunError, UserError
+from launching import ROOT
 
 HELP = """Add two numbers, in one process
 and without a launcher.
@@ -75,3 +80,14 @@ def test_a_bug_keeps_its_traceback(capsys):
 
     assert failing([]) == 1
     assert "Traceback" in (error := capsys.readouterr().err) and "ZeroDivisionError" in error
+
+
+def test_output_that_is_no_longer_read_ends_the_command_without_a_word(tmp_path):
+    """As in `hvdgan inspect ... | head`: the reader is gone before the first line."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "import sys; from hvdgan.cli.app import exit_code; sys.exit(exit_code(lambda: print(list(range(9999)))))"
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
