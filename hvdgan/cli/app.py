@@ -2,6 +2,7 @@
 
 import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -148,12 +149,13 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
 
 def _reader_is_gone() -> bool:
     """Whether nobody reads stdout any more, as after `| head`; what is left of the output then goes nowhere."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    stdout = sys.stdout.fileno()
+    pipe = select.poll()
+    pipe.register(stdout, 0)
+    gone = any(event & select.POLLERR for _, event in pipe.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return gone
 
 
 def leave(code: int) -> NoReturn:
