@@ -253,11 +253,7 @@ def _settings(job: Job) -> Iterator[str]:
         settings += [
             ("IMAGE", job.container, "image with TensorFlow, and Horovod built with an MPI that has this PMI"),
             ("RUNTIME", job.runtime, "apptainer, or pyxis (srun's plugin for enroot)"),
-            (
-                "IMAGE_PYTHON",
-                "python",
-                "Python with what hvdgan needs: the image's, or that of a .venv made in it",
-            ),
+            ("IMAGE_PYTHON", "python", "Python with what hvdgan needs: the image's, or that of a .venv made in it"),
             ("MOUNTS", job.mounts, "folders to mount in addition to the checkout, separated by commas"),
         ]
     if job.seeds is not None:

@@ -1,8 +1,8 @@
 # Finds what this machine has and chooses the build. launch/setup.sh sources it, with root, venv and pins set.
 # shellcheck shell=bash disable=SC2034,SC2154  # the variables are shared with setup.sh
 
-# Unset variables that would change what pip sees or where it installs; module_path keeps what a module has set. Take our own .venv from the PATH: PyPI's mpirun
-# may be in it, and must not be taken for the machine's.
+# Unset variables that would change what pip sees or where it installs; module_path keeps the PYTHONPATH that a module has
+# set. Take our own .venv from the PATH: PyPI's mpirun may be in it, and must not be taken for the machine's.
 clean_environment() {
     module_path="${PYTHONPATH:-}"
     unset PYTHONPATH PYTHONHOME

@@ -1,5 +1,7 @@
 """Says what TensorFlow and Horovod the Python that runs this has; launch/existing.sh calls it.
 
+It needs only the standard library.
+
 python launch/existing.py find                       versions, and a .pth file's lines, as key=value
 python launch/existing.py constraints FILE           constraints for pip, so that what is there stays as it is
 """

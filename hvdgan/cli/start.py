@@ -1,4 +1,4 @@
-"""Halves the time that a command takes to import its libraries and to end, and keeps their news to themselves.
+"""Halves the time that a command takes to import its libraries and to end, and drops messages of TensorFlow's start.
 
 Keras imports scikit-learn and matplotlib if they are installed, for wrappers and galleries that no command needs: two
 seconds of CPU in every rank, and thousands of small files, often from a network file system. Python looks for garbage
@@ -110,7 +110,7 @@ class _QuietLoader(importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _without_news() -> Iterator[None]:
-    """Send stderr through a process that drops TensorFlow's news; if this one crashes, all else is still written."""
+    """Send stderr through a child process that drops these lines; it writes all others even if this process crashes."""
     sys.stderr.flush()
     reader, writer = os.pipe()
     stderr = os.dup(2)

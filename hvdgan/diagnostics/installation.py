@@ -144,7 +144,7 @@ def mpi(build: Mapping[str, Any] | None) -> Row:
     if kind == "Open MPI" and version.partition(".")[0] != "4":
         hint = f"start with launch/mpirun.sh, or {over_gloo}"
         found = f"{kind} {version}; horovodrun cannot drive it"
-        # Without Gloo nobody can mean horovodrun, which would fail.
+        # Without Gloo only mpirun and srun can start it, and they work: a warning is enough.
         return Row("MPI", found, *(("fail" if has_gloo else "warn", hint) if matters else ()))
     used = "" if has_mpi or build is None else "; Horovod was built without"
     return Row("MPI", f"{kind} {version}; horovodrun can drive it{used}")

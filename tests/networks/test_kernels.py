@@ -291,7 +291,7 @@ def test_the_newest_tested_versions_are_the_pinned_ones():
 def test_a_kernel_that_a_newer_keras_has_broken_is_left_out_with_one_warning(
     newer, monkeypatch, capfd, owner, name, kernel
 ):
-    """What is taken away is not needed by Keras' own layers; or the fast one computes something else."""
+    """The name that the kernel reads is gone, or the kernel's results are wrong; Keras' own layers are as before."""
     if name == "call":
         wrong = kernel.call
         monkeypatch.setattr(kernel, "call", lambda *words, **more: wrong(*words, **more) * 1.1)

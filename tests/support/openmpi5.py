@@ -26,12 +26,15 @@ def made() -> Path:
     key = json.dumps([sys.version, base, package_version("tensorflow"), openmpi, horovod, patches])
     stamp = FOLDER / "stamp"
     # Two workers of pytest may want it at the same time.
-    with open(ROOT / ".venv" / "openmpi5.lock", "w") as lock:
+    lock = os.open(ROOT / "tests", os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stamp.exists() or stamp.read_text() != key:
             shutil.rmtree(FOLDER, ignore_errors=True)
             _make(base, openmpi, horovod)
             stamp.write_text(key)
+    finally:
+        os.close(lock)
     return FOLDER / "bin"
 
 
