@@ -23,9 +23,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 
 from hvdgan.checkpoints.versions import versions
-from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.files import outputs
 from hvdgan.cli.types import Count, CountOrNever, Positive, Words
 from hvdgan.diagnostics.installation import cpu_name, gpu_names
 from hvdgan.diagnostics.speed import plot, report, summary

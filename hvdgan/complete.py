@@ -12,10 +12,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.pictures import save_png
+from hvdgan.cli.files import outputs
+from hvdgan.cli.files.pictures import save_png
 from hvdgan.cli.types import Count
 from hvdgan.data.blending import Blend
 from hvdgan.data.formats.images import SUFFIXES

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.files import outputs
 from hvdgan.networks.standard_keras import foreign, plain
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 

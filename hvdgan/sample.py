@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.sample: draws images with the networks of a run."""
+"""The command python -m hvdgan.sample: draws samples with the networks of a run."""
 
 from hvdgan.cli import start
 
@@ -8,7 +8,6 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,20 +15,21 @@ import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan.cli import outputs
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.pictures import save_grid, save_png
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.checks.results import drawn_by
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.training.inference import sample_files
 from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
+from hvdgan.training.inference.given_conditions import described, given
 from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs
 from hvdgan.training.inference.sample_random import SampleRandom
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
+from hvdgan.training.showing import shown
 
-_HELP = """Draw images with a trained generator, in one process and without a launcher.
+_HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
 RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
 
@@ -39,17 +39,21 @@ class Request:
     """Samples to draw; the fields are the flags."""
 
     out: Path
-    """.png to write, a grid of all samples; with --separate a folder"""
+    """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data"""
     num: Count = 64
     """number of samples"""
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     separate: bool = False
-    """write one picture for each sample, 000000.png and so on"""
+    """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy"""
     seed: Seed = 0
     """seed of the samples; sample i of a seed is the same for every --num"""
     class_: Annotated[CountOrNever | None, Parameter(name="--class")] = None
     """class to draw, from 0, for recipes with classes; default: those that the recipe draws"""
+    condition: str | None = None
+    """conditions of all samples in the units of the data, as NAME=NUMBER,NAME=NUMBER"""
+    conditions: Path | None = None
+    """CSV with a column for each condition, or an .npy array (N, k); the samples take its rows in turn"""
     truncation: Fraction | None = None
     """factor that pulls styles towards their mean, from 0 (the mean) to 1 (unchanged), for recipes that truncate"""
     interpolate: tuple[Seed, Seed] | None = None
@@ -57,14 +61,14 @@ class Request:
     batch_size: Count = 16
     """samples computed at a time; fewer need less memory"""
     data: str | None = None
-    """images to start from, if the recipe needs some; default: those that the run was trained on"""
+    """data to start from, if the recipe needs some; default: those that the run was trained on"""
     overwrite: bool = False
     """write over existing files"""
 
 
 @command(name="sample", help_text=_HELP)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    (outputs.check_folder if request.separate else outputs.check_file)(request.out, overwrite=request.overwrite)
+    sample_files.check(request.out, separate=request.separate, overwrite=request.overwrite)
     trained = load_trained(run_dir)
     with mistakes.of(trained.recipe):
         _check(trained.recipe, request)
@@ -78,13 +82,23 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
             num=request.num,
         )
         batches = draw_batches(drawing, _inputs(trained, request), request.num, request.batch_size)
-        if request.separate:
-            for number, image in enumerate(image for images in batches for image in images):
-                outputs.write(request.out / f"{number:06}.png", partial(save_png, pixels=image))
-        else:
-            grid = np.concatenate(list(batches))
-            outputs.write(request.out, partial(save_grid, images=grid))
+        _write(trained.recipe, request, batches)
     print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}")
+
+
+def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray, list[Input]]]) -> None:
+    spec = recipe.data
+    if not request.separate:
+        drawn, started = zip(*batches, strict=True)
+        sample_files.write(request.out, shown(np.concatenate(drawn), spec), spec, list(itertools.chain(*started)))
+        return
+    suffix, number = ".png" if spec.is_pictures else ".npy", 0
+    for samples, inputs in batches:
+        for sample, one in zip(shown(samples, spec), inputs, strict=True):
+            sample_files.write(
+                request.out / f"{number:06}{suffix}", sample[None] if spec.is_pictures else sample, spec, [one]
+            )
+            number += 1
 
 
 def _check(recipe: Recipe, request: Request) -> None:
@@ -142,9 +156,18 @@ def _described(recipe: Recipe, name: str, drawn: dict[str, Any], *, missing: str
 
 
 def _inputs(trained: Trained, request: Request) -> Iterator[Input]:
-    """Choose an image and a label for each sample; an interpolation starts from one image."""
-    recipe = trained.recipe
-    inputs = data_inputs(trained, request.data, request.seed) if recipe.shows_data else blank_inputs(recipe.data)
+    """Choose what each sample starts from; an interpolation starts from one sample of the data."""
+    recipe, spec = trained.recipe, trained.recipe.data
+    conditions = given(request.condition, request.conditions, spec)
+    if recipe.shows_data:
+        inputs = data_inputs(trained, request.data, request.seed)
+        if conditions is not None:
+            rows = itertools.cycle(conditions)
+            inputs = ({**one, "conditions": next(rows)} for one in inputs)
+    elif spec.conditions and conditions is None:
+        raise UserError(f"the run has conditions, which samples need: give {described(spec)}")
+    else:
+        inputs = blank_inputs(spec, conditions)
     return inputs if request.interpolate is None else itertools.repeat(next(inputs))
 
 

@@ -29,7 +29,7 @@ from hvdgan.checkpoints.files import (
 )
 from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.errors import RunError, unwritable
-from hvdgan.cli.replacing import finish_replacing, flush, whole_file, whole_folder
+from hvdgan.cli.files.replacing import finish_replacing, flush, whole_file, whole_folder
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
@@ -82,7 +82,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
 
     A crash at any moment leaves the older checkpoints and `latest` intact: the new checkpoint is written under a
     temporary name, flushed to the disk, renamed, and only then named in `latest`. If a checkpoint of the same step
-    exists, it stays complete until the new one has taken its place (hvdgan.cli.replacing).
+    exists, it stays complete until the new one has taken its place (hvdgan.cli.files.replacing).
 
     Args:
         folder: path of RUN_DIR/checkpoints.

@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
 from hvdgan.cli.types import (
     Count,
     CountOrNever,
     Decay,
+    Fit,
     Fraction,
+    ImageSize,
     Kind,
     NonNegative,
     Precision,
@@ -19,10 +22,9 @@ from hvdgan.cli.types import (
 )
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
-_DATA = Parameter(group=Group("Data", sort_key=2))
-_TRAINING = Parameter(group=Group("Training", sort_key=3))
-_OUTPUT = Parameter(group=Group("Output", sort_key=4))
-_PIPELINE = Parameter(group=Group("Pipeline", sort_key=6))
+_TRAINING = Parameter(group=Group("Training", sort_key=4))
+_OUTPUT = Parameter(group=Group("Output", sort_key=5))
+_PIPELINE = Parameter(group=Group("Pipeline", sort_key=7))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,20 +37,6 @@ class PipelineConfig:
     """batches that are prepared ahead of the step"""
     cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
     """where decoded images are kept: not at all, in the memory of each rank, or in a file of the run folder per host"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TFRecordConfig:
-    """Names of the features in the TFRecords that --data names."""
-
-    image: Annotated[str | None, Parameter(name="--tfrecord-image"), _DATA] = None
-    """feature that holds the encoded image of a TFRecord; default: image"""
-    label: Annotated[str | None, Parameter(name="--tfrecord-label"), _DATA] = None
-    """feature that holds the class of a TFRecord, an integer; default: no classes"""
-    input: Annotated[str | None, Parameter(name="--tfrecord-input"), _DATA] = None
-    """feature that holds the input of a pair in a TFRecord; default: the left half of the image"""
-    shape: Annotated[str | None, Parameter(name="--tfrecord-shape"), _DATA] = None
-    """height,width,channels or channels,height,width of images that are raw bytes; default: images are encoded"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,15 +54,18 @@ class Config:
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
     """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
-    data: Annotated[str, _DATA] = "digits"
-    """digits, synthetic, a folder of images, an .npy/.npz array (N, H, W, C), 'x*.tfrecord', keras:mnist, tfds:NAME"""
-    image_size: Annotated[Count, _DATA] = 32
-    """height and width of the images (pixels); images are cropped at the centre and resized"""
-    channels: Annotated[Literal[1, 3] | None, _DATA] = None
+    data: Annotated[str, DATA] = "digits"
+    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, tfds:NAME"""
+    image_size: Annotated[ImageSize, DATA] = None
+    """height and width of 8-bit pictures (pixels), one number or HEIGHT,WIDTH; default: those of an array, else 32"""
+    fit: Annotated[Fit | None, DATA] = None
+    """how pictures of another aspect ratio get that size: crop (at the centre), pad (black borders) or stretch"""
+    channels: Annotated[Literal[1, 3] | None, DATA] = None
     """channels of the images: 1 (grey) or 3 (RGB); default: 1 for digits, those of an array, else 3"""
-    max_bad_fraction: Annotated[Fraction, _DATA] = 0.01
+    max_bad_fraction: Annotated[Fraction, DATA] = 0.01
     """largest fraction of files that may be unreadable; above it the run stops"""
-    tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), _DATA] = TFRecordConfig()
+    tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009  # noqa: RUF009
+    arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009  # noqa: RUF009
 
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step of all ranks together; the number of ranks must divide it"""
@@ -94,9 +85,9 @@ class Config:
     """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
     """global batch size for which the learning rates of the recipe are meant (images)"""
-    holdout: Annotated[Decay | None, _DATA] = None
+    holdout: Annotated[Decay | None, DATA] = None
     """fraction of the images kept out of training, for evaluation; default: 0.05 if the recipe evaluates, else 0"""
-    flip: Annotated[bool, _DATA] = False
+    flip: Annotated[bool, DATA] = False
     """mirror each image left to right with probability 1/2, anew in each step"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""

@@ -27,6 +27,24 @@ def read_kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(kind for kind in possible if kind in named)
 
 
+def _lengths(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:
+    """Read whole numbers above 0 that are separated by commas or by x."""
+    parts = [part.strip() for token in tokens for part in token.value.replace("x", ",").split(",")]
+    if parts in ([], [""]):  # an empty list of a saved config.json
+        return ()
+    if wrong := [part for part in parts if not part.isdecimal() or int(part) < 1]:
+        raise ValueError(f'"{wrong[0]}" is not a whole number above 0.')
+    return tuple(int(part) for part in parts)
+
+
+def _size(kind: type, tokens: Sequence[Token]) -> int | tuple[int, int]:
+    """Read one length, or a height and a width."""
+    lengths = _lengths(kind, tokens)
+    if len(lengths) not in (1, 2):
+        raise ValueError(f'"{tokens[0].value}" is not one length, nor HEIGHT,WIDTH.')
+    return lengths[0] if len(lengths) == 1 else (lengths[0], lengths[1])
+
+
 def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     """Read names that are separated by commas."""
     return tuple(name.strip() for token in tokens for name in token.value.split(",") if name.strip())
@@ -34,6 +52,10 @@ def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
 
 Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
 """names separated by commas on the command line, a tuple of str"""
+Lengths = Annotated[tuple[int, ...], Parameter(converter=_lengths, n_tokens=1)]
+"""lengths separated by commas on the command line, a tuple of int"""
+ImageSize = Annotated[int | tuple[int, int] | None, Parameter(converter=_size, n_tokens=1)]
+"""height and width in pixels: one number for both, or two separated by a comma"""
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 """an int from 1 up"""
 CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0))]
@@ -44,6 +66,7 @@ Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 """a float from 0 to 1"""
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 """a float from 0 to below 1"""
+Fit = Literal["crop", "pad", "stretch"]
 Kind = Literal["color", "translation", "cutout"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]

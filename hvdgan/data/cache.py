@@ -80,7 +80,7 @@ class _InMemory(_Store):
     """An array in memory; the system provides a page only when an image is written to it."""
 
     def __init__(self, source: Source) -> None:
-        self._images = np.empty((len(source), *source.shape), np.uint8)
+        self._images = np.empty((len(source), *source.record_shape), source.dtype)
         self._there = np.zeros(len(source), bool)
 
     def get(self, index: int) -> np.ndarray | None:
@@ -95,7 +95,7 @@ class _InMemory(_Store):
 
 
 class _OnDisk(_Store):
-    """A sparse file with a place for each image: a digest, then the pixels.
+    """A sparse file with a place for each sample: a digest, then its numbers.
 
     The digest is keyed by the data, the size, the versions of the software and the image's number. A place without a
     matching digest counts as missing: it was never written, was cut short by a crash, is damaged, or belongs to other
@@ -105,10 +105,10 @@ class _OnDisk(_Store):
     """
 
     def __init__(self, source: Source, path: Path) -> None:
-        identity = f"{source.fingerprint} {source.shape} hvdgan {__version__} Pillow {PIL.__version__}"
+        identity = f"{source.fingerprint} {source.record_shape} hvdgan {__version__} Pillow {PIL.__version__}"
         self._key = hashlib.sha256(identity.encode()).digest()
-        self._shape = source.shape
-        self._bytes = _DIGEST_BYTES + int(np.prod(source.shape))
+        self._shape, self._dtype = source.record_shape, source.dtype
+        self._bytes = _DIGEST_BYTES + _bytes_of(source)
         self._path = path
         self._lock = threading.Lock()
         self._fd: int | None = None
@@ -120,17 +120,17 @@ class _OnDisk(_Store):
         except OSError as error:
             self._give_up(error)
             return None
-        pixels = found[_DIGEST_BYTES:]
-        if len(found) < self._bytes or found[:_DIGEST_BYTES] != self._digest(index, pixels):
+        numbers = found[_DIGEST_BYTES:]
+        if len(found) < self._bytes or found[:_DIGEST_BYTES] != self._digest(index, numbers):
             return None
-        return np.frombuffer(pixels, np.uint8).reshape(self._shape)
+        return np.frombuffer(numbers, self._dtype).reshape(self._shape)
 
     def put(self, index: int, image: np.ndarray) -> None:
         if not self._writes:
             return
-        pixels = image.tobytes()
+        numbers = image.tobytes()
         try:
-            os.pwrite(self._open(), self._digest(index, pixels) + pixels, index * self._bytes)
+            os.pwrite(self._open(), self._digest(index, numbers) + numbers, index * self._bytes)
         except OSError as error:
             self._give_up(error)
 
@@ -152,22 +152,26 @@ class _OnDisk(_Store):
         if first:
             logger.warning("--pipeline.cache disk: %s: %s; no more images are cached", self._path, error)
 
-    def _digest(self, index: int, pixels: bytes) -> bytes:
+    def _digest(self, index: int, numbers: bytes) -> bytes:
         person = index.to_bytes(16, "little")
-        return hashlib.blake2b(pixels, digest_size=_DIGEST_BYTES, key=self._key, person=person).digest()
+        return hashlib.blake2b(numbers, digest_size=_DIGEST_BYTES, key=self._key, person=person).digest()
 
 
 def _check_memory(source: Source, peers: Peers) -> None:
     """Check that all images fit into the memory of this host, or raise a UserError."""
     free = free_memory()
-    needed = len(source) * int(np.prod(source.shape)) * peers.local_size
+    needed = len(source) * _bytes_of(source) * peers.local_size
     if free is None or needed <= _MEMORY_FRACTION * free:
         return
     raise UserError(
-        f"--pipeline.cache memory: {len(source):,} images of {source.image_size} x {source.image_size} take "
+        f"--pipeline.cache memory: {len(source):,} samples of {source.record_shape} {source.dtype} take "
         f"{needed / 1e9:.3g} GB for the {peers.local_size} rank(s) of {os.uname().nodename}, where {free / 1e9:.3g} GB "
         f"are free and at most {_MEMORY_FRACTION:.0%} of that may be used; expected disk or none"
     )
+
+
+def _bytes_of(source: Source) -> int:
+    return int(np.prod(source.record_shape)) * source.dtype.itemsize
 
 
 def free_memory() -> int | None:

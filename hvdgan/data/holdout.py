@@ -128,7 +128,12 @@ class Subset(SourceWrapper):
     """
 
     def __init__(self, source: Source, indices: np.ndarray) -> None:
-        super().__init__(source, labels=None if source.labels is None else source.labels[indices])
+        labels, conditions = source.labels, source.conditions
+        super().__init__(
+            source,
+            labels=None if labels is None else labels[indices],
+            conditions=None if conditions is None else conditions[indices],
+        )
         self.decode = source.decode
         self.indices = indices
 
@@ -143,6 +148,12 @@ class Subset(SourceWrapper):
 
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
         return self._source.fetch_records(self.indices[indices])
+
+    def numbers(self, indices: np.ndarray) -> np.ndarray:
+        return self._source.numbers(self.indices[indices])
+
+    def named(self, index: int) -> str:
+        return self._source.named(int(self.indices[index]))
 
     def key(self, index: int) -> bytes:
         return self._source.key(int(self.indices[index]))

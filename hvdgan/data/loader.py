@@ -30,16 +30,16 @@ class Loader:
         self._latest: collections.deque[np.ndarray] = collections.deque(maxlen=_REMEMBERED)
 
     def images(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Images (B, *source.shape), their indices (B,) after substitution, and labels (B,) if the source has them."""
+        """Samples (B, *source.record_shape), their indices (B,) after substitution, and the facts about them."""
         if (found := self._guarded(self._fetch, indices)) is None:
-            return self._failed(np.zeros((len(indices), *self.source.shape), np.uint8))
-        return self._with_labels(*found)
+            return self._failed(self.source.blank(len(indices)))
+        return self._with_facts(*found)
 
     def records(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `images`, with undecoded records (B,)."""
         if (found := self._guarded(self._fetch_records, indices)) is None:
             return self._failed(np.full(len(indices), b"", object))
-        return self._with_labels(*found)
+        return self._with_facts(*found)
 
     def explain(self) -> None:
         """Raise an error that names the record that was read and cannot be decoded; TensorFlow's error does not."""
@@ -63,11 +63,10 @@ class Loader:
             return None
 
     def _failed(self, nothing: np.ndarray) -> tuple[np.ndarray, ...]:
-        return self._with_labels(nothing, np.full(len(nothing), FAILED, np.int64))
+        return self._with_facts(nothing, np.full(len(nothing), FAILED, np.int64))
 
-    def _with_labels(self, images: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-        labels = self.source.labels
-        return (images, indices) if labels is None else (images, indices, labels[indices])
+    def _with_facts(self, images: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        return images, indices, *self.source.facts(indices).values()
 
     def _fetch_records(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         records = np.array(self.source.fetch_records(indices), object)

@@ -3,25 +3,30 @@
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data.arrays import conditions
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.base.source import Source
+from hvdgan.data.base.source import PictureSource, Source, fingerprint_of
 from hvdgan.data.formats.manifest import is_prepared
 from hvdgan.data.formats.tfrecord_scan import Features
-from hvdgan.data.sources.arrays import ArraySource
+from hvdgan.data.sources.array_files import open_arrays
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
 from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.keras_datasets import KerasSource
+from hvdgan.data.sources.outlines import OutlinePairs
 from hvdgan.data.sources.packed_shards import ShardSource
-from hvdgan.data.sources.pairs import ArrayPairs, OutlinePairs
 from hvdgan.data.sources.tfds import open_tfds
 from hvdgan.data.sources.tfrecords import RecordSource, files_named, shape_of
+from hvdgan.values.sample_values import Layout
 
+_SIZE = 32
+"""default height and width of pictures"""
 EXPECTED = (
-    "digits, synthetic, a folder of images or of packed shards, an .npy/.npz array, TFRecord files (a path, or a "
+    "digits, synthetic, a folder of images or of packed shards, arrays (.npy, .npz), TFRecord files (a path, or a "
     "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
 )
 
@@ -32,29 +37,41 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, s
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
 
     Args:
-        config: settings, of which data, image_size, channels, max_bad_fraction and those of TFRecords are used.
-        paired: True if each image must come with an input. Pairs of a folder: see FolderSource; of an array: see
-            ArrayPairs; of TFRecords: see Features; all other images have their outlines as inputs.
+        config: settings of the data.
+        paired: True if each sample must come with an input. Pairs of a folder: see FolderSource; of arrays: see
+            hvdgan.data.sources.array_files; of TFRecords: see Features; all other pictures have their outlines as
+            inputs.
         peers: the ranks; each calls this, and they share the work.
         scans: cache of what an earlier start found in the files.
 
     Raises:
-        UserError: the data do not exist, hold no images, or too many of these are broken.
+        UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
         RunError: the ranks do not see the same files.
     """
-    size, channels = config.image_size, config.channels
+    source = _with_table(_opened(config, paired, peers, scans), config)
+    if source.is_pictures:
+        _refuse_array_flags(source, config)
+    if config.arrays.crop:
+        source.layout = _cropped(source, config.arrays.crop)
+    return source
+
+
+def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Source:
+    size, channels, fit = config.image_size or _SIZE, config.channels, config.fit
     kind = config.data.partition(":")[0]
     if config.data in ("digits", "synthetic") or kind == "keras":
-        made: Source
+        made: PictureSource
         if config.data == "digits":
-            made = DigitsSource(image_size=size, channels=channels or 1)
+            made = DigitsSource(image_size=size, channels=channels or 1, fit=fit)
         elif config.data == "synthetic":
             made = SyntheticSource(image_size=size, channels=channels or 3)
         else:
-            made = KerasSource(config.data, image_size=size, channels=channels, peers=peers)
+            made = KerasSource(config.data, image_size=size, channels=channels, fit=fit, peers=peers)
         return OutlinePairs(made) if paired else made
     if kind == "tfds":
-        return open_tfds(config.data, image_size=size, channels=channels or 3, paired=paired, peers=peers, scans=scans)
+        return open_tfds(
+            config.data, image_size=size, channels=channels or 3, fit=fit, paired=paired, peers=peers, scans=scans
+        )
     try:
         opened = _open_files(config, paired, peers, scans)
         problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
@@ -67,22 +84,22 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, s
 
 def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Source | None:
     """The source at a path; None if the path does not exist or is of an unknown kind."""
-    data, size, channels = config.data, config.image_size, config.channels
+    data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
     path = Path(data)
     if data and path.is_dir() and is_prepared(path):
-        return ShardSource(data, image_size=size, channels=channels, paired=paired, peers=peers)
+        return ShardSource(data, image_size=size, channels=channels, fit=fit, paired=paired, peers=peers)
+    if (arrays := open_arrays(config, paired=paired)) is not None:
+        return arrays
     if data and path.is_dir():
         return FolderSource(
             data,
             image_size=size,
             channels=channels or 3,
+            fit=fit,
             max_bad_fraction=config.max_bad_fraction,
             paired=paired,
             peers=peers,
         )
-    if path.suffix.lower() in (".npy", ".npz") and path.exists():
-        array = ArrayPairs if paired else ArraySource
-        return array(data, image_size=size, channels=channels)
     if not (files := files_named(data)):
         return None
     named = config.tfrecord
@@ -92,6 +109,52 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) ->
         raise UserError(f"--tfrecord-input {features.input}: goes with encoded images, not with --tfrecord-shape")
     if features.input and not paired:
         features = dataclasses.replace(features, input=None)
-    return RecordSource(
-        data, files, features, image_size=size, channels=channels or 3, paired=paired, peers=peers, scans=scans
-    )
+    shared: dict[str, Any] = {"image_size": size, "channels": channels or 3, "fit": fit, "paired": paired}
+    return RecordSource(data, files, features, peers=peers, scans=scans, **shared)
+
+
+def _with_table(source: Source, config: Config) -> Source:
+    """The source with the conditions of --condition-table, if there is one."""
+    settings = config.arrays
+    if settings.condition_table is None:
+        if settings.conditions and source.conditions is None:
+            raise UserError(f"--conditions {','.join(settings.conditions)}: name their file with --condition-table")
+        if settings.condition_values is not None and source.conditions is None:
+            raise UserError("--condition-values: there are no conditions; name them with --conditions")
+        return source
+    numbers, names = conditions.of_table(settings.condition_table, settings.conditions, source)
+    value_map = conditions.map_of(settings.condition_values, names)
+    digest = fingerprint_of(b"conditions", [source.fingerprint.encode(), *map(str.encode, names), numbers.tobytes()])
+    described = conditions.Described(source, dataclasses.replace(source.values, conditions=value_map), numbers)
+    described.fingerprint = digest
+    return described
+
+
+def _refuse_array_flags(source: Source, config: Config) -> None:
+    """Refuse flags of arrays for pictures, on which they would have no effect."""
+    settings = config.arrays
+    for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values"):
+        if getattr(settings, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} {getattr(settings, name)}: is for arrays, and {source.name} holds 8-bit pictures, whose 0 to "
+                "255 becomes [-1, 1]; leave the flag out"
+            )
+
+
+def _cropped(source: Source, crop: tuple[int, ...]) -> Layout:
+    """The layout with a crop that fits.
+
+    Raises:
+        UserError: the crop has another number of axes, is larger than a sample, or cuts pixels of an input.
+    """
+    layout = dataclasses.replace(source.layout, crop=crop)
+    space, named = layout.shape[:-1], f"--crop {','.join(map(str, crop))}"
+    if len(crop) != len(space) or any(part > size for part, size in zip(crop, space, strict=False)):
+        raise UserError(f"{named}: the samples have shape {layout.shape}; expected {len(space)} lengths up to {space}")
+    inputs = (layout.input_shape or layout.shape)[:-1]
+    if len(inputs) != len(space) or any(mine % its for mine, its in zip(space, inputs, strict=False)):
+        raise UserError(f"{named}: a sample {space} is no multiple of its input {inputs}; leave the flag out")
+    if any(part % factor for part, factor in zip(crop, layout.factors, strict=True)):
+        raise UserError(f"{named}: a sample is {layout.factors} times its input; expected multiples of that")
+    return layout

@@ -77,8 +77,8 @@ class Batches:
         """The next step's batch.
 
         Returns:
-            images: uint8 (B, *source.shape); index: int64 (B,), each image's number in the source; labels: int32 (B,),
-            if the source has labels.
+            images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
+            source; and the source's facts about them, such as labels, int32 (B,).
 
         Raises:
             RunError: too many images are broken, or the data have changed.
@@ -137,7 +137,7 @@ def _load(loader: Loader, indices: tf.data.Dataset, batch_size: int, threads: in
         dataset = _decoded(groups, source, count, threads)
     else:
         groups = indices.unbatch().batch(count, drop_remainder=True)
-        dataset = _called(loader.images, source, groups, tf.uint8, threads)
+        dataset = _called(loader.images, source, groups, tf.as_dtype(source.dtype), threads)
     if count < batch_size:
         dataset = _joined(dataset, batch_size, count)
     options = tf.data.Options()
@@ -155,15 +155,16 @@ def _called(
     threads: int,
 ) -> tf.data.Dataset:
     """The results of a function of the loader for groups of indices (count,), by name."""
-    types: dict[str, tf.DType] = {"images": kind, "index": tf.int64}
-    if source.labels is not None:
-        types["labels"] = tf.int32
+    facts = source.facts(np.zeros(1, np.int64))
+    types = {"images": kind, "index": tf.int64, **{name: tf.as_dtype(fact.dtype) for name, fact in facts.items()}}
 
     @tf.autograph.experimental.do_not_convert
     def call(some: tf.Tensor) -> dict[str, tf.Tensor]:
         loaded = dict(zip(types, tf.numpy_function(function, [some], list(types.values())), strict=True))
         count = some.shape[0]
-        shapes = {"images": (count, *source.shape)} if kind == tf.uint8 else {}
+        shapes = {name: (count, *fact.shape[1:]) for name, fact in facts.items()}
+        if kind != tf.string:
+            shapes["images"] = (count, *source.record_shape)
         return {name: tf.ensure_shape(loaded[name], shapes.get(name, (count,))) for name in types}
 
     return indices.map(call, num_parallel_calls=threads, deterministic=True)
@@ -174,14 +175,14 @@ def _split(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
 
     @tf.autograph.experimental.do_not_convert
     def split(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {name: tf.reshape(values, (-1, count)) for name, values in batch.items()}
+        return {name: tf.reshape(values, (-1, count, *values.shape[1:])) for name, values in batch.items()}
 
     return batches.map(split).unbatch()
 
 
 def _decoded(groups: tf.data.Dataset, source: Source, count: int, threads: int) -> tf.data.Dataset:
     """Images of groups of records, decoded by TensorFlow on all threads: Python only finds and reads the records."""
-    shape = (count, *source.shape)
+    shape = (count, *source.record_shape)
 
     @tf.autograph.experimental.do_not_convert
     def decode(group: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

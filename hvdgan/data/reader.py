@@ -29,7 +29,7 @@ class ImageReader:
         self._source = source
         self._threads = threads
         self._batch_size = batch_size
-        fitting = max(1, _MOST_BYTES // math.prod(source.shape))
+        fitting = max(1, _MOST_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
         self._together = largest_divisor(batch_size, min(images_per_call(source, batch_size), fitting))
         self._decoder = None
         if source.decode is not None:
@@ -43,7 +43,7 @@ class ImageReader:
             indices: numbers of the images, int64 (N, batch_size); a number >= len(source) is a place without an image.
 
         Yields:
-            Images (batch_size, *source.shape), zeros for broken images and for places without one; and a mask
+            Images (batch_size, *source.record_shape), zeros for broken images and for places without one; and a mask
             (batch_size,), True for the images that were read.
 
         Raises:
@@ -56,7 +56,7 @@ class ImageReader:
 
     def _read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         readable = indices < len(self._source)
-        images = np.zeros((len(indices), *self._source.shape), np.uint8)
+        images = self._source.blank(len(indices))
         try:
             if readable.any():
                 images[readable] = self._fetch(indices[readable])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hvdgan.cli import shared_errors
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.lock import take
+from hvdgan.cli.files.lock import take
 from hvdgan.diagnostics.table import Row
 
 if TYPE_CHECKING:

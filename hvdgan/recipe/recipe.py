@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.recipe.stages import Stage
 
 
@@ -88,14 +88,15 @@ class Recipe:
         return {}
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        """Make images to look at, for the grids in the run folder and for hvdgan.sample.
+        """Make samples to look at, for the grids in the run folder and for hvdgan.sample.
 
         Args:
             nets: networks in inference mode, those named in `ema` with their averaged weights.
             batch: images of the data if `shows_data` is true, and draws that do not depend on the step.
 
         Returns:
-            Images (N, H, W, C) float32 in [-1, 1], C 1 or 3; N may be less than B.
+            For pictures, images (N, H, W, C) float32 in [-1, 1], C 1 or 3; for arrays, samples (N, *self.data.shape) as
+            networks see them. N may be less than B.
         """
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.errors import LostPeer, RunError, UserError
-from hvdgan.cli.lock import lock
+from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.devices import check_devices
 from hvdgan.distributed.membership import Membership

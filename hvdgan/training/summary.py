@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hvdgan import __version__
 from hvdgan.cli.launcher import allocated
+from hvdgan.data import Source
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Update
@@ -84,9 +85,21 @@ def describe(run: Run) -> str:
     held = "" if run.held_out is None else f", and {len(run.held_out):,} held out"
     if run.held_out and run.evaluated and len(run.evaluated) < len(run.held_out):
         held += f", of which evaluations look at {len(run.evaluated):,} (--eval-images)"
-    what = "pairs of images" if source.paired else "images"
-    lines.append(f"data: {source.name}, {len(source):,} {what} of {source.channels} channel(s){held}")
+    lines.append(f"data: {source.name}, {len(source):,} {_samples_of(source)}{held}")
+    if not source.is_pictures or source.conditions is not None:
+        lines += [f"  {line}" for line in source.values.lines()]
     return "\n".join(lines)
+
+
+def _samples_of(source: Source) -> str:
+    """Describe the shape and type of the samples."""
+    layout = source.layout
+    what = "pairs of " if source.paired else ""
+    kind = "pictures" if source.is_pictures else "arrays"
+    text = f"{what}{kind} of shape {layout.shape}"
+    if layout.input_shape not in (None, layout.shape):
+        text += f" with inputs of shape {layout.input_shape}"
+    return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 
 def lines(ranks: Ranks) -> list[str]:

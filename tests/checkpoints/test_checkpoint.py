@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
 from crashing import crashes_before
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli import replacing
+from hvdgan.cli.files import replacing
 from hvdgan.cli.errors import RunError
 from tiny import TinyOptions
 
@@ -226,7 +226,7 @@ def test_a_replacement_that_fails_leaves_the_older_one_in_its_place(tmp_path, mo
             raise OSError(5, "Input/output error")
         return rename(path, target)
 
-    monkeypatch.setattr("hvdgan.cli.replacing.exchange", lambda *_: False)
+    monkeypatch.setattr("hvdgan.cli.files.replacing.exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", refused)
     with pytest.raises(RunError, match="Input/output error"):
         checkpoint.write(tmp_path, checkpoint.Snapshot(3, new, FACTS))

@@ -13,7 +13,7 @@ import pytest
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.hosts import process_id
-from hvdgan.cli.lock import Held, lock
+from hvdgan.cli.files.lock import Held, lock
 from hvdgan.train import main
 from launching import environment
 
@@ -23,7 +23,7 @@ SECONDS = 120
 HOLD = """
 import fcntl, sys
 from pathlib import Path
-from hvdgan.cli.lock import lock
+from hvdgan.cli.files.lock import lock
 if sys.argv[3] == "no flock":
     import errno
     def flock(*_):
@@ -139,10 +139,10 @@ def test_a_lock_file_of_before_or_one_cut_off_is_read(tmp_path, holder, second):
 
 
 def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
-    from hvdgan.cli.lock import wait_for_lock
+    from hvdgan.cli.files.lock import wait_for_lock
 
-    monkeypatch.setattr("hvdgan.cli.lock.LEASE_SECONDS", 0.5)
-    monkeypatch.setattr("hvdgan.cli.lock.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("hvdgan.cli.files.lock.LEASE_SECONDS", 0.5)
+    monkeypatch.setattr("hvdgan.cli.files.lock.POLL_SECONDS", 0.01)
     holder("host lost-node, pid 7\n")
     with pytest.raises(UserError, match=r"another run writes into it \(host lost-node, pid 7\), still after"):
         wait_for_lock(tmp_path / "run")
@@ -153,7 +153,7 @@ def test_a_command_that_prepares_waits_too(tmp_path, holder, monkeypatch, capsys
 
     from hvdgan.prepare import main as prepare
 
-    monkeypatch.setattr("hvdgan.cli.lock.LEASE_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr("hvdgan.cli.files.lock.LEASE_SECONDS", 0.0, raising=False)
     (tmp_path / "images").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a.png")
     (tmp_path / "made" / ".work").mkdir(parents=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from crashing import crashes_before
-from hvdgan.cli import outputs
-from hvdgan.cli.replacing import whole_file
+from hvdgan.cli.files import outputs
+from hvdgan.cli.files.replacing import whole_file
 
 OPERATIONS = [(Path, "rename"), (shutil, "rmtree")]
 
@@ -41,7 +41,7 @@ def test_a_folder_written_anew_is_there_after_a_crash_between_any_two_operations
 
 
 def test_where_names_cannot_be_exchanged_the_next_write_puts_back_what_a_crash_has_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.cli.replacing.exchange", lambda *_: False)
+    monkeypatch.setattr("hvdgan.cli.files.replacing.exchange", lambda *_: False)
     path = tmp_path / "made"
     outputs.write_folder(path, _holding("old"))
     path.rename(tmp_path / ".made.old")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.pictures import picture, save_png
+from hvdgan.cli.files.pictures import picture, save_png
 
 PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 

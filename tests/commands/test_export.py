@@ -92,7 +92,7 @@ def _swing(x):
 def save_run(folder, name, recipe, options, num_classes=0):
     """A checkpoint as after two steps, whose every number is another than at the beginning."""
     keras.utils.clear_session()
-    spec = DataSpec(8 if issubclass(recipe, Tiny) else 32, 1, 100, num_classes)
+    spec = DataSpec((*[8 if issubclass(recipe, Tiny) else 32] * 2, 1), 100, num_classes)
     config = Config(recipe=name, image_size=spec.image_size, run_dir=folder)
     state = build_state(recipe(options, spec), 0.9)
     tensors = state.tensors()

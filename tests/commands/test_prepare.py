@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli import replacing
+from hvdgan.cli.files import replacing
 from hvdgan.data.packing import shard_writer
 from hvdgan.prepare import main
 from launching import HAS_MPI, ROOT, environment, run

@@ -72,7 +72,7 @@ def test_other_originals_are_not_mixed_in(place, capsys):
 
 
 def test_two_at_once_in_one_folder_are_refused(place, capsys):
-    from hvdgan.cli.lock import lock
+    from hvdgan.cli.files.lock import lock
 
     (place / "made" / "manifest.json").unlink()
     with lock(place / "made" / ".work"):

@@ -90,7 +90,7 @@ def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, t
     trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
     saved = load_file(checkpoint / "state.safetensors")
     tf.keras.utils.clear_session()
-    recipe = DCGAN(DCGANOptions(nf=2, norm="none"), DataSpec(32, 1, 1797, 10))
+    recipe = DCGAN(DCGANOptions(nf=2, norm="none"), DataSpec((32, 32, 1), 1797, 10))
     generator = recipe.networks()["generator"]
     latents = recipe.draw(SampleRandom(7, tf.range(4, dtype=tf.int64)).scoped("draw"))["latents"]
     by_hand = {}

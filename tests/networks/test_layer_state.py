@@ -101,7 +101,7 @@ def test_statistics_of_other_variables_give_way_to_their_means():
 @pytest.mark.parametrize("name", ["sngan", "stylegan2"])
 def test_those_of_hvdgans_own_layers_are_averaged_as_they_were(name):
     recipe, options = small(name)
-    networks = recipe(options, DataSpec(32, 1, 100)).networks()
+    networks = recipe(options, DataSpec((32, 32, 1), 100)).networks()
     assert any(statistics_of(network) for network in networks.values())
     assert not [pair for network in networks.values() for pair in other_state_of(network)]
 

@@ -17,7 +17,7 @@ SMALL = CompletionOptions(nf=2, completion_steps=3, discriminator_steps=3, joint
 
 
 def draw(options=SMALL, image_size=32, count=500):
-    recipe = Completion(options, DataSpec(image_size, 1, 1))
+    recipe = Completion(options, DataSpec((image_size, image_size, 1), 1))
     return recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count))
 
 
@@ -67,7 +67,7 @@ def test_a_hole_is_one_rectangle_of_the_asked_size_inside_its_patch():
 def test_holes_that_cannot_be_are_refused(smallest, largest):
     options = CompletionOptions(nf=2, min_hole=smallest, max_hole=largest)
     with pytest.raises(UserError, match="expected 0 < min_hole <= max_hole <= 0.5"):
-        Completion(options, DataSpec(32, 1, 1)).networks()
+        Completion(options, DataSpec((32, 32, 1), 1)).networks()
 
 
 def test_losses_count_the_hole_alone():
@@ -78,7 +78,7 @@ def test_losses_count_the_hole_alone():
 
 
 def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():
-    recipe = Completion(SMALL, DataSpec(32, 1, 1))
+    recipe = Completion(SMALL, DataSpec((32, 32, 1), 1))
     drawn = draw(count=4)
     images = np.random.default_rng(0).normal(size=(4, 32, 32, 1)).astype(np.float32)
     batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 4), drawn)
@@ -101,13 +101,13 @@ def test_complete_changes_the_hole_alone():
     images = np.random.default_rng(0).normal(size=(4, 32, 32, 1)).astype(np.float32)
     mask = draw(count=4)["mask"]
     nets = SimpleNamespace(completion=lambda inputs: tf.fill(inputs[0].shape, 9.0))
-    filled = Completion(SMALL, DataSpec(32, 1, 1)).complete(nets, tf.constant(images), mask).numpy()
+    filled = Completion(SMALL, DataSpec((32, 32, 1), 1)).complete(nets, tf.constant(images), mask).numpy()
     np.testing.assert_array_equal(filled, np.where(mask.numpy() == 1, np.float32(9), images))
 
 
 def test_the_patch_of_a_real_image_lies_anywhere_and_not_at_the_hole():
     """Equation 3: the mask of a real image is drawn independently of that of the completed one."""
-    recipe = Completion(SMALL, DataSpec(32, 1, 1))
+    recipe = Completion(SMALL, DataSpec((32, 32, 1), 1))
     count = 500
     drawn = draw(count=count)
     places = tf.cast(tf.range(32 * 32), tf.float32)

@@ -23,7 +23,7 @@ def options(**changes):
 
 
 def recipe_of(image_size=32, **changes):
-    return Pix2Pix(options(**changes), DataSpec(image_size, 1, 1))
+    return Pix2Pix(options(**changes), DataSpec((image_size, image_size, 1), 1))
 
 
 def pix2pix_run(settings=None, **changes):
@@ -89,7 +89,7 @@ def test_a_logit_depends_on_its_patch_alone():
 
 @pytest.mark.parametrize(("image_size", "halvings"), [(32, 1), (64, 2), (128, 3), (256, 3)])
 def test_the_networks_fit_the_image_size(image_size, halvings):
-    recipe = Pix2Pix(options(outputs=ALL), DataSpec(image_size, 3, 1))
+    recipe = Pix2Pix(options(outputs=ALL), DataSpec((image_size, image_size, 3), 1))
     networks = recipe.networks()
     images = np.zeros((1, image_size, image_size, 3), np.float32)
     outputs = networks["generator"]([images, *keep_masks(recipe, 1).values()])

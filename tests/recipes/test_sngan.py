@@ -120,11 +120,11 @@ def test_every_batch_norm_of_the_generator_can_be_synchronised(num_classes):
 def test_fakes_get_classes_of_every_kind_and_unlabelled_data_none():
     options = SNGANOptions(nf=2, latent_size=8)
     random = Random(0, tf.constant(0, tf.int64), 0, 500)
-    classes = SNGAN(options, DataSpec(32, 1, 1, 10)).draw(random)["classes"]
+    classes = SNGAN(options, DataSpec((32, 32, 1), 1, 10)).draw(random)["classes"]
     assert classes.dtype == tf.int32
     assert set(classes.numpy()) == set(range(10))
-    assert set(SNGAN(options, DataSpec(32, 1, 1, 0)).draw(random)) == {"latents"}
-    unconditional = SNGAN(SNGANOptions(nf=2, latent_size=8, conditional="none"), DataSpec(32, 1, 1, 10))
+    assert set(SNGAN(options, DataSpec((32, 32, 1), 1, 0)).draw(random)) == {"latents"}
+    unconditional = SNGAN(SNGANOptions(nf=2, latent_size=8, conditional="none"), DataSpec((32, 32, 1), 1, 10))
     assert set(unconditional.draw(random)) == {"latents"}
     assert all(len(network.inputs) == 1 for network in unconditional.networks().values())
 

@@ -42,7 +42,7 @@ def inputs(count=4, image_size=32, crossover=3):
 
 
 def draw(options, count=1000, step=0):
-    return StyleGAN2(options, DataSpec(32, 1, 1)).draw(Random(0, tf.constant(step, tf.int64), 0, count))
+    return StyleGAN2(options, DataSpec((32, 32, 1), 1)).draw(Random(0, tf.constant(step, tf.int64), 0, count))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_at_256_pixels_they_are_as_wide_as_in_the_paper():
 @pytest.mark.parametrize("image_size", [16, 48, 512])
 def test_other_sizes_are_refused(image_size):
     with pytest.raises(UserError, match=f"--image-size {image_size}: StyleGAN2 takes 32, 64, 128, 256 pixels"):
-        StyleGAN2(OPTIONS, DataSpec(image_size, 1, 1)).networks()
+        StyleGAN2(OPTIONS, DataSpec((image_size, image_size, 1), 1)).networks()
 
 
 def test_without_truncation_latents_matter_and_with_all_of_it_they_do_not():
@@ -160,7 +160,7 @@ def test_without_truncation_latents_matter_and_with_all_of_it_they_do_not():
 
 
 def test_the_samples_heed_the_truncation():
-    recipe = StyleGAN2(OPTIONS, DataSpec(32, 1, 1))
+    recipe = StyleGAN2(OPTIONS, DataSpec((32, 32, 1), 1))
     nets = Nets(recipe.networks(), training=False)
     drawn = {**draw(OPTIONS, 4), "noise": tf.zeros((4, networks.noise_numbers(32)))}
     random = Random(0, tf.constant(0, tf.int64), 0, 4)
@@ -224,7 +224,7 @@ def test_r1_is_the_squared_gradient_of_a_linear_discriminator():
     options = StyleGAN2Options(**SMALL, r1_gamma=3.0, r1_every=16)
     batch = SimpleNamespace(images=tf.constant(normal(5, 32, 32, 1)), augment=lambda images, key: images)
     nets = SimpleNamespace(discriminator=lambda images: tf.reduce_sum(images * weights, axis=(1, 2, 3)) + 7.0)
-    loss, metrics = StyleGAN2(options, DataSpec(32, 1, 1)).r1(nets, batch)
+    loss, metrics = StyleGAN2(options, DataSpec((32, 32, 1), 1)).r1(nets, batch)
     assert float(metrics["penalty"]) == pytest.approx(np.sum(weights**2), rel=1e-4)
     assert float(loss) == pytest.approx(3.0 / 2 * 16 * np.sum(weights**2), rel=1e-4)
 
@@ -233,7 +233,7 @@ def test_the_gradient_of_r1_is_the_difference_of_two_penalties(monkeypatch):
     """Through every kernel, with a smooth activation: a leaky ReLU's penalty jumps where a sign changes."""
     monkeypatch.setattr(layers, "leaky_relu", tf.math.softplus)
     model = discriminator()
-    recipe = StyleGAN2(StyleGAN2Options(**SMALL), DataSpec(32, 1, 1))
+    recipe = StyleGAN2(StyleGAN2Options(**SMALL), DataSpec((32, 32, 1), 1))
     batch = SimpleNamespace(images=tf.constant(normal(4, 32, 32, 1)), augment=lambda images, key: images)
     nets = Nets({"discriminator": model}, owned=["discriminator"], training=True)
     with tf.GradientTape() as tape:
@@ -279,7 +279,7 @@ def test_path_lengths_are_equation_4():
 
 def test_updates_come_in_the_papers_order_and_penalties_can_be_off():
     def updates(**options):
-        (stage,) = StyleGAN2(StyleGAN2Options(**options), DataSpec(32, 1, 1)).stages()
+        (stage,) = StyleGAN2(StyleGAN2Options(**options), DataSpec((32, 32, 1), 1)).stages()
         return {update.name: update.every for update in stage.updates}
 
     assert list(updates(path_length_weight=2.0).items()) == [
@@ -294,7 +294,7 @@ def test_updates_come_in_the_papers_order_and_penalties_can_be_off():
 
 def test_adam_is_slowed_where_penalties_have_updates_of_their_own():
     options = StyleGAN2Options(learning_rate=1e-3, beta_1=0.5)
-    optimizers = StyleGAN2(options, DataSpec(32, 1, 1)).optimizers()
+    optimizers = StyleGAN2(options, DataSpec((32, 32, 1), 1)).optimizers()
     found = {name: (float(adam.learning_rate), adam.beta_1, adam.beta_2) for name, adam in optimizers.items()}
     assert found["generator"] == pytest.approx((1e-3, 0.5, 0.99))
     assert found["discriminator"] == pytest.approx((1e-3 * 16 / 17, 0.5 ** (16 / 17), 0.99 ** (16 / 17)))
@@ -327,7 +327,7 @@ def test_in_half_precision_images_logits_and_penalties_are_finite_float32(policy
     images = nets.generator(inputs())
     lengths = nets.generator(inputs(), directions=normal(4, 32, 32, 1))
     batch = SimpleNamespace(images=images, augment=lambda images, key: images)
-    penalty, _ = StyleGAN2(OPTIONS, DataSpec(32, 1, 1)).r1(nets, batch)
+    penalty, _ = StyleGAN2(OPTIONS, DataSpec((32, 32, 1), 1)).r1(nets, batch)
     for values in (images, lengths, nets.discriminator(images), penalty):
         assert values.dtype == tf.float32
         assert np.isfinite(values).all()

@@ -76,7 +76,7 @@ def test_the_distance_of_features_is_summed_over_them_and_averaged_over_images()
     ],
 )
 def test_who_waits_outside_the_margins(real_cost, fake_cost, discriminator, decoder):
-    recipe = VAEGAN(VAEGANOptions(), DataSpec(32, 1, 1))
+    recipe = VAEGAN(VAEGANOptions(), DataSpec((32, 32, 1), 1))
     metrics = {"real_cost": tf.constant(real_cost), "fake_cost": tf.constant(fake_cost)}
     assert bool(recipe.discriminator_may_step(metrics)) == discriminator
     assert bool(recipe.decoder_may_step(metrics)) == decoder

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.lock import lock
+from hvdgan.cli.files.lock import lock
 from hvdgan.train import main
 from hvdgan.training.building.command import Resume
 from hvdgan.training.resuming import run_folder

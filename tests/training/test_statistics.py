@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.pictures import save_grid
+from hvdgan.cli.files.pictures import save_grid
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.building.command import parse
 from hvdgan.training.building.run import build

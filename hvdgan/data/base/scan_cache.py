@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hvdgan.cli.replacing import whole_file
+from hvdgan.cli.files.replacing import whole_file
 
 _FORMAT = "hvdgan kept 1"
 _WORTH = 1000

@@ -1,4 +1,4 @@
-"""The interface of all sources of images, and the report of broken files."""
+"""The interface of all sources of samples, and the report of broken files."""
 
 import abc
 import hashlib
@@ -9,8 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.types import Fit
+from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.steps import Range
+from hvdgan.values.value_map import ValueMap
 
 _NAMED_IN_ERRORS = 5
+Size = int | tuple[int, int]
+"""height and width in pixels: one number for both, or two"""
 
 
 class BadFile(NamedTuple):
@@ -41,18 +47,20 @@ class Unreadable(RunError):
 
 
 class Source(abc.ABC):
-    """Images by index, all of one size.
+    """Samples by index, all of one shape: 8-bit pictures (PictureSource), or arrays of any kind.
 
     A subclass implements `fetch` or `fetch_batch`; the base makes the other one from it.
 
     Args:
         name: value of `--data`, for error messages.
-        image_size: height and width of the images that `fetch` returns, in pixels.
-        channels: channels of an image, 1 (grey) or 3 (RGB).
-        fingerprint: hex digits, equal if the images, their size and their channels are equal.
-        labels: classes of the images, int32 (N,), or None.
+        layout: shapes of a sample and of its input.
+        fingerprint: hex digits, equal if the samples and their shapes are equal.
+        dtype: type of the numbers that `fetch` returns.
+        values: maps of the numbers to those that networks see.
+        labels: classes of the samples, int32 (N,), or None.
         class_names: names of the labels 0, 1, ..., or None if they are not known.
-        paired: True if each image comes with an input of the same size and channels.
+        conditions: numbers that describe each sample, (N, k), or None; their names are in `values`.
+        constants: fields that all samples share, channels last, or None.
         bad_files: files found broken on opening; they have no index.
     """
 
@@ -60,6 +68,8 @@ class Source(abc.ABC):
     """True if `fetch_batch` of many images costs far less than many calls of `fetch`"""
     in_memory = False
     """True if memory holds the images as `fetch` returns them, so that a cache is of no use"""
+    is_pictures = False
+    """True for 8-bit pictures, whose uint8 0 to 255 the step itself maps to [-1, 1]"""
     prepared = False
     """True if `hvdgan.prepare` would not make reading faster"""
     decode: Callable[[Any], Any] | None = None
@@ -70,21 +80,25 @@ class Source(abc.ABC):
         self,
         *,
         name: str,
-        image_size: int,
-        channels: int,
+        layout: Layout,
         fingerprint: str,
+        values: SampleValues,
+        dtype: Any = np.uint8,
         labels: np.ndarray | None = None,
         class_names: Sequence[str] | None = None,
-        paired: bool = False,
+        conditions: np.ndarray | None = None,
+        constants: np.ndarray | None = None,
         bad_files: Iterable[BadFile] = (),
     ) -> None:
         self.name = name
-        self.image_size = image_size
-        self.channels = channels
+        self.layout = layout
         self.fingerprint = fingerprint
+        self.dtype = np.dtype(dtype)
+        self.values = values
         self.labels = labels
         self.class_names = None if class_names is None else list(class_names)
-        self.paired = paired
+        self.conditions = conditions
+        self.constants = constants
         self.bad_files = list(bad_files)
 
     @property
@@ -94,26 +108,52 @@ class Source(abc.ABC):
 
     @property
     def total(self) -> int:
-        """The number of all images, including broken ones and those that are held out."""
+        """The number of all samples, including broken ones and those that are held out."""
         return len(self) + len(self.bad_files)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape of an image: (image_size, image_size, channels), with twice the channels if paired."""
-        return self.image_size, self.image_size, self.channels * (2 if self.paired else 1)
+    def paired(self) -> bool:
+        """True if each sample comes with an input."""
+        return self.layout.input_shape is not None
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of what `fetch` returns: a sample, or a sample and its input in one array."""
+        return self.layout.record
+
+    def blank(self, count: int) -> np.ndarray:
+        """Zeros in place of `count` samples, (count, *record_shape)."""
+        return np.zeros((count, *self.record_shape), self.dtype)
+
+    def facts(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """What memory holds about some samples: their numbers in the data, labels and conditions, (B, ...) each."""
+        known = {"numbers": self.numbers(indices)}
+        if self.labels is not None:
+            known["labels"] = self.labels[indices]
+        if self.conditions is not None:
+            known["conditions"] = self.conditions[indices]
+        return known
+
+    def numbers(self, indices: np.ndarray) -> np.ndarray:
+        """The samples' numbers in the whole data, int64 (B,); they differ from the indices where some are held out."""
+        return np.asarray(indices, np.int64)
+
+    def named(self, index: int) -> str:
+        """The name of a sample, for messages."""
+        return f"{self.name}[{index}]"
 
     @abc.abstractmethod
     def __len__(self) -> int:
         """The number of images that have an index."""
 
     def fetch(self, index: int) -> np.ndarray:
-        """Read one image; safe to call from several threads.
+        """Read one sample; safe to call from several threads.
 
         Args:
-            index: number of the image, 0 <= index < len(self).
+            index: number of the sample, 0 <= index < len(self).
 
         Returns:
-            uint8, of `shape`; of a pair, the channels of the input come first.
+            An array of `record_shape` and `dtype`; of a pair, the numbers of the input come first.
 
         Raises:
             BadImage: this image is broken, and is left out.
@@ -122,13 +162,13 @@ class Source(abc.ABC):
         return self.fetch_batch(np.array([index]))[0]
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        """Read several images; safe to call from several threads.
+        """Read several samples; safe to call from several threads.
 
         Args:
-            indices: numbers of the images, int64 (B,).
+            indices: numbers of the samples, int64 (B,).
 
         Returns:
-            uint8 (B, *shape).
+            An array (B, *record_shape) of `dtype`.
 
         Raises:
             BadImage: one of them is broken.
@@ -167,6 +207,35 @@ class Source(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no records")
 
 
+class PictureSource(Source):
+    """8-bit pictures, all of one size.
+
+    Args:
+        image_size: height and width of the pictures that `fetch` returns, in pixels; one number for both, or two.
+        channels: channels of a picture, 1 (grey) or 3 (RGB).
+        fit: how pictures of another aspect ratio are brought to this size; None: they are refused.
+        paired: True if each picture comes with an input of the same size and channels.
+        others: arguments of Source.
+    """
+
+    is_pictures = True
+
+    def __init__(
+        self,
+        *,
+        image_size: Size,
+        channels: int,
+        fit: Fit | None = None,
+        paired: bool = False,
+        **others: Any,
+    ) -> None:
+        shape = (*sides(image_size), channels)
+        pixels = ValueMap(((Range(0, 255),),), tuple(map(str, range(channels))))
+        values = SampleValues(pixels, pixels if paired else None)
+        super().__init__(layout=Layout(shape, shape if paired else None), values=values, **others)
+        self.image_size, self.channels, self.fit = image_size, channels, fit
+
+
 class SourceWrapper(Source):
     """Another source's images, changed or chosen from; a subclass overrides what differs.
 
@@ -179,6 +248,7 @@ class SourceWrapper(Source):
         own = {name: getattr(source, name) for name in inspect.signature(Source).parameters}
         super().__init__(**{**own, **changes})
         self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
+        self.is_pictures = source.is_pictures
         self._source = source
 
     @property
@@ -192,6 +262,12 @@ class SourceWrapper(Source):
     def __len__(self) -> int:
         return len(self._source)
 
+    def numbers(self, indices: np.ndarray) -> np.ndarray:
+        return self._source.numbers(indices)
+
+    def named(self, index: int) -> str:
+        return self._source.named(index)
+
     def key(self, index: int) -> bytes:
         return self._source.key(index)
 
@@ -202,20 +278,35 @@ class SourceWrapper(Source):
         return self._source.stamp()
 
 
+def sides(image_size: Size) -> tuple[int, int]:
+    """Height and width of a picture, given as one number for both or as two."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
+
+
 def printable(name: str) -> str:
     """A file name for messages: line breaks, and bytes that are not UTF-8, are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
-def fingerprint(image_size: int, channels: int, parts: Iterable[bytes]) -> str:
-    """A SHA-256 that identifies the images, in hex.
+def fingerprint(image_size: Size, channels: int, parts: Iterable[bytes], fit: Fit | None = None) -> str:
+    """A SHA-256 that identifies the pictures, in hex.
 
     Args:
-        image_size: height and width in pixels.
+        image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
-        parts: bytes that identify the images; the boundaries between the parts count.
+        parts: bytes that identify the pictures; the boundaries between the parts count.
+        fit: how pictures of another aspect ratio are brought to this size.
     """
-    digest = hashlib.sha256(f"{image_size} {channels}".encode())
+    height, width = sides(image_size)
+    size = f"{height}" if height == width else f"{height} {width}"
+    # Square pictures that are cropped had no fit before it could be chosen, and keep their fingerprint.
+    how = "" if fit in (None, "crop") else f" {fit}"
+    return fingerprint_of(f"{size} {channels}{how}".encode(), parts)
+
+
+def fingerprint_of(head: bytes, parts: Iterable[bytes]) -> str:
+    """The SHA-256 of a head and of parts, whose boundaries count, in hex."""
+    digest = hashlib.sha256(head)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)

@@ -11,7 +11,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from hvdgan.data.base.source import BadImage, Unreadable
+from hvdgan.cli.types import Fit
+from hvdgan.data.base.source import BadImage, Size, Unreadable, sides
 from hvdgan.data.formats.pixels import to_pixels
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -78,7 +79,7 @@ def check_header(path: str, name: str) -> int:
         return status.st_size
 
 
-def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
+def read_image(file: str | BinaryIO, name: str, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:
     """Decode a file, of an animation the first frame, and convert it as `to_pixels` does.
 
     Args:
@@ -95,9 +96,10 @@ def read_image(file: str | BinaryIO, name: str, image_size: int, channels: int) 
     """
     with _opened(file, name) as image:
         # JPEG decodes at 1/2, 1/4 or 1/8 in a fraction of the time; twice the size preserves the quality of resampling.
-        image.draft(None, (2 * image_size, 2 * image_size))
+        longest = 2 * max(sides(image_size))
+        image.draft(None, (longest, longest))
         image.load()
-        return to_pixels(_upright(image), image_size, channels)
+        return to_pixels(_upright(image), image_size, channels, fit)
 
 
 def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
@@ -110,7 +112,7 @@ def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
         return (image.height, image.width) if _lies_on_its_side(image) else image.size
 
 
-def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int) -> np.ndarray:
+def read_halves(file: str | BinaryIO, name: str, image_size: Size, channels: int) -> np.ndarray:
     """Decode a file that holds an input and its image side by side, and convert each half as `to_pixels` does.
 
     Args:
@@ -135,7 +137,9 @@ def read_halves(file: str | BinaryIO, name: str, image_size: int, channels: int)
         return np.concatenate([to_pixels(half, image_size, channels) for half in halves], axis=-1)
 
 
-def read_partners(files: Sequence[str | BinaryIO], names: Sequence[str], image_size: int, channels: int) -> np.ndarray:
+def read_partners(
+    files: Sequence[str | BinaryIO], names: Sequence[str], image_size: Size, channels: int, fit: Fit | None = None
+) -> np.ndarray:
     """Decode the files of an input and of its image, and convert each as `to_pixels` does.
 
     Args:
@@ -155,7 +159,7 @@ def read_partners(files: Sequence[str | BinaryIO], names: Sequence[str], image_s
         with _opened(file, name) as image:
             upright = _loaded(image)
             sizes.append(upright.size)
-            pixels.append(to_pixels(upright, image_size, channels))
+            pixels.append(to_pixels(upright, image_size, channels, fit))
     (width, height), (its_width, its_height) = sizes
     if sizes[0] != sizes[1]:
         raise BadImage(

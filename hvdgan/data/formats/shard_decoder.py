@@ -11,21 +11,20 @@ class Decoder:
 
     Args:
         encoding: png, jpeg or raw.
-        image_size: height and width of every image, in pixels.
-        channels: channels of an image, 1 or 3.
+        shape: shape of every image, (height, width, channels).
         paired: True if a record also holds an input, whose channels come first.
     """
 
-    def __init__(self, encoding: str, image_size: int, channels: int, paired: bool) -> None:
+    def __init__(self, encoding: str, shape: tuple[int, int, int], paired: bool) -> None:
         self._encoding = encoding
-        self._shape = (image_size, image_size, channels)
+        self._shape = shape
         sides = ("input", "image") if paired else ("image",)
         self._wanted = {f"{side}/encoded": tf.io.FixedLenFeature((), tf.string) for side in sides}
         signature = [tf.TensorSpec((1,), tf.string)]
         self._single = tf.function(self.images, input_signature=signature, autograph=False)
 
     def __call__(self, record: bytes) -> np.ndarray:
-        """One image, uint8 (image_size, image_size, channels), with twice the channels if paired.
+        """One image, uint8 (height, width, channels), with twice the channels if paired.
 
         Raises:
             tf.errors.OpError: the record cannot be decoded.
@@ -37,7 +36,7 @@ class Decoder:
         """Decode records (B,), with B known: an operation for each image costs less than a loop in the graph.
 
         Returns:
-            uint8 (B, image_size, image_size, channels), with twice the channels if paired.
+            uint8 (B, height, width, channels), with twice the channels if paired.
         """
         parsed = tf.io.parse_example(records, self._wanted)
         return tf.concat([self._side(parsed[name], int(records.shape[0])) for name in self._wanted], axis=-1)

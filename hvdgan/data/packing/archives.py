@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.replacing import whole_file
+from hvdgan.cli.files.replacing import whole_file
 from hvdgan.data.base.source import BadImage, Unreadable, printable
 from hvdgan.data.formats.images import MAX_BYTES, SUFFIXES
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.lock import wait_for_lock
+from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.data.base.source import BadFile, refuse_if_too_many
 from hvdgan.data.formats.manifest import (
     FORMAT,

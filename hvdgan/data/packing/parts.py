@@ -11,11 +11,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.data.base.source import printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.packing.archives import read_member
-from hvdgan.data.sources.arrays import ArraySource
-from hvdgan.data.sources.pairs import ArrayPairs
+from hvdgan.data.sources.array_files import open_arrays
+from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +113,7 @@ class ArrayPart(Part):
     def key(self, number: int) -> bytes | None:
         return hashlib.sha256(self._array().key(self.places[number])).digest()
 
-    def _array(self) -> "ArraySource | ArrayPairs":
+    def _array(self) -> "PictureArraySource | ArrayPairs":
         return opened_array(self.where, self.image_size, self.channels, self.pairs)
 
     def _files(self, number: int) -> list[str | BinaryIO]:
@@ -120,5 +121,8 @@ class ArrayPart(Part):
 
 
 @functools.lru_cache(maxsize=1)
-def opened_array(name: str, image_size: int, channels: int | None, pairs: bool) -> ArraySource | ArrayPairs:
-    return (ArrayPairs if pairs else ArraySource)(name, image_size=image_size, channels=channels)
+def opened_array(name: str, image_size: int, channels: int | None, pairs: bool) -> PictureArraySource | ArrayPairs:
+    config = Config(data=name, image_size=None if image_size == 1 else image_size, channels=channels, fit="crop")  # type: ignore[arg-type]  # 1, 3 or None
+    source = open_arrays(config, paired=pairs)
+    assert isinstance(source, PictureArraySource | ArrayPairs)
+    return source

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.pictures import picture
-from hvdgan.cli.replacing import flush, whole_file
+from hvdgan.cli.files.pictures import picture
+from hvdgan.cli.files.replacing import flush, whole_file
 from hvdgan.data.base.source import BadImage, Unreadable, printable
 from hvdgan.data.formats.manifest import WORK, sha256_of
 from hvdgan.data.formats.tf_example import example

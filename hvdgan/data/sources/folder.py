@@ -11,9 +11,19 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.types import Fit
 from hvdgan.data.base.parallel_map import parallel_map
 from hvdgan.data.base.sharing import from_first, list_from_first, share_out
-from hvdgan.data.base.source import BadFile, BadImage, Source, Unreadable, fingerprint, printable, refuse_if_too_many
+from hvdgan.data.base.source import (
+    BadFile,
+    BadImage,
+    PictureSource,
+    Size,
+    Unreadable,
+    fingerprint,
+    printable,
+    refuse_if_too_many,
+)
 from hvdgan.data.formats.images import SUFFIXES, check_header, read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import (
     in_two_folders,
@@ -22,6 +32,7 @@ from hvdgan.data.formats.pairing import (
     refuse_without_partners,
     sample_of,
 )
+from hvdgan.data.formats.pixels import WrongAspect, refuse_aspect
 from hvdgan.data.sources.folder_listing import classes_of, find_images, refuse_unlisted
 
 # Reading headers waits for the disk or the network file system, not for a core.
@@ -29,7 +40,7 @@ _SCAN_THREADS = 16
 _SCAN_CHUNK = 256
 
 
-class FolderSource(Source):
+class FolderSource(PictureSource):
     """The images of a folder and of all folders below it, in the order of their relative paths.
 
     Hidden names, the `lost+found` of a disk, and files without one of the suffixes of `hvdgan.data.formats.images` are
@@ -47,8 +58,9 @@ class FolderSource(Source):
 
     Args:
         name: value of `--data`, the path of the folder.
-        image_size: height and width in pixels.
+        image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
+        fit: how pictures of another aspect ratio are brought to this size; None: they are refused.
         max_bad_fraction: largest fraction of the files, or of the pairs, that may be broken, in [0, 1].
         paired: True if each image comes with an input.
         peers: the ranks that open the folder together.
@@ -62,8 +74,9 @@ class FolderSource(Source):
         self,
         name: str,
         *,
-        image_size: int,
+        image_size: Size,
         channels: int,
+        fit: Fit | None = None,
         max_bad_fraction: float,
         paired: bool = False,
         peers: Peers = ALONE,
@@ -82,15 +95,19 @@ class FolderSource(Source):
         refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
+        sample = [self._images[place] for place in sample_of(len(self._images))]
         if paired and all(len(files) == 1 for files in self._images):
-            _refuse_single_images(name, [self._images[place][0] for place in sample_of(len(self._images))], peers)
+            _refuse_single_images(name, [files[0] for files in sample], peers)
+        elif fit is None:
+            _refuse_aspects(name, [file for files in sample for file in files], image_size, peers)
         parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
         labels, class_names = classes_of(self._images)
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(image_size, channels, [b"pairs", *parts] if paired else parts),
+            fit=fit,
+            fingerprint=fingerprint(image_size, channels, [b"pairs", *parts] if paired else parts, fit),
             labels=labels,
             class_names=class_names,
             paired=paired,
@@ -104,9 +121,10 @@ class FolderSource(Source):
         files = [io.BytesIO(self._content(file)) for file in self._images[index]]
         names = [printable(file) for file in self._images[index]]
         if len(files) == 2:
-            return read_partners(files, names, self.image_size, self.channels)
-        read = read_halves if self.paired else read_image
-        return read(files[0], names[0], self.image_size, self.channels)
+            return read_partners(files, names, self.image_size, self.channels, self.fit)
+        if self.paired:
+            return read_halves(files[0], names[0], self.image_size, self.channels)
+        return read_image(files[0], names[0], self.image_size, self.channels, self.fit)
 
     def _content(self, file: str) -> bytes:
         """The content of a file, in one read, since each read costs a round trip on a network file system."""
@@ -172,6 +190,23 @@ def _listed(
 
 def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> None:
     """Refuse files that hold no pairs, by the headers of a sample."""
+    otherwise = "two files of the same path in the subfolders A (inputs) and B (images)"
+    names = [printable(file) for file in files]
+    refuse_single_images(f"--data {folder}", names, _sizes(folder, files, peers), otherwise)
+
+
+def _refuse_aspects(folder: str, files: Sequence[str], image_size: Size, peers: Peers) -> None:
+    """Refuse pictures of another aspect ratio than the wanted one, by the headers of a sample."""
+    for file, size in zip(files, _sizes(folder, files, peers), strict=True):
+        if size is not None:
+            try:
+                refuse_aspect(*size, image_size, None)
+            except WrongAspect as error:
+                raise UserError(f"--data {folder}: {printable(file)} has {error}") from error
+
+
+def _sizes(folder: str, files: Sequence[str], peers: Peers) -> list[tuple[int, int] | None]:
+    """Width and height of some files; None for one that cannot be read."""
 
     def size(file: str) -> tuple[int, int] | None:
         try:
@@ -181,9 +216,7 @@ def _refuse_single_images(folder: str, files: Sequence[str], peers: Peers) -> No
         except Unreadable as error:
             raise RunError(f"--data {folder}: {error}") from error
 
-    sizes = share_out(files, lambda some: [size(file) for file in some], peers, f"--data {folder}")
-    otherwise = "two files of the same path in the subfolders A (inputs) and B (images)"
-    refuse_single_images(f"--data {folder}", [printable(file) for file in files], sizes, otherwise)
+    return share_out(files, lambda some: [size(file) for file in some], peers, f"--data {folder}")
 
 
 def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:

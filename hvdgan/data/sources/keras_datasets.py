@@ -8,14 +8,15 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.types import Fit
 from hvdgan.data.base.sharing import in_turn
-from hvdgan.data.base.source import Source, fingerprint
-from hvdgan.data.formats.pixels import arrays_to_pixels
+from hvdgan.data.base.source import PictureSource, Size, fingerprint
+from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 
 
-class KerasSource(Source):
+class KerasSource(PictureSource):
     """The training images of a data set that comes with Keras, and their labels, in memory.
 
     Keras reads them from its own folder (`KERAS_HOME`, ~/.keras by default) and downloads missing files. Of several
@@ -23,8 +24,9 @@ class KerasSource(Source):
 
     Args:
         name: value of `--data`, `keras:` and one of KERAS.
-        image_size: height and width in pixels.
+        image_size: height and width in pixels; one number for both, or two.
         channels: 1, 3, or None for those of the images.
+        fit: how the square images are brought to a size that is not square.
         peers: the ranks; each calls this.
 
     Raises:
@@ -33,7 +35,9 @@ class KerasSource(Source):
 
     batched = prepared = True
 
-    def __init__(self, name: str, *, image_size: int, channels: int | None, peers: Peers = ALONE) -> None:
+    def __init__(
+        self, name: str, *, image_size: Size, channels: int | None, fit: Fit | None = None, peers: Peers = ALONE
+    ) -> None:
         chosen = name.partition(":")[2]
         if chosen not in KERAS:
             raise UserError(f"--data {name}: expected one of {', '.join(f'keras:{known}' for known in KERAS)}")
@@ -41,11 +45,16 @@ class KerasSource(Source):
         self._images = images.reshape(*images.shape[:3], -1)
         self._labels = labels.reshape(-1)
         channels = channels or self._images.shape[-1]
+        try:
+            refuse_aspect(self._images.shape[2], self._images.shape[1], image_size, fit)
+        except WrongAspect as error:
+            raise UserError(f"--data {name}: each image has {error}") from error
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(image_size, channels, [b"keras", images.tobytes(), self._labels.tobytes()]),
+            fit=fit,
+            fingerprint=fingerprint(image_size, channels, [b"keras", images.tobytes(), self._labels.tobytes()], fit),
             labels=self._labels.astype(np.int32),
         )
 
@@ -53,7 +62,7 @@ class KerasSource(Source):
         return len(self._images)
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        return arrays_to_pixels(self._images[indices], self.image_size, self.channels)
+        return arrays_to_pixels(self._images[indices], self.image_size, self.channels, self.fit)
 
     def key(self, index: int) -> bytes:
         return self._images[index].tobytes()

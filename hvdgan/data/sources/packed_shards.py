@@ -7,12 +7,13 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
-from hvdgan.data.base.source import Source, fingerprint
-from hvdgan.data.formats.pixels import arrays_to_pixels
+from hvdgan.cli.types import Fit
+from hvdgan.data.base.source import PictureSource, Size, fingerprint, sides
+from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 from hvdgan.data.formats.shard_reader import ShardReader
 
 
-class ShardSource(Source):
+class ShardSource(PictureSource):
     """The images of a folder that hvdgan.prepare made.
 
     `fetch` reads a record by its offset, verifies and decodes it. Memory holds 16 bytes and a label per image. Images
@@ -20,8 +21,9 @@ class ShardSource(Source):
 
     Args:
         name: value of `--data`, the path of the folder.
-        image_size: height and width in pixels.
+        image_size: height and width in pixels; one number for both, or two; None: those of the shards.
         channels: 1, 3, or None for those of the shards.
+        fit: how images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image must come with an input.
         peers: the ranks that open the folder together.
 
@@ -33,7 +35,14 @@ class ShardSource(Source):
     batched = prepared = True
 
     def __init__(
-        self, name: str, *, image_size: int, channels: int | None, paired: bool = False, peers: Peers = ALONE
+        self,
+        name: str,
+        *,
+        image_size: Size,
+        channels: int | None,
+        fit: Fit | None = None,
+        paired: bool = False,
+        peers: Peers = ALONE,
     ) -> None:
         try:
             self._files = files = ShardReader(Path(name), peers)
@@ -42,21 +51,26 @@ class ShardSource(Source):
             raise UserError(f"--data {error}") from error
         manifest = files.manifest
         _check_pairs(name, bool(manifest["pairs"]), paired)
-        self._stored = (manifest["image_size"], manifest["channels"])
+        self._stored = (*size_in(manifest), manifest["channels"])
+        try:
+            refuse_aspect(self._stored[1], self._stored[0], image_size, fit)
+        except WrongAspect as error:
+            raise UserError(f"--data {name}: each image has {error}") from error
         from hvdgan.data.formats.shard_decoder import Decoder  # loads TensorFlow, which hvdgan.prepare does not need
 
-        self._decoder = Decoder(manifest["encoding"], *self._stored, paired)
+        self._decoder = Decoder(manifest["encoding"], self._stored, paired)
         channels = channels or manifest["channels"]
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(image_size, channels, [b"pairs" if paired else b"images", *files.checksums()]),
+            fit=fit,
+            fingerprint=fingerprint(image_size, channels, [b"pairs" if paired else b"images", *files.checksums()], fit),
             labels=labels,
             class_names=manifest["class_names"],
             paired=paired,
         )
-        if self._stored == (image_size, channels):
+        if self._stored == self.layout.shape:
             self.decode = self._decoder.images
 
     def __len__(self) -> int:
@@ -73,7 +87,7 @@ class ShardSource(Source):
             image = self._decoder(record)
         except Exception as error:  # of TensorFlow's types
             raise self._files.failure(index, f"cannot be decoded: {' '.join(str(error).split())}") from error
-        return image if self._stored == (self.image_size, self.channels) else self._converted(image)
+        return image if self._stored == self.layout.shape else self._converted(image)
 
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
         return self._files.read(indices)
@@ -88,8 +102,14 @@ class ShardSource(Source):
         return self._files.stamp()
 
     def _converted(self, image: np.ndarray) -> np.ndarray:
-        sides = np.stack(np.split(image, 2, axis=-1) if self.paired else [image])
-        return np.concatenate(arrays_to_pixels(sides, self.image_size, self.channels), axis=-1)
+        halves = np.stack(np.split(image, 2, axis=-1) if self.paired else [image])
+        return np.concatenate(arrays_to_pixels(halves, self.image_size, self.channels, self.fit), axis=-1)
+
+
+def size_in(manifest: dict[str, Any]) -> tuple[int, int]:
+    """Height and width of the images in a manifest, which names one number for squares."""
+    size = manifest["image_size"]
+    return sides(size if isinstance(size, int) else tuple(size))
 
 
 def _check_pairs(name: str, stored: bool, asked: bool) -> None:

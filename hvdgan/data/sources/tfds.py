@@ -5,14 +5,22 @@ from typing import Any
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.types import Fit
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.base.source import Source
+from hvdgan.data.base.source import Size, Source
 from hvdgan.data.formats.tfrecord_scan import Features
 from hvdgan.data.sources.tfrecords import RecordSource
 
 
 def open_tfds(
-    name: str, *, image_size: int, channels: int, paired: bool, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
+    name: str,
+    *,
+    image_size: Size,
+    channels: int,
+    fit: Fit | None = None,
+    paired: bool,
+    peers: Peers = ALONE,
+    scans: ScanCache = NO_SCANS,
 ) -> Source:
     """The training images of a data set that `tfds build` has prepared.
 
@@ -20,8 +28,9 @@ def open_tfds(
 
     Args:
         name: value of `--data`, `tfds:` and a name for tfds.builder, such as `tfds:celeb_a`.
-        image_size: height and width in pixels.
+        image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
+        fit: how images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image comes with an input, side by side.
         peers: the ranks that open it together.
         scans: cache of the index.
@@ -43,6 +52,7 @@ def open_tfds(
         Features(image=image, label=label),
         image_size=image_size,
         channels=channels,
+        fit=fit,
         paired=paired,
         class_names=info.features[label].names if label else None,
         peers=peers,

@@ -11,12 +11,13 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.types import Fit
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.sharing import share_out
-from hvdgan.data.base.source import BadImage, Source, fingerprint, printable
+from hvdgan.data.base.source import BadImage, PictureSource, Size, fingerprint, printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
-from hvdgan.data.formats.pixels import arrays_to_pixels
+from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 from hvdgan.data.formats.tf_example import features_of, single_bytes
 from hvdgan.data.formats.tfrecord import FRAME, HEADER, OPEN_FILES, RecordFile, length_of, payload_of
 from hvdgan.data.formats.tfrecord_index import digest_of, index_files
@@ -34,7 +35,7 @@ def files_named(data: str) -> list[str]:
     return [data] if spoken_of and os.path.isfile(data) else []
 
 
-class RecordSource(Source):
+class RecordSource(PictureSource):
     """The records of TFRecord files, in the order of the files' names, each a tf.train.Example.
 
     All ranks together build an index of the records and their labels on opening. It takes 16 bytes of memory per record
@@ -45,8 +46,9 @@ class RecordSource(Source):
         name: value of `--data`.
         files: paths of the files.
         features: names of the features that hold image, label and input.
-        image_size: height and width in pixels.
+        image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
+        fit: how images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image comes with an input.
         class_names: names of the labels, or None if they are not known.
         peers: the ranks that open the files together.
@@ -64,8 +66,9 @@ class RecordSource(Source):
         files: Sequence[str],
         features: Features,
         *,
-        image_size: int,
+        image_size: Size,
         channels: int,
+        fit: Fit | None = None,
         paired: bool = False,
         class_names: Sequence[str] | None = None,
         peers: Peers = ALONE,
@@ -91,13 +94,16 @@ class RecordSource(Source):
             name=name,
             image_size=image_size,
             channels=channels,
-            fingerprint=fingerprint(image_size, channels, [b"tfrecord", what, *parts]),
+            fit=fit,
+            fingerprint=fingerprint(image_size, channels, [b"tfrecord", what, *parts], fit),
             labels=labels if features.label else None,
             class_names=class_names,
             paired=paired,
         )
         if paired and features.input is None and features.shape is None:
             self._refuse_single_images(peers)
+        elif fit is None:
+            self._refuse_aspects(peers)
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -108,18 +114,19 @@ class RecordSource(Source):
         Raises:
             RunError: the record cannot be read, or its checksum differs; the message names the file and the record.
         """
-        named = self._named(index)
+        named = self.named(index)
         sides = [self._features.image] if self._features.input is None else [self._features.input, self._features.image]
         files = self._files_in(index, sides)
         if self._features.shape is not None:
             return self._raw(files[0].getvalue(), named)
         if len(files) == 2:
-            return read_partners(files, [f"{named} {side}" for side in sides], self.image_size, self.channels)
-        read = read_halves if self.paired else read_image
-        return read(files[0], named, self.image_size, self.channels)
+            return read_partners(files, [f"{named} {side}" for side in sides], self.image_size, self.channels, self.fit)
+        if self.paired:
+            return read_halves(files[0], named, self.image_size, self.channels)
+        return read_image(files[0], named, self.image_size, self.channels, self.fit)
 
     def key(self, index: int) -> bytes:
-        return self._named(index).encode()
+        return self.named(index).encode()
 
     def stamp(self) -> list[Any] | None:
         return []  # the fingerprint covers the names, and how many records each file has
@@ -128,15 +135,37 @@ class RecordSource(Source):
         """The values of some features of a record, as files."""
         contents = _values(self._payload(index), sides)
         if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
-            raise BadImage(self._named(index), f"it has no feature {missing[0]} of one value in bytes")
+            raise BadImage(self.named(index), f"it has no feature {missing[0]} of one value in bytes")
         return [io.BytesIO(content) for content in contents if content is not None]
 
     def _refuse_single_images(self, peers: Peers) -> None:
         """Refuse images that hold no pairs, by the headers of a sample."""
+        places, sizes = self._sample_of_sizes(peers)
+        otherwise = "a feature of its own for the input (--tfrecord-input)"
+        refuse_single_images(f"--data {self.name}", [self.named(place) for place in places], sizes, otherwise)
+
+    def _refuse_aspects(self, peers: Peers) -> None:
+        """Refuse images of another aspect ratio than the wanted one, by the headers of a sample."""
+        shape = self._features.shape
+        if shape is not None:
+            height, width = shape[:2] if shape[-1] in (1, 3, 4) else shape[1:]
+            places: list[int] = [0]
+            sizes: list[tuple[int, int] | None] = [(width // (2 if self.paired else 1), height)]
+        else:
+            places, sizes = self._sample_of_sizes(peers)
+        for place, size in zip(places, sizes, strict=True):
+            if size is not None:
+                try:
+                    refuse_aspect(*size, self.image_size, None)
+                except WrongAspect as error:
+                    raise UserError(f"--data {self.name}: {self.named(place)} has {error}") from error
+
+    def _sample_of_sizes(self, peers: Peers) -> tuple[list[int], list[tuple[int, int] | None]]:
+        """The numbers of a sample of images, and their widths and heights; None for one that cannot be read."""
 
         def size(index: int) -> tuple[int, int] | None:
             try:
-                return read_size(self._files_in(index, [self._features.image])[0], self._named(index))
+                return read_size(self._files_in(index, [self._features.image])[0], self.named(index))
             except BadImage:
                 return None
 
@@ -147,15 +176,14 @@ class RecordSource(Source):
             peers,
             f"--data {self.name}",
         )
-        otherwise = "a feature of its own for the input (--tfrecord-input)"
-        refuse_single_images(f"--data {self.name}", [self._named(place) for place in places], sizes, otherwise)
+        return places, sizes
 
     def _place(self, index: int) -> tuple[int, int]:
         """The number of the file, and of the record within it."""
         file = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return file, index - int(self._firsts[file])
 
-    def _named(self, index: int) -> str:
+    def named(self, index: int) -> str:
         file, place = self._place(index)
         return f"{printable(os.path.basename(self._files[file]))}[{place}]"
 
@@ -187,7 +215,7 @@ class RecordSource(Source):
         if shape[-1] not in (1, 3, 4):
             pixels = np.moveaxis(pixels, 0, -1)
         sides = np.stack(np.split(pixels, 2, axis=1) if self.paired else [pixels])
-        return np.concatenate(arrays_to_pixels(sides, self.image_size, self.channels), axis=-1)
+        return np.concatenate(arrays_to_pixels(sides, self.image_size, self.channels, self.fit), axis=-1)
 
 
 def shape_of(text: str | None, *, paired: bool) -> tuple[int, ...] | None:

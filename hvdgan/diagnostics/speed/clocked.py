@@ -19,7 +19,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.building.run import Run
-from hvdgan.training.steps.forward import images_and_labels
+from hvdgan.training.steps.forward import used
 from hvdgan.training.steps.step import StageStep
 
 
@@ -124,7 +124,7 @@ class ClockedStep:
         session.ended = end
         if session.startup is None:
             session.startup = time.time() - session.began
-        self.data = images_and_labels(data)
+        self.data = used(data)
         return metrics, finite
 
 

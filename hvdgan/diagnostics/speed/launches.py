@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from hvdgan.cli import outputs
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.files import outputs
 from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.diagnostics.speed.starter import Launcher
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hvdgan.cli import hosts
 from hvdgan.cli.app import exit_code, leave
+from hvdgan.cli.files.outputs import write_json
 from hvdgan.cli.launcher import launched, local_rank
-from hvdgan.cli.outputs import write_json
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import Spec
 

@@ -9,12 +9,12 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe import Batch, DataSpec, Recipe
-from hvdgan.recipe.batch import split_pairs
 from hvdgan.recipe.checks.stages import STAGES
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.mistakes import attribute as place_of
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.samples.unpacking import Parts, unpack
 from hvdgan.recipe.stages import Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
@@ -169,18 +169,20 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """The images and draws that all updates of a step have in common.
+    """The samples and draws that all updates of a step have in common.
 
-    images: (B, H, W, C) float32 in [-1, 1].
-    inputs: the images' inputs, of the same shape, if the recipe is paired; else None.
+    parts: samples, inputs and constants.
     labels: (B,) int32, or None.
+    conditions: (B, k) float32, or None.
+    index: (B,) int64, or None.
     random: source of the draws.
     drawn: result of the recipe's draw().
     """
 
-    images: tf.Tensor
-    inputs: tf.Tensor | None
+    parts: Parts
     labels: tf.Tensor | None
+    conditions: tf.Tensor | None
+    index: tf.Tensor | None
     random: Random
     drawn: dict[str, tf.Tensor]
 
@@ -190,24 +192,37 @@ class Prepared:
         Args:
             scope: name that keeps the draws of batch.random apart from those of other batches.
         """
-        return Batch(self.images, self.labels, self.random.scoped(scope), self.drawn, inputs=self.inputs)
+        return Batch(
+            self.parts.images,
+            self.labels,
+            self.random.scoped(scope),
+            self.drawn,
+            inputs=self.parts.inputs,
+            conditions=self.conditions,
+            constants=self.parts.constants,
+            index=self.index,
+        )
 
 
-def prepare(recipe: Recipe, pixels: tf.Tensor, labels: tf.Tensor | None, random: Random, where: str = "") -> Prepared:
-    """Scale the data's pixels and draw what the recipe draws.
+def prepare(
+    recipe: Recipe, data: Mapping[str, tf.Tensor], random: Random, where: str = "", crops: Random | None = None
+) -> Prepared:
+    """Divide the data's records into their parts, and draw what the recipe draws.
 
     Args:
         recipe: recipe whose draw() is called.
-        pixels: (B, H, W, C) uint8, or (B, H, W, 2C) if the recipe is paired.
-        labels: (B,) int32, or None.
+        data: `images`, records of the data (B, ...), and what describes them: `labels` (B,) int32, `conditions` (B, k)
+            float32 and `numbers` (B,) int64, where the data have them.
         random: source of the draws.
+        crops: source of the places of --crop; None: the centre of each sample.
         where: beginning of error messages, such as "stage both: ".
 
     Raises:
         Mistake: draw() fails, or returns something else.
     """
-    inputs, images = split_pairs(pixels, paired=recipe.paired)
-    return Prepared(images, inputs, labels, random, drawn_by(recipe, random.scoped("draw"), where))
+    parts = unpack(data["images"], recipe.data, crops)
+    drawn = drawn_by(recipe, random.scoped("draw"), where)
+    return Prepared(parts, data.get("labels"), data.get("conditions"), data.get("numbers"), random, drawn)
 
 
 def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -260,18 +275,21 @@ def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, t
 
 
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call sample(), and check that it returns images.
+    """Call sample(), and check that it returns pictures, or samples of the data's shape.
 
     Raises:
         Mistake: sample() fails, or returns something else.
     """
     given = call(recipe.sample, nets, batch, what="sample()", wanted="it must take (self, nets, batch)")
-    what = f"sample() returns {described(given)}; it must return {SAMPLES}"
+    shape = recipe.data.shape
+    wanted = SAMPLES if recipe.data.is_pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
+    shapes = _SHAPES if recipe.data.is_pictures else ((None, *shape),)
+    what = f"sample() returns {described(given)}; it must return {wanted}"
     try:
         samples = tf.convert_to_tensor(given)
     except (TypeError, ValueError) as error:
         raise Mistake(what, recipe.sample) from error
-    if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in _SHAPES)):
+    if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in shapes)):
         raise Mistake(what, recipe.sample)
     return samples
 

@@ -114,9 +114,9 @@ def _parse(
         dry_run: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
         time_budget: Annotated[Positive | None, _COMMAND] = None,
-        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=7))] = Elastic(),
+        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=8))] = Elastic(),
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
-        options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=5))] = default,
+        options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=6))] = default,
     ) -> Command:
         """Train.
 

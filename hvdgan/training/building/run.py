@@ -12,7 +12,9 @@ from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.data import Source, cached, open_source
+from hvdgan.data import HeldOut, Source, cached, open_source
+from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.holdout import split
 from hvdgan.distributed.ranks import Ranks
@@ -22,6 +24,7 @@ from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
 
@@ -109,20 +112,42 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
     scans = ScanCache(folder_of(config) / "cache", is_root=ranks.is_root)
-    everything = open_source(config, paired=recipe_class.paired, peers=ranks, scans=scans)
-    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
-    source, held_out = split(everything, config.holdout, ranks, scans, is_evaluated=recipe_class.evaluates())
-    spec = DataSpec(source.image_size, source.channels, len(source), source.num_classes)
+    source, held_out = _open(config, recipe_class, ranks, scans)
+    check_augmentations(config, source.layout.seen)
+    spec = spec_of(source)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     recipe, state = parts.recipe, parts.state
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = held_out.some(config.eval_images) if held_out else None
+    evaluated = mapped(held_out.some(config.eval_images), source.values) if held_out else None
     evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
     metrics = _on_all(ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, source), "the traces")
     check_best_metric(config.best_metric, metrics)
     schedule, steps = parts.schedule, parts.steps
     return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, scans)
+
+
+def _open(config: Config, recipe_class: type[Recipe], ranks: Ranks, scans: ScanCache) -> tuple[Source, HeldOut | None]:
+    """Open the data and split them; the numbers of those to train on, which alone determine the maps, are mapped."""
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks, scans=scans)
+    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
+    source, held_out = split(everything, config.holdout, ranks, scans, is_evaluated=recipe_class.evaluates())
+    return mapped(source, with_statistics(source, ranks, scans)), held_out
+
+
+def spec_of(source: Source) -> DataSpec:
+    """Describe mapped samples to a recipe."""
+    values, layout = source.values, source.layout
+    return DataSpec(
+        layout.seen,
+        len(source),
+        source.num_classes,
+        layout.input_seen,
+        () if values.conditions is None else values.conditions.channels,
+        values,
+        layout,
+        source.constants,
+    )
 
 
 def _facts(source: Source, parts: Parts) -> dict[str, Any]:

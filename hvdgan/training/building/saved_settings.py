@@ -18,7 +18,10 @@ def to_json(config: Config, options: Any) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for name, value in dataclasses.asdict(config).items():
-        values |= {f"tfrecord_{key}": each for key, each in value.items()} if name == "tfrecord" else {name: value}
+        if name == "tfrecord":
+            values |= {f"tfrecord_{key}": each for key, each in value.items()}
+        else:
+            values |= value if name == "arrays" else {name: value}
     return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
 
 

@@ -13,7 +13,6 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.inference.inputs import Input
 from hvdgan.training.inference.sample_random import SampleRandom
-from hvdgan.training.monitoring.samples import to_uint8
 
 
 class Drawing:
@@ -44,19 +43,18 @@ class Drawing:
         self._seed, self._class, self._truncation = seed, class_, truncation
         self._interpolate, self._num = interpolate, num
 
-    def __call__(self, numbers: tf.Tensor, images: tf.Tensor, labels: tf.Tensor | None) -> tf.Tensor:
-        """Compute images (N, H, W, C) in [-1, 1].
+    def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Compute samples, as the recipe's sample() returns them.
 
         Args:
             numbers: (B,) int64 numbers of the samples.
-            images: (B, H, W, C) uint8 images to start from, for recipes that need some; (B, H, W, 2C) for pairs.
-            labels: (B,) int32 labels of these images, or None.
+            data: records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
         """
         if self._interpolate is None:
             random = SampleRandom(self._seed, numbers)
         else:
             random = SampleRandom(self._interpolate[0], tf.zeros_like(numbers))
-        prepared = prepare(self._recipe, images, labels, random)
+        prepared = prepare(self._recipe, data, random)
         drawn = dict(prepared.drawn)
         if self._interpolate is not None:
             last = SampleRandom(self._interpolate[1], tf.zeros_like(numbers))
@@ -64,23 +62,25 @@ class Drawing:
             drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(last.scoped("draw"))["latents"], positions)
         if self._class is not None:
             drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self._class, drawn["classes"].dtype))
-        labels = drawn["classes"] if are_classes(drawn.get("classes")) else labels
+        labels = drawn["classes"] if are_classes(drawn.get("classes")) else prepared.labels
         batch = dataclasses.replace(prepared, labels=labels, drawn=drawn).batch("sample")
         batch.truncation = self._truncation
         return sampled(self._recipe, self._nets, batch)
 
 
-def draw_batches(drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int) -> Iterator[np.ndarray]:
+def draw_batches(
+    drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int
+) -> Iterator[tuple[np.ndarray, list[Input]]]:
     """Draw samples 0 to num - 1 in order.
 
     Args:
         drawing: function that computes the samples.
-        inputs: endless images and labels to start from.
+        inputs: endless samples to start from.
         num: number of samples.
         batch_size: number of samples computed at a time.
 
     Yields:
-        (N, H, W, C) uint8 samples.
+        Samples (N, ...) as networks see them, and what each started from.
     """
     function = tf.function(drawing, autograph=False)
     waiting: list[Input] = []
@@ -89,10 +89,9 @@ def draw_batches(drawing: Drawing, inputs: Iterator[Input], num: int, batch_size
         # Every batch is whole, so that the last samples do not depend on `num`.
         waiting += itertools.islice(inputs, batch_size - len(waiting))
         numbers = tf.range(done, done + batch_size, dtype=tf.int64)
-        images = tf.constant(np.stack([image for image, _ in waiting]))
-        labels = None if waiting[0][1] is None else tf.constant([label for _, label in waiting], tf.int32)
-        samples = to_uint8(function(numbers, images, labels).numpy())
-        yield samples[: num - done]
+        data = {name: tf.constant(np.stack([each[name] for each in waiting])) for name in waiting[0]}
+        samples = function(numbers, data).numpy()
+        yield samples[: num - done], waiting[: min(len(samples), num - done)]
         # A recipe may return fewer samples than inputs; the remaining inputs begin the next batch.
         done += len(samples)
         waiting = waiting[len(samples) :]

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.pictures import picture
+from hvdgan.cli.files.pictures import picture
 from hvdgan.data import BadImage
 from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.data.formats.images import read_whole

@@ -1,4 +1,4 @@
-"""Supplies the images that samples start from: those of a data source, or blank ones."""
+"""Supplies the samples that drawing starts from: those of a data source, or blank ones."""
 
 import dataclasses
 import itertools
@@ -8,22 +8,35 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, Source, open_source
+from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference.trained import Trained
+from hvdgan.values.sample_values import SampleValues
 
-Input = tuple[np.ndarray, "int | None"]
-"""an image (H, W, C) uint8, and its label or None"""
+Input = dict[str, np.ndarray]
+"""a record of the data under `images`, and what describes it: `labels`, `conditions` and `numbers`"""
 
 
-def blank_inputs(spec: DataSpec) -> Iterator[Input]:
-    """Yield blank images without end, with every class in turn if there are classes."""
-    blank = np.zeros((spec.image_size, spec.image_size, spec.channels), np.uint8)
-    return ((blank, number % spec.num_classes if spec.num_classes else None) for number in itertools.count())
+def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterator[Input]:
+    """Yield blank samples without end, with every class and every row of conditions in turn.
+
+    Args:
+        spec: facts about the data.
+        conditions: numbers as networks see them, float32 (N, k); None: there are none.
+    """
+    blank = np.zeros(spec.parts.record, np.uint8 if spec.is_pictures else np.float32)
+    for number in itertools.count():
+        one: Input = {"images": blank, "numbers": np.int64(number)}
+        if spec.num_classes:
+            one["labels"] = np.int32(number % spec.num_classes)
+        if conditions is not None:
+            one["conditions"] = conditions[number % len(conditions)]
+        yield one
 
 
 def data_inputs(trained: Trained, data: str | None, seed: int) -> Iterator[Input]:
-    """Yield images of a data source without end, in an order given by the seed; broken images are skipped.
+    """Yield samples of a data source without end, in an order given by the seed; broken ones are skipped.
 
     Args:
         trained: run whose recipe starts from images.
@@ -35,18 +48,35 @@ def data_inputs(trained: Trained, data: str | None, seed: int) -> Iterator[Input
         RunError: no image can be read.
     """
     config, spec = trained.config, trained.recipe.data
-    wanted = dataclasses.replace(
-        config,
-        data=data or config.data,
-        image_size=spec.image_size,
-        channels=1 if spec.channels == 1 else 3,
-    )
+    wanted = dataclasses.replace(config, data=data or config.data)
+    if spec.is_pictures:
+        height, width, channels = spec.parts.shape
+        size = height if height == width else (height, width)
+        wanted = dataclasses.replace(wanted, image_size=size, channels=1 if channels == 1 else 3)
     try:
-        source = open_source(wanted, paired=trained.recipe.paired)
+        source = mapped(_fitting(open_source(wanted, paired=trained.recipe.paired), spec), _maps_of(spec))
     except UserError as error:
         hint = "" if data else "; if the images of the run have moved, name them or others with --data"
         raise UserError(f"{error}{hint}") from error
+    trained.recipe.data = dataclasses.replace(spec, constants=source.constants)
     return _in_order(source, seed)
+
+
+def _fitting(source: Source, spec: DataSpec) -> Source:
+    """The source, if its samples have the shapes that the networks were trained on."""
+    if (source.layout.shape, source.layout.input_shape) != (spec.parts.shape, spec.parts.input_shape):
+        raise UserError(
+            f"--data {source.name}: samples of shape {source.layout.shape} with inputs {source.layout.input_shape}; "
+            f"the run was trained on {spec.parts.shape} with inputs {spec.parts.input_shape}"
+        )
+    return source
+
+
+def _maps_of(spec: DataSpec) -> SampleValues:
+    """The maps of the run, which apply to other data, too."""
+    if spec.values is None:
+        raise RunError("the checkpoint does not name the maps of its numbers; resume the run for a step")
+    return spec.values
 
 
 def _in_order(source: Source, seed: int) -> Iterator[Input]:
@@ -61,4 +91,5 @@ def _in_order(source: Source, seed: int) -> Iterator[Input]:
                 raise RunError(f"--data {source.name}: none of the images can be read; the last: {error}") from error
             continue
         failed = 0
-        yield image, None if source.labels is None else int(source.labels[index])
+        facts = source.facts(np.array([index]))
+        yield {"images": image, **{name: values[0] for name, values in facts.items()}}

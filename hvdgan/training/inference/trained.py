@@ -11,6 +11,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.checks.results import make_recipe
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.samples.data_spec import of_json
 from hvdgan.training.building.command import parse_saved
 from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
@@ -70,7 +71,7 @@ def load_trained(path: Path) -> Trained:
 
 def _spec(found: Path, manifest: dict[str, Any]) -> DataSpec:
     try:
-        return DataSpec(**manifest["data"]["spec"])
+        return of_json(manifest["data"]["spec"])
     except (KeyError, TypeError) as error:
         raise RunError(
             f"{found}: its manifest.json does not describe the images (data, spec); resume the run for a step to get a "

@@ -104,9 +104,8 @@ class Evaluator:
         numbers = np.arange(math.ceil(len(self._source) / size))
         everything = numbers[:, None] * size + np.arange(self._first, self._last)
         for number, indices, (images, readable) in zip(numbers, everything, self._reader(everything), strict=True):
-            data = {"images": tf.constant(images)}
-            if self._source.labels is not None:
-                data["labels"] = tf.constant(self._source.labels[np.minimum(indices, len(self._source) - 1)])
+            facts = self._source.facts(np.minimum(indices, len(self._source) - 1))
+            data = {name: tf.constant(each) for name, each in {"images": images, **facts}.items()}
             step = tf.constant(_FIRST_STEP - int(number), tf.int64)
             for name, values in self.measure(step, data).items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
@@ -116,6 +115,6 @@ class Evaluator:
     def _values(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first
         random = Random(config.seed, step, self._first, count)
-        prepared = prepare(self._recipe, data["images"], data.get("labels"), random, "for the evaluation: ")
+        prepared = prepare(self._recipe, data, random, "for the evaluation: ")
         values = measured(self._recipe, self._state.sampling_nets, prepared.batch("evaluate"), count)
         return {f"eval/{name}": value for name, value in values.items()}

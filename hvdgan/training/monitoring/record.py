@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.cli.replacing import whole_file
+from hvdgan.cli.files.replacing import whole_file
 from hvdgan.training.monitoring.progress import Progress
 
 

@@ -1,4 +1,4 @@
-"""Draws grids of images from fixed latents, and a grid of real images to compare them with."""
+"""Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
 
 import functools
 from pathlib import Path
@@ -7,12 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.pictures import save_grid
 from hvdgan.data import BadImage, Source
 from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.samples.unpacking import unpack
 from hvdgan.training.monitoring.record import Record
+from hvdgan.training.showing import save_samples, shown
 from hvdgan.training.steps.forward import specs_of
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 from hvdgan.training.variables.state import TrainState
@@ -27,7 +28,7 @@ class Sampler:
     Args:
         recipe: recipe with sample().
         state: networks of the run; moving averages are used where the run has them.
-        source: real images, for recipes that need some and for the grid of real ones.
+        source: real samples, for recipes that need some and for the grid of real ones.
         seed: seed of the run.
     """
 
@@ -39,8 +40,8 @@ class Sampler:
         self._function = tf.function(self._draw, autograph=False)
 
     def __call__(self) -> np.ndarray:
-        """Draw images, (N, H, W, C) uint8, with the current weights."""
-        return to_uint8(self._function(*self._examples).numpy())
+        """Draw samples with the current weights, as shown() returns them."""
+        return shown(self._function(self._examples).numpy(), self._recipe.data)
 
     def trace(self) -> None:
         """Trace sample() without an image, so that a mistake in it is found before the first grid is due.
@@ -50,25 +51,37 @@ class Sampler:
             UserError: sample() draws random numbers that a resumed run could not repeat.
         """
         check_methods(type(self._recipe), "sample")
-        specs = specs_of(self._source, len(_places(self._source)))
-        traced = self._function.get_concrete_function(specs["images"], specs.get("labels"))
+        traced = self._function.get_concrete_function(specs_of(self._source, len(_places(self._source))))
         where = f"recipe {type(self._recipe).__name__}: sample()"
         refuse_unrepeatable(traced, self._state.tensors().values(), where)
 
     @property
     def real(self) -> np.ndarray:
-        """Real images, (N, H, W, C) uint8; the two images of a pair side by side."""
-        pixels, _ = self._examples
-        return np.concatenate(np.split(pixels, 2, axis=-1), axis=2) if self._source.paired else pixels
+        """Real samples, as shown() returns them; the two pictures of a pair side by side."""
+        spec = self._recipe.data
+        images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
+        real = shown(images.numpy(), spec)
+        if inputs is None or not spec.is_pictures:
+            return real
+        return np.concatenate([shown(inputs.numpy(), spec), real], axis=2)
 
     @functools.cached_property
-    def _examples(self) -> tuple[np.ndarray, np.ndarray | None]:
+    def _examples(self) -> dict[str, np.ndarray]:
         return _examples(self._source)
 
-    def _draw(self, pixels: tf.Tensor, labels: tf.Tensor | None) -> tf.Tensor:
-        count = pixels.shape[0]
+    def save(self, path: Path, samples: np.ndarray) -> None:
+        """Write a grid of samples; arrays have the scale of the real ones.
+
+        Args:
+            path: name of the PNG.
+            samples: what shown() returned.
+        """
+        save_samples(path, samples, self._recipe.data, self.real)
+
+    def _draw(self, data: dict[str, tf.Tensor]) -> tf.Tensor:
+        count = data["images"].shape[0]
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
-        prepared = prepare(self._recipe, pixels, labels, random, "for samples: ")
+        prepared = prepare(self._recipe, data, random, "for samples: ")
         return sampled(self._recipe, self._state.sampling_nets, prepared.batch("sample"))
 
 
@@ -92,13 +105,13 @@ class Grids:
         """Write the grid of real images."""
         if self._is_root:
             with self._record.tolerant("samples"):
-                save_grid(self._folder / "real.png", self._sampler.real)
+                self._sampler.save(self._folder / "real.png", self._sampler.real)
 
     def write(self, done: int) -> None:
         """Write the grid of samples after `done` steps."""
         if self._is_root:
             with self._record.tolerant("samples"):
-                save_grid(self._folder / f"step-{done:08d}.png", self._sampler())
+                self._sampler.save(self._folder / f"step-{done:08d}.png", self._sampler())
 
 
 def _places(source: Source) -> np.ndarray:
@@ -106,8 +119,8 @@ def _places(source: Source) -> np.ndarray:
     return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
 
 
-def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
-    """Fetch the chosen images that can be read, and their labels."""
+def _examples(source: Source) -> dict[str, np.ndarray]:
+    """Fetch the chosen samples that can be read, and what describes them."""
     images, indices = [], []
     for index in _places(source):
         try:
@@ -117,9 +130,4 @@ def _examples(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
         indices.append(index)
     if not images:
         raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
-    return np.stack(images), None if source.labels is None else source.labels[indices]
-
-
-def to_uint8(images: np.ndarray) -> np.ndarray:
-    """Convert images from [-1, 1] to uint8, rounded and clipped."""
-    return np.clip(np.rint((images + 1.0) * 127.5), 0, 255).astype(np.uint8)
+    return {"images": np.stack(images), **source.facts(np.array(indices))}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints.files import MANIFEST, read_manifest
-from hvdgan.cli.outputs import write_json
+from hvdgan.cli.files.outputs import write_json
 
 _FILE = "origin.json"
 

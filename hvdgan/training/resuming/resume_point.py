@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.lock import Lock
+from hvdgan.cli.files.lock import Lock
 
 
 @dataclasses.dataclass

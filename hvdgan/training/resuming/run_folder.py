@@ -7,8 +7,8 @@ from typing import Any
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.retention import run_id_of
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.lock import wait_for_lock
-from hvdgan.cli.outputs import write_json
+from hvdgan.cli.files.lock import wait_for_lock
+from hvdgan.cli.files.outputs import write_json
 from hvdgan.training.building.command import Resume
 from hvdgan.training.building.run import Run
 from hvdgan.training.building.saved_settings import read_json

@@ -107,7 +107,7 @@ def snapshot(
             "fingerprint": run.source.fingerprint,
             "num_images": len(run.source),
             "position": position,
-            "spec": dataclasses.asdict(run.recipe.data),
+            "spec": run.recipe.data.to_json(),
         },
         "seed": run.config.seed,
         "ranks": run.ranks.size,

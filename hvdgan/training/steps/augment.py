@@ -4,78 +4,128 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Kind
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.samples.unpacking import Parts
 
 _SHIFT = 0.125  # of the image's side, at most
 _CUT = 0.5  # of the image's side
 
 
-def flip(images: tf.Tensor, random: Random) -> tf.Tensor:
-    """Mirror half of the images left to right.
+AXES = {"width": -2, "height": -3, "depth": -4}
+"""axes of a sample (B, D, H, W, C) or (B, H, W, C) by their names"""
+
+
+def flip(parts: Parts, axes: Sequence[str], random: Random) -> Parts:
+    """Mirror half of the samples along each axis, together with their inputs and constants.
 
     Args:
-        images: (B, H, W, C).
-        random: source of the draws, one per image.
+        parts: samples, (B, ..., C), inputs and constants.
+        axes: names of the axes.
+        random: source of the draws, one per sample and axis.
     """
-    return tf.where(random.uniform("flip", (1, 1, 1)) < 0.5, images, tf.reverse(images, axis=[2]))
+    for axis in axes:
+        draws = random.uniform("flip" if axis == "width" else f"flip/{axis}", ())
+        parts = Parts(*(None if part is None else _mirrored(part, AXES[axis], draws < 0.5) for part in parts))
+    return parts
+
+
+def flip_axes(config: Config) -> Sequence[str]:
+    """The names of the axes along which the samples are mirrored."""
+    return config.arrays.flip_axes or (("width",) if config.flip else ())
+
+
+def check_augmentations(config: Config, shape: Sequence[int]) -> None:
+    """Refuse flips and augmentations that samples of this shape cannot have.
+
+    Args:
+        config: settings of the run.
+        shape: shape of a sample, channels last.
+
+    Raises:
+        UserError: names the flag and the axes that there are.
+    """
+    names = list(AXES)[: len(shape) - 1]
+    for axis in flip_axes(config):
+        if axis not in names:
+            flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
+            there = f"the axes {', '.join(names)}" if names else "no axes in space"
+            raise UserError(f"{flag}: no axis {axis} in samples of shape {tuple(shape)}, which have {there}")
+    if config.flip and config.arrays.flip_axes:
+        raise UserError("--flip: mirrors along width; leave it out beside --flip-axes")
+    if not names and (moved := [kind for kind in config.diff_augment if kind != "color"]):
+        raise UserError(f"--diff-augment {moved[0]}: moves samples in space, and these are vectors {tuple(shape)}")
+
+
+def _mirrored(numbers: tf.Tensor, axis: int, stays: tf.Tensor) -> tf.Tensor:
+    rank = numbers.shape.rank
+    return tf.where(tf.reshape(stays, (-1, *[1] * (rank - 1))), numbers, tf.reverse(numbers, axis=[rank + axis]))
 
 
 def diff_augment(images: tf.Tensor, kinds: Sequence[Kind], random: Random, key: str) -> tf.Tensor:
     """Augment the images that a discriminator sees; gradients flow through.
 
     Args:
-        images: (B, H, W, C) in [-1, 1].
+        images: (B, H, W, C) or (B, D, H, W, C), of any number of channels.
         kinds: augmentations to apply, always in the order colour, translation, cutout.
         random: source of the draws.
         key: name of the draws; each key has its own numbers.
 
     Reference: Zhao et al. 2020, "Differentiable augmentation for data-efficient GAN training", section 4.
     """
+    space = images.shape.rank - 2
     if "color" in kinds:
         images = _color(images, random.uniform(f"{key}/color", (3,)))
     if "translation" in kinds:
-        images = _translate(images, random.uniform(f"{key}/translation", (2,)))
+        images = _translate(images, random.uniform(f"{key}/translation", (space,)))
     if "cutout" in kinds:
-        images = _cut_out(images, random.uniform(f"{key}/cutout", (2,)))
+        images = _cut_out(images, random.uniform(f"{key}/cutout", (space,)))
     return images
 
 
 def _color(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     """Brightness by up to 0.5, saturation by a factor up to 2 (of the colours alone), contrast by 0.5 to 1.5."""
-    brightness, saturation, contrast = tf.unstack(draws[:, :, None, None, None], axis=1)
+    axes = list(range(1, images.shape.rank))
+    brightness, saturation, contrast = (tf.reshape(draw, (-1, *[1] * len(axes))) for draw in tf.unstack(draws, axis=1))
     images = images + brightness - 0.5
     if images.shape[-1] > 1:
-        grey = tf.reduce_mean(images, axis=3, keepdims=True)
+        grey = tf.reduce_mean(images, axis=-1, keepdims=True)
         images = grey + (images - grey) * saturation * 2.0
-    mean = tf.reduce_mean(images, axis=(1, 2, 3), keepdims=True)
+    mean = tf.reduce_mean(images, axis=axes, keepdims=True)
     return mean + (images - mean) * (contrast + 0.5)
 
 
 def _translate(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """Shift by whole pixels, and fill with 0."""
-    for axis in (1, 2):
+    """Shift by whole pixels along each axis in space, and fill with 0."""
+    for axis in range(1, images.shape.rank - 1):
         size = images.shape[axis]
         most = int(size * _SHIFT + 0.5)
         shift = _whole(draws[:, axis - 1], 2 * most + 1) - most
-        places = tf.range(size)[None] + shift[:, None]  # (B, size): row or column that moves to each place
+        places = tf.range(size)[None] + shift[:, None]  # (B, size): the place that moves to each place
         inside = tf.cast((places >= 0) & (places < size), images.dtype)
         images = tf.gather(images, tf.clip_by_value(places, 0, size - 1), axis=axis, batch_dims=1)
-        images *= inside[:, :, None, None] if axis == 1 else inside[:, None, :, None]
+        images *= _along(inside, axis, images.shape.rank)
     return images
 
 
 def _cut_out(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """Set a square to 0, a part of which may lie outside the image."""
-    covered = []
-    for axis in (1, 2):
+    """Set a square or a box to 0, a part of which may lie outside the image."""
+    hole = tf.ones((1,) * images.shape.rank, tf.bool)
+    for axis in range(1, images.shape.rank - 1):
         size = images.shape[axis]
         cut = int(size * _CUT + 0.5)
         first = _whole(draws[:, axis - 1], size + 1 - cut % 2) - cut // 2
         places = tf.range(size)[None]
-        covered.append((places >= first[:, None]) & (places < first[:, None] + cut))
-    hole = covered[0][:, :, None] & covered[1][:, None, :]
-    return images * tf.cast(~hole, images.dtype)[..., None]
+        covered = (places >= first[:, None]) & (places < first[:, None] + cut)
+        hole &= _along(covered, axis, images.shape.rank)
+    return images * tf.cast(~hole, images.dtype)
+
+
+def _along(values: tf.Tensor, axis: int, rank: int) -> tf.Tensor:
+    """Values (B, size) in the shape of images (B, ..., C) with `size` on one axis and 1 on all others."""
+    return tf.reshape(values, (-1, *[values.shape[1] if place == axis else 1 for place in range(1, rank)]))
 
 
 def _whole(draws: tf.Tensor, below: int) -> tf.Tensor:

@@ -1,10 +1,12 @@
 """The forward pass of a stage's step: the images and draws that its updates share, and each update's loss."""
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
@@ -18,7 +20,7 @@ from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.steps.augment import diff_augment, flip
+from hvdgan.training.steps.augment import diff_augment, flip, flip_axes
 from hvdgan.training.variables.state import TrainState
 
 Metrics = dict[str, tf.Tensor]
@@ -50,19 +52,19 @@ class Forward:
         self._factor = self.weight * ranks.loss_factor(config.compression)
 
     def prepare(self, step: tf.Tensor, data: Data, part: "int | tf.Tensor" = 0) -> Prepared:
-        """Flip and scale the images of a micro-batch, and draw what all updates of the step share.
+        """Crop and flip the samples of a micro-batch, and draw what all updates of the step share.
 
         Args:
             step: scalar int64, the global step.
-            data: images and labels of the micro-batch.
+            data: records of the micro-batch, and what describes them.
             part: number of the micro-batch, from 0.
         """
         count = self.count // self.micro_batches
         random = Random(self._config.seed, step, self._first + part * count, count)
-        pixels = data["images"]
-        if self._config.flip:
-            pixels = flip(pixels, random.scoped("data"))
-        return prepare(self._recipe, pixels, data.get("labels"), random, f"stage {self._stage.name}: ")
+        of_data = random.scoped("data")
+        prepared = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
+        axes = flip_axes(self._config)
+        return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data)) if axes else prepared
 
     def loss(self, update: Update, prepared: Prepared, shared: SharedForward | None) -> tuple[tf.Tensor, Metrics]:
         """Compute an update's loss, scaled for the gradient, and its metrics, among them the loss as it is.
@@ -109,11 +111,12 @@ class Forward:
 
 
 def specs_of(source: Source, count: int) -> dict[str, tf.TensorSpec]:
-    """The shapes and dtypes of a batch of `count` images of the data, to trace with."""
-    specs = {"images": tf.TensorSpec((count, *source.shape), tf.uint8)}
-    return specs if source.labels is None else {**specs, "labels": tf.TensorSpec((count,), tf.int32)}
+    """The shapes and dtypes of a batch of `count` samples of the data, to trace with."""
+    facts = source.facts(np.zeros(1, np.int64))
+    specs = {name: tf.TensorSpec((count, *fact.shape[1:]), fact.dtype) for name, fact in facts.items()}
+    return {"images": tf.TensorSpec((count, *source.record_shape), source.dtype), **specs}
 
 
-def images_and_labels(data: Data) -> Data:
+def used(data: Data) -> Data:
     """The tensors of a batch of data that a step computes with."""
-    return {name: data[name] for name in ("images", "labels") if name in data}
+    return {name: data[name] for name in data if name != "index"}

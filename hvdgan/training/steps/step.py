@@ -14,7 +14,7 @@ from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.steps import remapper
 from hvdgan.training.steps.averages import decay_at, move_averages
-from hvdgan.training.steps.forward import Data, Forward, Metrics, images_and_labels, specs_of
+from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
 from hvdgan.training.steps.optimizers import apply_gradients, apply_or_restore, global_norm
@@ -61,7 +61,7 @@ class StageStep:
             Mistake: as in trace(), if it has not been called.
         """
         due = self.stage.due(stage_step)
-        arguments = tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), images_and_labels(data)
+        arguments = tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), used(data)
         # Call the concrete function: the tf.function would take a millisecond per step to find it.
         traced = self._traced.get(_names(due)) or self._trace(due, *arguments)
         return traced(*arguments)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.replacing import finish_replacing, whole_file, whole_folder
+from hvdgan.cli.files.replacing import finish_replacing, whole_file, whole_folder
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:

@@ -1,0 +1,83 @@
+"""Pictures of fields: the numbers of one channel in colours, with a scale in their units."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_COLUMNS = 3
+_INCHES = 5.0
+_COLOURS = "viridis"
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Fields that share a scale, laid out in a grid.
+
+    Args:
+        title: name of the numbers, with their unit.
+        fields: numbers, (N, H, W).
+        limits: the least and the largest number of the scale.
+        forward, inverse: functions of an array (..., 1) between which the colours are spread evenly; None: evenly over
+            the numbers themselves.
+    """
+
+    title: str
+    fields: np.ndarray
+    limits: tuple[float, float]
+    forward: Callable[[np.ndarray], np.ndarray] | None = None
+    inverse: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+def save_panels(path: Path, panels: Sequence[Panel]) -> None:
+    """Write panels side by side; each keeps the real aspect of its fields.
+
+    Args:
+        path: name of the PNG; its folder is made.
+        panels: at least one panel.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes half a second, and a display is not needed
+    from matplotlib.figure import Figure
+
+    columns = min(_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(_INCHES * columns, _INCHES * rows), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place in axes:
+        place.set_axis_off()
+    for place, panel in zip(axes, panels, strict=False):
+        picture = place.imshow(_mosaic(panel.fields), cmap=_COLOURS, norm=_norm(panel), interpolation="nearest")
+        place.set_title(panel.title, fontsize="medium")
+        figure.colorbar(picture, ax=place, shrink=0.8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None})
+
+
+def _mosaic(fields: np.ndarray) -> np.ma.MaskedArray:
+    """Fields side by side, with a gap of one number without colour between two."""
+    count, height, width = fields.shape
+    columns = max(1, round(math.sqrt(count * height / width)))
+    rows = math.ceil(count / columns)
+    framed = np.full((rows * columns, height + 1, width + 1), np.nan, np.float32)
+    framed[:count, :height, :width] = fields
+    grid = framed.reshape(rows, columns, height + 1, width + 1).transpose(0, 2, 1, 3)
+    return np.ma.masked_invalid(grid.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1])
+
+
+def _norm(panel: Panel) -> Any:
+    from matplotlib.colors import FuncNorm, Normalize
+
+    low, high = panel.limits
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    if panel.forward is None or panel.inverse is None:
+        return Normalize(low, high)
+
+    def applied(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda numbers: function(np.asarray(numbers, np.float64)[..., None])[..., 0]
+
+    return FuncNorm((applied(panel.forward), applied(panel.inverse)), low, high)

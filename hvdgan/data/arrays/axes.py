@@ -1,0 +1,72 @@
+"""The axes of a sample in an array: their names, their order, and what is refused as unclear."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+
+_BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
+_FEW = 4
+
+
+class Axes:
+    """Moves the channels of samples to the last axis, and adds that axis where there is none.
+
+    Args:
+        order: letters of a sample's axes as they are stored: D, H, W in this order, with C first, last or missing.
+    """
+
+    def __init__(self, order: str) -> None:
+        self.order = order
+
+    def shape(self, stored: Sequence[int]) -> tuple[int, ...]:
+        """Shape of a sample, channels last, from its stored shape."""
+        sizes = dict(zip(self.order, stored, strict=True))
+        return (*(sizes[axis] for axis in "DHW" if axis in sizes), sizes.get("C", 1))
+
+    def arranged(self, samples: np.ndarray) -> np.ndarray:
+        """Samples (B, ...) as they are stored, with the channels last."""
+        if "C" not in self.order:
+            return samples[..., None]
+        return np.moveaxis(samples, 1, -1) if self.order[0] == "C" and len(self.order) > 1 else samples
+
+
+def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
+    """The axes of an array's samples.
+
+    Args:
+        shape: shape of the array, (N, ...).
+        given: value of --axes, or None for C, HW, HWC or DHWC by the number of axes.
+        flag: flag that sets the axes.
+        where: name of the array, for error messages.
+
+    Raises:
+        UserError: the shape does not fit, or could mean two things and no axes are given.
+    """
+    rank = len(shape) - 1
+    if 0 in shape:
+        raise UserError(f"{where}: array of shape {tuple(shape)}: it holds no numbers; expected at least one sample")
+    if given is not None:
+        order = given.upper()
+        space = order.replace("C", "", 1)
+        if space not in ("", "HW", "DHW") or order not in (space, space + "C", "C" + space) or not order:
+            raise UserError(f"{flag} {given}: expected C, HW, HWC, CHW, DHW, DHWC or CDHW")
+        if len(order) != rank:
+            raise UserError(f"{flag} {given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
+        return Axes(order)
+    if rank not in _BY_RANK:
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)"
+        )
+    if rank == 3 and shape[-1] == _FEW:
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: red, green, blue and opacity, or four fields? give --channels 3 "
+            f"for 8-bit pictures, which are laid over white, or {flag} HWC for four fields"
+        )
+    if rank in (3, 4) and shape[1] <= _FEW < shape[-1]:
+        first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: channels first or last? give {flag} {first} or {last}"
+        )
+    return Axes(_BY_RANK[rank])

@@ -1,0 +1,83 @@
+"""What is refused or taken as the numbers of an array, and the map that they get where none is declared."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays.stored import Stored
+from hvdgan.values import value_map
+from hvdgan.values.value_map import ValueMap
+
+_SAMPLE = 64
+_SLACK = 1e-3  # of the range, which earlier processing may leave
+
+
+def check_numbers(stored: Stored) -> None:
+    """Refuse what is no array of real numbers.
+
+    Raises:
+        UserError: the numbers are complex, texts, dates, or of another kind that cannot be mapped.
+    """
+    if stored.dtype.kind not in "fiu" or stored.dtype.itemsize > 8:
+        raise UserError(
+            f"--data {stored.name}: numbers of type {stored.dtype}; expected float16, float32, float64 or integers; "
+            "convert them, such as with array.astype(np.float32), and split complex numbers into two channels"
+        )
+
+
+def spread(count: int) -> np.ndarray:
+    """Numbers of at most 64 samples, spread evenly over all."""
+    return np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
+
+
+def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, channels: Sequence[str]) -> ValueMap:
+    """The map of an array's numbers: the declared one, or that of floats within [0, 1] or [-1, 1].
+
+    Args:
+        given: value of the flag.
+        stored: the array.
+        sample: some of its samples, (B, ..., C).
+        flag: flag that declares the map.
+        channels: names of the channels.
+
+    Raises:
+        UserError: the map is unclear, or its flag cannot be read.
+    """
+    units = (stored.unit,) * len(channels) if stored.unit else ()
+    if given is not None:
+        return value_map.parse(given, flag, channels, units)
+    example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
+    if stored.dtype.kind != "f":
+        raise UserError(
+            f"--data {stored.name}: integers of type {stored.dtype} without a map to the numbers that networks see; "
+            f"declare one, {example}"
+        )
+    finite = sample[np.isfinite(sample)]
+    if not finite.size:
+        raise UserError(f"--data {stored.name}: none of {len(sample)} samples looked at has a finite number")
+    low, high = float(finite.min()), float(finite.max())
+    for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
+        if low >= bottom - _SLACK and high <= 1 + _SLACK:
+            return value_map.parse(found, flag, channels, units)
+    raise UserError(
+        f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] "
+        f"and [-1, 1]; declare their map, {example}"
+    )
+
+
+def check_labels(name: str, labels: np.ndarray, count: int) -> np.ndarray:
+    """Classes as int32 (N,).
+
+    Raises:
+        UserError: they are not one integer for each sample.
+    """
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise UserError(
+            f"--data {name}: labels of shape {labels.shape} and type {labels.dtype}; "
+            f"expected one integer for each of {count} images"
+        )
+    limits = np.iinfo(np.int32)
+    if labels.min() < limits.min or labels.max() > limits.max:
+        raise UserError(f"--data {name}: labels from {labels.min()} to {labels.max()}; expected values of int32")
+    return labels.astype(np.int32)

@@ -1,0 +1,131 @@
+"""Arrays in .npy and .npz files, memory-mapped where possible."""
+
+import contextlib
+import logging
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.scan_cache import identity
+
+LARGE_BYTES = 2**30
+
+logger = logging.getLogger(__name__)
+
+
+class NumpyArray(Stored):
+    """An array in memory, or mapped to it.
+
+    Args:
+        name: name for messages.
+        array: the array.
+    """
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        super().__init__(name, array.shape, array.dtype.newbyteorder("="))
+        self.array = array
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(self.array[indices], self.dtype)
+
+
+class NumpyFile(Container):
+    """An .npy file with one array, or an .npz archive with arrays by name.
+
+    An .npy file and an uncompressed .npz are memory-mapped; every rank holds a compressed array in memory.
+
+    Args:
+        data: path of the file.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+
+    def __init__(self, data: str) -> None:
+        super().__init__(data)
+        with _reasons(data):
+            self._stamp = identity(data)
+            self._members: dict[str, zipfile.ZipInfo] | None = None
+            if zipfile.is_zipfile(data):
+                with zipfile.ZipFile(data) as archive:
+                    self._members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
+
+    def names(self) -> list[str]:
+        return [""] if self._members is None else list(self._members)
+
+    def get(self, name: str) -> NumpyArray:
+        with _reasons(self.data):
+            if self._members is None:
+                return NumpyArray(self.data, npy_format.open_memmap(self.data, mode="r"))
+            with zipfile.ZipFile(self.data) as archive:
+                array = _open_member(self.data, archive, self._members[name])
+            return NumpyArray(f"{self.data}:{name}", array)
+
+    def stamp(self) -> list[Any]:
+        return self._stamp
+
+
+@contextlib.contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
+    try:
+        yield
+    except UserError:
+        raise
+    except MemoryError as error:
+        raise UserError(
+            f"--data {name}: too large for memory: {error}; "
+            "np.savez in place of np.savez_compressed, or an .npy file, is memory-mapped"
+        ) from error
+    except Exception as error:
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"--data {name}: cannot be read as a NumPy array: {detail}; "
+            "expected an array of numbers, written by np.save or np.savez"
+        ) from error
+
+
+def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Map an array that is not compressed in the archive; read any other."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        if member.file_size > LARGE_BYTES:
+            logger.warning(
+                "--data %s: compressed, so every rank holds its %.1f GB in memory; "
+                "files of np.save and np.savez are memory-mapped",
+                name,
+                member.file_size / 1e9,
+            )
+        with archive.open(member) as file:
+            return npy_format.read_array(file, allow_pickle=False)
+    with archive.open(member) as file:
+        shape, fortran_order, dtype = _read_header(file)
+        header_bytes = file.tell()
+    with open(name, "rb") as file:
+        # Name and extra field of the local header may have other sizes than those in the directory.
+        file.seek(member.header_offset + 26)
+        name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
+    offset = member.header_offset + 30 + name_bytes + extra_bytes + header_bytes
+    if 0 in shape:
+        return np.empty(shape, dtype)  # nothing to map
+    return np.memmap(name, dtype, "r", offset, shape, "F" if fortran_order else "C")
+
+
+def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, True for Fortran's order, and type; the file is then at the first value."""
+    readers: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.dtype]]] = {
+        (1, 0): npy_format.read_array_header_1_0,
+        (2, 0): npy_format.read_array_header_2_0,
+    }
+    version = npy_format.read_magic(file)
+    if version not in readers:
+        raise ValueError(f"version {version} of the .npy format")
+    shape, fortran_order, dtype = readers[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return shape, fortran_order, dtype

@@ -1,0 +1,101 @@
+"""A source of arrays of any shape and type, as they are stored; `mapped` turns them into what networks see."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from hvdgan.data.arrays.axes import Axes
+from hvdgan.data.arrays.kinds import spread
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.source import Source, fingerprint_of
+from hvdgan.values.sample_values import Layout, SampleValues
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """An array of samples, or of their inputs, with the names of its axes."""
+
+    stored: Stored
+    axes: Axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a sample, channels last."""
+        return self.axes.shape(self.stored.shape[1:])
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        """Some samples, (B, *shape) of the stored type."""
+        return self.axes.arranged(self.stored.read(indices))
+
+    def channel_names(self) -> tuple[str, ...]:
+        """Names of the channels: those of the file, or their numbers."""
+        count = self.shape[-1]
+        return self.stored.channels or tuple(str(number) for number in range(count))
+
+
+class ArraySource(Source):
+    """The samples of an array, each with an input of its own if there are inputs.
+
+    Samples are returned with the numbers and the type that the file has. The fingerprint covers shapes, types, labels,
+    conditions, constants and 64 samples spread over the data: it distinguishes data sets, not single numbers.
+
+    Args:
+        name: value of `--data`.
+        container: the file.
+        images: the samples.
+        inputs: their inputs, or None.
+        layout: shapes of a record.
+        values: maps of the parts.
+        labels, conditions, constants: as in Source.
+    """
+
+    prepared = True
+
+    def __init__(
+        self,
+        name: str,
+        container: Container,
+        images: Samples,
+        inputs: Samples | None = None,
+        *,
+        layout: Layout,
+        values: SampleValues,
+        labels: np.ndarray | None = None,
+        conditions: np.ndarray | None = None,
+        constants: np.ndarray | None = None,
+    ) -> None:
+        self._container, self._parts = container, [images] if inputs is None else [inputs, images]
+        self.batched = container.batched
+        places = spread(images.stored.shape[0])
+        parts: list[bytes] = []
+        for part in self._parts:
+            parts.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
+            parts.append(np.ascontiguousarray(part.stored.read(places)).tobytes())
+        parts += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]
+        super().__init__(
+            name=name,
+            layout=layout,
+            dtype=np.result_type(*(part.stored.dtype for part in self._parts)),
+            fingerprint=fingerprint_of(b"array", parts),
+            values=values,
+            labels=labels,
+            conditions=conditions,
+            constants=constants,
+        )
+
+    def __len__(self) -> int:
+        return self._parts[-1].stored.shape[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        read = [part.read(indices) for part in self._parts]
+        return read[0] if len(read) == 1 else self.layout.joined(read[0], read[1], self.dtype)
+
+    def key(self, index: int) -> bytes:
+        return self._parts[-1].stored.key(index)
+
+    def named(self, index: int) -> str:
+        return self._parts[-1].stored.named(index)
+
+    def stamp(self) -> list[Any] | None:
+        return self._container.stamp()

@@ -1,0 +1,146 @@
+"""Mean and deviation of each channel over the training data, the same numbers for any number of ranks."""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.base.scan_cache import ScanCache
+from hvdgan.data.base.sharing import from_first, share_out
+from hvdgan.data.base.source import BadImage, Source
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.value_map import ValueMap
+
+_FILE = "value-statistics.json"
+_BLOCK_BYTES = 32 * 2**20
+Moments = tuple[int, np.ndarray, np.ndarray]
+"""count, mean (C,), sum of squared differences from the mean (C,)"""
+
+
+def with_statistics(source: Source, peers: Peers, scans: ScanCache) -> SampleValues:
+    """The maps of a source with the means and deviations that `standard` needs.
+
+    The data are divided into blocks by their number alone, the ranks share the blocks, and the moments of all blocks
+    are combined in their order in float64, so that the result does not depend on the number of ranks.
+
+    Args:
+        source: samples to train on, as they are stored.
+        peers: the ranks; each calls this.
+        scans: cache of the result.
+
+    Raises:
+        UserError: a channel is constant, or no sample can be read.
+        RunError: the data cannot be read on some rank.
+
+    Reference: Chan, Golub and LeVeque 1983, equation 1.5 (combination of moments).
+    """
+    values = source.values
+    while any(each is not None and each.lacks_statistics for each in values.parts().values()):
+        values = _resolved_once(source, values, peers, scans)
+    return values
+
+
+def _resolved_once(source: Source, values: SampleValues, peers: Peers, scans: ScanCache) -> SampleValues:
+    """Fill in the first missing statistics of each part."""
+    new: dict[str, ValueMap] = {}
+    in_memory = {"conditions": source.conditions, "constants": source.constants}
+    for name, value_map in values.parts().items():
+        if value_map is None or not value_map.lacks_statistics:
+            continue
+        numbers = in_memory.get(name)
+        if numbers is None:
+            moments = _of_samples(source, name, value_map, peers, scans)
+        else:
+            work = functools.partial(_of_numbers, value_map, numbers)
+            moments = _of_json(from_first(work, peers, f"--data {source.name}: {name}"))
+        new[name] = _filled(value_map, moments, source, name)
+    return dataclasses.replace(values, **new)
+
+
+def _of_numbers(value_map: ValueMap, numbers: np.ndarray) -> list[Any]:
+    return _to_json(_moments(value_map.before_statistics(numbers)))
+
+
+def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, scans: ScanCache) -> Moments:
+    numbers = source.numbers(np.array([0, len(source) - 1])).tolist()
+    key = json.dumps([source.fingerprint, len(source), numbers, part, str(value_map), source.stamp()])
+    if (content := scans.get(f"{part}-{_FILE}", key)) is not None:
+        return _of_json(json.loads(content))
+    each = max(1, _BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
+    blocks = [f"{first} {min(first + each, len(source))}" for first in range(0, len(source), each)]
+
+    def look(some: Sequence[str]) -> list[Any]:
+        return [_to_json(_of_block(source, part, value_map, *map(int, block.split()))) for block in some]
+
+    moments = [_of_json(found) for found in share_out(blocks, look, peers, f"--data {source.name}: statistics")]
+    total = moments[0]
+    for more in moments[1:]:
+        total = _combined(total, more)
+    scans.put(f"{part}-{_FILE}", key, lambda: json.dumps(_to_json(total)).encode(), len(source))
+    return total
+
+
+def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: int) -> Moments:
+    """Moments of the finite samples of a block; the others are left out of training, too."""
+    indices = np.arange(first, past)
+    try:
+        records = source.fetch_batch(indices)
+    except BadImage:
+        records = np.stack([*_readable(source, indices)] or [source.blank(1)[0] * np.nan])
+    inputs, images = source.layout.split(records)
+    samples = inputs if part == "inputs" else images
+    assert samples is not None
+    with np.errstate(all="ignore"):
+        before = value_map.before_statistics(samples)
+    finite = np.isfinite(before).reshape(len(before), -1).all(axis=1)
+    return _moments(before[finite])
+
+
+def _readable(source: Source, indices: np.ndarray) -> Any:
+    for index in indices:
+        try:
+            yield source.fetch(int(index))
+        except BadImage:
+            continue
+
+
+def _moments(numbers: np.ndarray) -> Moments:
+    """Of numbers (..., C) in float64."""
+    flat = numbers.reshape(-1, numbers.shape[-1])
+    if not len(flat):
+        return 0, np.zeros(numbers.shape[-1]), np.zeros(numbers.shape[-1])
+    mean = flat.mean(axis=0)
+    return len(flat), mean, np.square(flat - mean).sum(axis=0)
+
+
+def _combined(one: Moments, other: Moments) -> Moments:
+    count = one[0] + other[0]
+    if not count:
+        return one
+    apart = other[1] - one[1]
+    mean = one[1] + apart * (other[0] / count)
+    return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / count)
+
+
+def _filled(value_map: ValueMap, moments: Moments, source: Source, part: str) -> ValueMap:
+    count, mean, squares = moments
+    if not count:
+        raise UserError(f"--data {source.name}: none of its {len(source)} samples has finite {part} only")
+    try:
+        return value_map.with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
+    except UserError as error:
+        raise UserError(f"--data {source.name}: {part}: {error}") from error
+
+
+def _to_json(moments: Moments) -> list[Any]:
+    return [moments[0], moments[1].tolist(), moments[2].tolist()]
+
+
+def _of_json(values: Sequence[Any]) -> Moments:
+    return int(values[0]), np.array(values[1]), np.array(values[2])

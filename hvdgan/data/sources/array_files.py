@@ -1,0 +1,198 @@
+"""Opens arrays as --data names them: FILE, or FILE:NAME, with inputs, conditions and constants beside the samples."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays import conditions
+from hvdgan.data.arrays.axes import axes_of
+from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of, spread
+from hvdgan.data.arrays.numpy_files import NumpyFile
+from hvdgan.data.arrays.source import ArraySource, Samples
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.source import Source, sides
+from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
+from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.value_map import ValueMap
+
+_IMAGE_NAMES = ("images", "x", "arr_0")
+_LABELS = "labels"
+_INPUTS = "inputs"
+_KINDS: dict[str, Callable[[str], Container]] = {".npy": NumpyFile, ".npz": NumpyFile}
+
+
+def open_arrays(config: Config, *, paired: bool) -> Source | None:
+    """Open what `--data` names, if it names arrays.
+
+    Args:
+        config: settings of the data.
+        paired: True if each sample must come with an input.
+
+    Returns:
+        8-bit pictures, or arrays as they are stored; None if `--data` names no file of a kind that holds arrays.
+
+    Raises:
+        UserError: the file cannot be read, or what it holds is unclear.
+    """
+    path, name = _parts_of(config.data)
+    if not os.path.exists(path) or (kind := _KINDS.get(Path(path).suffix.lower())) is None:
+        return None
+    container = kind(path)
+    images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
+    check_numbers(images)
+    inputs = _inputs(container, config.arrays) if paired else None
+    labels = container.get(_LABELS).whole() if _LABELS in container.names() and images.shape else None
+    if _are_pictures(config, images, inputs):
+        return _pictures(config, images, inputs, labels, paired)
+    return _arrays(config, container, images, inputs, labels, paired)
+
+
+def _parts_of(data: str) -> tuple[str, str]:
+    """The file, and the name of an array in it or ""."""
+    path, colon, name = data.rpartition(":")
+    return (path, name) if colon and not os.path.exists(data) else (data, "")
+
+
+def _chosen(container: Container, config: Config) -> str:
+    """The name of the samples: that of the only array, or a usual one."""
+    settings = config.arrays
+    beside = {_LABELS, settings.constants, *settings.conditions, settings.inputs}
+    others = [name for name in container.names() if name not in beside]
+    chosen = others if len(others) == 1 else [known for known in _IMAGE_NAMES if known in others]
+    if not chosen:
+        raise UserError(
+            f"--data {config.data}: found the arrays {', '.join(sorted(container.names())) or '(none)'}; name the one "
+            f"with the samples, as in --data {config.data}:{others[0] if others else 'NAME'}"
+        )
+    return chosen[0]
+
+
+def _inputs(container: Container, settings: ArrayConfig) -> Stored | None:
+    """The array of inputs, or None if the file has none of the usual name and no flag names one."""
+    if settings.inputs is None and _INPUTS not in container.names():
+        return None
+    inputs = container.find(settings.inputs or _INPUTS, "--inputs")
+    check_numbers(inputs)
+    return inputs
+
+
+def _are_pictures(config: Config, images: Stored, inputs: Stored | None) -> bool:
+    """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
+    settings = config.arrays
+    if any((settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)):
+        return False
+    alike = inputs is None or inputs.shape[:3] == images.shape[:3]
+    return alike and all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
+
+
+def _is_picture(stored: Stored, channels: int | None) -> bool:
+    grey_or_rgb = len(stored.shape) == 3 or (len(stored.shape) == 4 and stored.shape[3] in (1, 3))
+    opaque = len(stored.shape) == 4 and stored.shape[3] == 4 and channels is not None
+    return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
+
+
+def _pictures(config: Config, images: Stored, inputs: Stored | None, labels: np.ndarray | None, paired: bool) -> Source:
+    shared: dict[str, Any] = {"image_size": config.image_size, "channels": config.channels, "fit": config.fit}
+    if labels is not None:
+        labels = check_labels(config.data, labels, images.shape[0])
+    if paired:
+        return ArrayPairs(config.data, images, inputs, labels=labels, **shared)
+    return PictureArraySource(config.data, images, labels=labels, **shared)
+
+
+def _arrays(
+    config: Config,
+    container: Container,
+    stored: Stored,
+    stored_inputs: Stored | None,
+    labels: np.ndarray | None,
+    paired: bool,
+) -> Source:
+    settings, count = config.arrays, stored.shape[0] if stored.shape else 0
+    images = Samples(stored, axes_of(stored.shape, settings.axes, flag="--axes", where=f"--data {stored.name}"))
+    _refuse_picture_flags(config, images.shape)
+    inputs = None
+    if paired:
+        inputs = _input_samples(config, stored_inputs, count)
+    parts = {"images": images, "inputs": inputs}
+    texts = {"images": (settings.values, "--values"), "inputs": (settings.input_values, "--input-values")}
+    maps = {
+        part: map_of(texts[part][0], each.stored, _sample(each), flag=texts[part][1], channels=each.channel_names())
+        for part, each in parts.items()
+        if each is not None
+    }
+    numbers = None
+    if settings.conditions and settings.condition_table is None:
+        numbers, names, units = conditions.of_container(container, settings.conditions, count)
+        maps["conditions"] = conditions.map_of(settings.condition_values, names, units)
+    constants = None
+    if settings.constants is not None:
+        constants, maps["constants"] = _constants(container, settings, images.shape)
+    layout = Layout(images.shape, None if inputs is None else inputs.shape)
+    return ArraySource(
+        config.data,
+        container,
+        images,
+        inputs,
+        layout=layout,
+        values=SampleValues(**maps),
+        labels=None if labels is None else check_labels(config.data, labels, count),
+        conditions=numbers,
+        constants=constants,
+    )
+
+
+def _sample(samples: Samples) -> np.ndarray:
+    return samples.read(spread(samples.stored.shape[0]))
+
+
+def _refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
+    """Refuse --image-size, --channels and --fit where they would change an array."""
+    if config.image_size is not None and sides(config.image_size) != tuple(shape[:-1]):
+        raise UserError(
+            f"--image-size: resizes 8-bit pictures; the samples of {config.data} are arrays of shape {tuple(shape)}, "
+            "which they keep; leave the flag out, or give --crop to see a part of each"
+        )
+    if config.channels is not None and config.channels != shape[-1]:
+        raise UserError(f"--channels {config.channels}: the samples of {config.data} have {shape[-1]}; leave it out")
+    if config.fit is not None:
+        raise UserError(
+            f"--fit {config.fit}: resizes 8-bit pictures; {config.data} holds arrays, which keep their shape"
+        )
+
+
+def _input_samples(config: Config, stored: Stored | None, count: int) -> Samples:
+    if stored is None:
+        raise UserError(
+            f"--data {config.data}: the recipe takes pairs, and there is no array `inputs` beside the samples; name "
+            "the array with --inputs"
+        )
+    if stored.shape[:1] != (count,):
+        raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
+    where = f"--inputs {stored.name}"
+    return Samples(stored, axes_of(stored.shape, config.arrays.input_axes, flag="--input-axes", where=where))
+
+
+def _constants(container: Container, settings: ArrayConfig, shape: Sequence[int]) -> tuple[np.ndarray, ValueMap]:
+    """The fields that all samples share, (*space, K), and their map."""
+    assert settings.constants is not None
+    stored = container.find(settings.constants, "--constants")
+    check_numbers(stored)
+    fields = stored.whole()
+    if fields.shape == tuple(shape[:-1]):
+        fields = fields[..., None]
+    if fields.shape[:-1] != tuple(shape[:-1]):
+        raise UserError(
+            f"--constants {settings.constants}: shape {stored.shape}; expected {tuple(shape[:-1])}, that of a sample "
+            "in space, with or without an axis of fields after it"
+        )
+    if not np.isfinite(fields).all():
+        raise UserError(f"--constants {settings.constants}: some numbers are not finite; fill them in")
+    names = stored.channels or tuple(f"{settings.constants}_{number}" for number in range(fields.shape[-1]))
+    return fields, map_of(settings.constant_values, stored, fields[None], flag="--constant-values", channels=names)

@@ -1,0 +1,120 @@
+"""Describes the data to a recipe."""
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.errors import UserError
+from hvdgan.values import sample_values
+from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.steps import Operations, Range
+
+_TENSORFLOW = Operations(
+    tf.math.log1p,
+    tf.math.expm1,
+    tf.sign,
+    tf.abs,
+    tf.pow,
+    lambda parts: tf.concat(parts, axis=-1),
+    lambda values, like: tf.constant(values, like.dtype),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """Facts about the data; `self.data` in a recipe.
+
+    Args:
+        shape: shape of a sample as networks see it, channels last: (H, W, C), (D, H, W, C) or (C,).
+        num_images: number of samples to train on, without the held-out ones.
+        num_classes: number of classes, labelled 0 to num_classes - 1; 0 if the data has no labels.
+        input_shape: shape of a sample's input, if the recipe is paired; else None.
+        conditions: names of the numbers in batch.conditions.
+        values: maps between the data's numbers and those that networks see; None: nothing is known.
+        layout: how a record of the data is divided; None: into what `shape` and `input_shape` say.
+        constants: fields that all samples share, (*space, K) float32 as networks see them; None: there are none.
+    """
+
+    shape: tuple[int, ...]
+    num_images: int
+    num_classes: int = 0
+    input_shape: tuple[int, ...] | None = None
+    conditions: tuple[str, ...] = ()
+    values: SampleValues | None = dataclasses.field(default=None, repr=False)
+    layout: Layout | None = dataclasses.field(default=None, repr=False)
+    constants: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of a sample."""
+        return self.shape[-1]
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of a square picture (pixels).
+
+        Raises:
+            UserError: the samples are not square pictures, so that the recipe cannot be used with these data.
+        """
+        if len(self.shape) != 3 or self.shape[0] != self.shape[1]:
+            raise UserError(
+                f"the recipe takes square pictures (H, H, C), and the data have samples of shape {self.shape}; crop "
+                "them with --crop, bring pictures to a square with --image-size and --fit, or take another recipe"
+            )
+        return self.shape[0]
+
+    @property
+    def is_pictures(self) -> bool:
+        """True for grey or RGB pictures, whose 0 to 255 became [-1, 1]."""
+        pixels = self.values is None or self.values.images.chains == ((Range(0, 255),),)
+        return pixels and len(self.shape) == 3 and self.channels in (1, 3)
+
+    @property
+    def parts(self) -> Layout:
+        """How a record of the data is divided into a sample and its input."""
+        return self.layout or Layout(self.shape, self.input_shape)
+
+    def physical(self, numbers: Any, part: Literal["images", "inputs", "conditions"] = "images") -> Any:
+        """Map numbers as networks see them back to the units of the data; gradients flow through.
+
+        Args:
+            numbers: samples (B, ..., C), inputs, or conditions (B, k).
+            part: what the numbers are.
+        """
+        value_map = None if self.values is None else self.values.parts()[part]
+        return numbers if value_map is None else value_map.inverse_of(numbers, _TENSORFLOW)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON types, without the constants."""
+        return {
+            "shape": list(self.shape),
+            "num_images": self.num_images,
+            "num_classes": self.num_classes,
+            "input_shape": None if self.input_shape is None else list(self.input_shape),
+            "conditions": list(self.conditions),
+            "values": None if self.values is None else self.values.to_json(),
+            "layout": None if self.layout is None else dataclasses.asdict(self.layout),
+        }
+
+
+def of_json(facts: dict[str, Any]) -> DataSpec:
+    """Make a DataSpec again from to_json(), or from what hvdgan wrote when all data were square pictures.
+
+    Raises:
+        KeyError, TypeError: these are other facts.
+    """
+    if "image_size" in facts:
+        shape = (facts["image_size"], facts["image_size"], facts["channels"])
+        return DataSpec(shape, facts["num_images"], facts["num_classes"])
+    facts = dict(facts)
+    layout, values = facts.pop("layout"), facts.pop("values")
+    for name in ("shape", "input_shape", "conditions"):
+        facts[name] = facts[name] and tuple(facts[name])
+    facts["conditions"] = facts["conditions"] or ()
+    return DataSpec(
+        **facts,
+        values=None if values is None else sample_values.of_json(values),
+        layout=None if layout is None else Layout(**{key: each and tuple(each) for key, each in layout.items()}),
+    )

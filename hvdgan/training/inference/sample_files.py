@@ -1,0 +1,86 @@
+"""Writes samples as files: pictures, or arrays in the units of the data with the conditions they were drawn for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.files import outputs
+from hvdgan.recipe import DataSpec
+from hvdgan.training.inference.inputs import Input
+from hvdgan.training.showing import save_samples
+
+ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
+
+
+def check(path: Path, *, separate: bool, overwrite: bool) -> None:
+    """Refuse an output that write() could not write, before anything is computed.
+
+    Raises:
+        UserError: its name has another ending, it exists, or it cannot be made.
+    """
+    if separate:
+        outputs.check_folder(path, overwrite=overwrite)
+    elif path.suffix.lower() in ARRAYS:
+        outputs.check_new(path, overwrite=overwrite)
+    elif path.suffix.lower() == ".png":
+        outputs.check_file(path, overwrite=overwrite)
+    else:
+        raise UserError(
+            f"--out {path}: expected a name that ends in .png for a picture, or in {', '.join(ARRAYS)} for numbers"
+        )
+
+
+def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input]) -> None:
+    """Write samples to one file.
+
+    Args:
+        path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names.
+        samples: samples in the units of the data, (N, ...).
+        spec: facts about the data.
+        inputs: what each sample was drawn from.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".png":
+        outputs.write(path, lambda partial: save_samples(partial, samples, spec))
+    elif suffix == ".npy":
+        outputs.write(path, lambda partial: np.save(partial, samples))
+    else:
+        arrays = {"samples": samples, **_conditions(spec, inputs)}
+        units = _units(spec)
+        save = _save_npz if suffix == ".npz" else _save_hdf5
+        outputs.write(path, lambda partial: save(partial, arrays, units))
+
+
+def _conditions(spec: DataSpec, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
+    """The conditions in the units of the data, by name."""
+    value_map = None if spec.values is None else spec.values.conditions
+    if value_map is None or not inputs or "conditions" not in inputs[0]:
+        return {}
+    numbers = value_map.inverse(np.stack([each["conditions"] for each in inputs]))
+    return {name: numbers[:, place] for place, name in enumerate(spec.conditions)}
+
+
+def _units(spec: DataSpec) -> dict[str, str]:
+    """The units of the arrays, where the data named some."""
+    found = {}
+    if spec.values is not None and any(spec.values.images.units):
+        found["samples"] = ", ".join(dict.fromkeys(spec.values.images.units))
+    if spec.values is not None and spec.values.conditions is not None:
+        found |= dict(zip(spec.conditions, spec.values.conditions.units, strict=False))
+    return {name: unit for name, unit in found.items() if unit}
+
+
+def _save_npz(path: Path, arrays: dict[str, np.ndarray], units: dict[str, str]) -> None:
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # a name is never allow_pickle
+
+
+def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], units: dict[str, str]) -> None:
+    import h5py  # only for this kind of file
+
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            written = file.create_dataset(name, data=array)
+            if name in units:
+                written.attrs["units"] = units[name]

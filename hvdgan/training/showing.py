@@ -1,0 +1,64 @@
+"""Turns what networks return into pictures, and into numbers in the units of the data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from hvdgan.cli.files.field_pictures import Panel, save_panels
+from hvdgan.cli.files.pictures import save_grid
+from hvdgan.recipe import DataSpec
+from hvdgan.values.value_map import ValueMap
+
+
+def to_uint8(images: np.ndarray) -> np.ndarray:
+    """Convert images from [-1, 1] to uint8, rounded and clipped."""
+    return np.clip(np.rint((images + 1.0) * 127.5), 0, 255).astype(np.uint8)
+
+
+def shown(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
+    """Samples as people see them: pictures as uint8, arrays as float32 in the units of the data.
+
+    Args:
+        samples: (N, ...) as networks see them.
+        spec: facts about the data.
+    """
+    if spec.is_pictures or spec.values is None:
+        return to_uint8(samples)
+    return spec.values.images.inverse(samples)
+
+
+def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarray | None = None) -> None:
+    """Write a grid of samples: pictures side by side; arrays in colours with a scale, in the units of the data.
+
+    Args:
+        path: name of the PNG; its folder is made.
+        samples: what shown() returned.
+        spec: facts about the data.
+        like: samples whose least and largest numbers the scale has; None: these samples'.
+    """
+    if samples.dtype == np.uint8 or spec.values is None:
+        save_grid(path, samples)
+        return
+    save_panels(path, list(_panels(samples, samples if like is None else like, spec.values.images)))
+
+
+def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Iterator[Panel]:
+    """One panel for each channel of fields; three for each channel of volumes, of the middle slices."""
+    units = value_map.units or ("",) * len(value_map.channels)
+    if samples.ndim == 2:  # vectors: a row for each
+        samples, like = samples[None, :, :, None], like[None, :, :, None]
+        yield Panel("vectors, one a row", samples[..., 0], (float(like.min()), float(like.max())))
+        return
+    for place, (name, unit) in enumerate(zip(value_map.channels, units, strict=True)):
+        one = value_map.channel(place)
+        title = " ".join(
+            part for part in (f"channel {name}" if name.isdecimal() else name, unit and f"[{unit}]") if part
+        )
+        numbers, limits = samples[..., place], (float(like[..., place].min()), float(like[..., place].max()))
+        if numbers.ndim == 3:
+            yield Panel(title, numbers, limits, one.forward, one.inverse)
+            continue
+        for axis, letter in enumerate("DHW", 1):
+            middle = np.take(numbers, numbers.shape[axis] // 2, axis=axis)
+            yield Panel(f"{title}, middle of {letter}", middle, limits, one.forward, one.inverse)

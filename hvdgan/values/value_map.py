@@ -1,0 +1,197 @@
+"""The declared map from the numbers of the data to those that networks see; it is saved, and can be undone."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.values import steps
+from hvdgan.values.steps import NUMPY, Operations, Range, Standard, Step
+
+Chain = tuple[Step, ...]
+_EXACT = (np.float16, np.float32, np.int8, np.uint8, np.int16, np.uint16)
+"""types whose numbers are exact in float32; all others are computed with in float64"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueMap:
+    """A chain of steps, the same for all channels or one for each.
+
+    Args:
+        chains: one chain for all channels, or one for each channel.
+        channels: names of the channels, or of the conditions.
+        units: unit of each channel; "" where it is not known.
+    """
+
+    chains: tuple[Chain, ...]
+    channels: tuple[str, ...]
+    units: tuple[str, ...] = ()
+
+    @property
+    def is_identity(self) -> bool:
+        """True if the numbers stay as they are."""
+        return not any(self.chains)
+
+    @property
+    def lacks_statistics(self) -> bool:
+        """True if a step needs means and deviations that have not been computed."""
+        return any(_unresolved_in(chain) is not None for chain in self.chains)
+
+    def forward(self, values: np.ndarray) -> np.ndarray:
+        """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
+        if self.is_identity:
+            return values.astype(np.float32, copy=False)
+        wide = values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
+        return self.forward_of(wide, NUMPY).astype(np.float32, copy=False)
+
+    def inverse(self, values: np.ndarray) -> np.ndarray:
+        """Map numbers that networks see, (..., C), to those of the data, float32 (..., C)."""
+        if self.is_identity:
+            return values.astype(np.float32, copy=False)
+        return self.inverse_of(values.astype(np.float64), NUMPY).astype(np.float32)
+
+    def forward_of(self, values: Any, ops: Operations) -> Any:
+        """As forward(), for tensors of any library, in their own type; gradients flow through its functions."""
+        return self._for_chains(_chained, values, ops)
+
+    def inverse_of(self, values: Any, ops: Operations) -> Any:
+        """As inverse(), for tensors of any library, in their own type."""
+        return self._for_chains(_undone, values, ops)
+
+    def outside(self, values: np.ndarray) -> int:
+        """How many numbers of the data lie outside of the ranges that the chains begin with.
+
+        Args:
+            values: numbers of the data, (..., C).
+        """
+        count = 0
+        for place, chain in enumerate(self.chains):
+            if chain and isinstance(chain[0], Range):
+                some = values if len(self.chains) == 1 else values[..., place]
+                count += int(np.count_nonzero((some < chain[0].low) | (some > chain[0].high)))
+        return count
+
+    def before_statistics(self, values: np.ndarray) -> np.ndarray:
+        """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""
+        before = dataclasses.replace(self, chains=tuple(chain[: _unresolved_in(chain)] for chain in self.chains))
+        return before.forward_of(values.astype(np.float64, copy=False), NUMPY)
+
+    def with_statistics(self, means: Sequence[float], deviations: Sequence[float]) -> "ValueMap":
+        """Fill in the first step that lacks its statistics, in each chain that has one.
+
+        Args:
+            means, deviations: one number for each channel.
+
+        Raises:
+            UserError: a channel is constant, so that its deviation is 0.
+        """
+        resolved = []
+        for place, chain in enumerate(self._for_each_channel()):
+            number = _unresolved_in(chain)
+            if number is not None:
+                if not deviations[place] > 0:
+                    raise UserError(
+                        f"channel {self.channels[place]} has the value {means[place]:g} everywhere, so that standard "
+                        "would divide by 0; give it another map, such as none"
+                    )
+                filled = Standard((float(means[place]),), (float(deviations[place]),))
+                chain = (*chain[:number], filled, *chain[number + 1 :])
+            resolved.append(chain)
+        return dataclasses.replace(self, chains=_joined(resolved) if len(self.chains) == 1 else tuple(resolved))
+
+    def channel(self, place: int) -> "ValueMap":
+        """The map of one channel, for numbers (..., 1)."""
+        chain = self._for_each_channel()[place]
+        if len(self.chains) == 1:
+            chain = tuple(_of_channel(step, place) for step in chain)
+        return ValueMap((chain,), (self.channels[place],), self.units[place : place + 1])
+
+    def to_json(self) -> dict[str, Any]:
+        chains = [[[step.name, step.arguments()] for step in chain] for chain in self.chains]
+        return {"chains": chains, "channels": list(self.channels), "units": list(self.units)}
+
+    def __str__(self) -> str:
+        texts = ["+".join(map(str, chain)) or "none" for chain in self.chains]
+        if len(texts) == 1:
+            return texts[0]
+        return "; ".join(f"{name}={text}" for name, text in zip(self.channels, texts, strict=True))
+
+    def _for_each_channel(self) -> list[Chain]:
+        return list(self.chains) * (len(self.channels) if len(self.chains) == 1 else 1)
+
+    def _for_chains(self, work: Callable[[Chain, Any, Operations], Any], values: Any, ops: Operations) -> Any:
+        if len(self.chains) == 1:
+            return work(self.chains[0], values, ops)
+        channels = [values[..., place : place + 1] for place in range(len(self.chains))]
+        return ops.concatenate([work(*each, ops) for each in zip(self.chains, channels, strict=True)])
+
+
+def of_json(values: dict[str, Any]) -> ValueMap:
+    """Make a map again from to_json()."""
+    chains = tuple(tuple(steps.of(name, arguments) for name, arguments in chain) for chain in values["chains"])
+    return ValueMap(chains, tuple(values["channels"]), tuple(values["units"]))
+
+
+def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
+    """Read a map: steps for all channels, or CHANNEL=STEPS;CHANNEL=STEPS for each.
+
+    Args:
+        text: value of the flag.
+        flag: name of the flag, for error messages.
+        channels: names of the channels.
+        units: units of the channels, if they are known.
+
+    Raises:
+        UserError: a step or a channel is unknown, or a channel has no map.
+    """
+    named = f"{flag} {text}"
+    if "=" not in text:
+        return ValueMap((steps.parse(text.strip(), named),), tuple(channels), tuple(units))
+    chains: dict[str, Chain] = {}
+    for part in text.split(";"):
+        channel, _, chain = (piece.strip() for piece in part.partition("="))
+        if channel not in channels:
+            raise UserError(f"{named}: there is no channel {channel!r}; expected {', '.join(channels)}")
+        if channel in chains:
+            raise UserError(f"{named}: channel {channel} has two maps; name it once")
+        chains[channel] = steps.parse(chain, named)
+    if missing := [channel for channel in channels if channel not in chains]:
+        raise UserError(f"{named}: no map for {', '.join(missing)}; add {missing[0]}=none, or another one, after a ;")
+    return ValueMap(tuple(chains[channel] for channel in channels), tuple(channels), tuple(units))
+
+
+def _chained(chain: Chain, values: Any, ops: Operations) -> Any:
+    for step in chain:
+        values = step.forward(values, ops)
+    return values
+
+
+def _undone(chain: Chain, values: Any, ops: Operations) -> Any:
+    for step in reversed(chain):
+        values = step.inverse(values, ops)
+    return values
+
+
+def _unresolved_in(chain: Chain) -> int | None:
+    places = [number for number, step in enumerate(chain) if isinstance(step, Standard) and not step.means]
+    return places[0] if places else None
+
+
+def _of_channel(step: Step, place: int) -> Step:
+    if isinstance(step, Standard) and len(step.means) > 1:
+        return Standard((step.means[place],), (step.deviations[place],))
+    return step
+
+
+def _joined(chains: Sequence[Chain]) -> tuple[Chain, ...]:
+    """One chain of the chains of all channels, which differ in the numbers of standard only."""
+    joined: list[Step] = []
+    for together in zip(*chains, strict=True):
+        if isinstance(together[0], Standard) and len(together[0].means) == 1:
+            means = tuple(step.means[0] for step in together if isinstance(step, Standard))
+            joined.append(Standard(means, tuple(s.deviations[0] for s in together if isinstance(s, Standard))))
+        else:
+            joined.append(together[0])
+    return (tuple(joined),)
