@@ -26,9 +26,9 @@ from hvdgan.values.sample_values import Layout
 _SIZE = 32
 """default height and width of pictures"""
 EXPECTED = (
-    "digits, synthetic, a folder of images, of .npy files or of packed shards, arrays (.npy, .npz, .h5, .nc, .zarr, with "
-    ":NAME for one of several, or a pattern in quotes such as 'data/*.h5:NAME'), TFRecord files (a path or a pattern), "
-    "keras:mnist and the like, or tfds:NAME"
+    "digits, synthetic, a folder of images, of .npy files or of packed shards, arrays (.npy, .npz, .h5, .nc, .zarr; "
+    "FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a pattern in quotes "
+    "such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
 )
 
 

@@ -55,7 +55,9 @@ def of_container(container: Container, names: Sequence[str], count: int) -> tupl
     Raises:
         UserError: an array is missing, has another length, or has a number that is not finite.
     """
-    columns, known, units = [], [], []
+    columns: list[np.ndarray] = []
+    known: list[str] = []
+    units: list[str] = []
     for name in names:
         stored = container.find(name, "--conditions")
         check_numbers(stored)

@@ -46,8 +46,7 @@ class Hdf5File(Container):
         super().__init__(data)
         with _reasons(data):
             self._stamp = identity(data)
-            # Without a lock: many parallel file systems have none, and reading needs none.
-            self._file = h5py.File(data, "r", locking=False)
+            self._file = _opened(data)
             self._raw = RawFile(data)
             self._names = sorted(_sets_below(self._file, "", set()))
 
@@ -140,7 +139,7 @@ class Hdf5Array(Stored):
                     chunk = self._chunk_at((first, *corner))
                 inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
                 for place in theirs:
-                    out[(place, *inside)] = chunk[indices[place] - first]
+                    out[place][inside] = chunk[indices[place] - first]
         return out
 
     def _chunk_at(self, corner: tuple[int, ...]) -> np.ndarray:
@@ -170,10 +169,9 @@ class Hdf5Array(Stored):
         content: Any = stored
         try:
             for place, (code, _) in reversed(list(enumerate(self._filters))):
-                if not found.filter_mask >> place & 1:
-                    content = (
-                        zlib.decompress(content) if code == _DEFLATE else _unshuffled(content, self._type.itemsize)
-                    )
+                if found.filter_mask >> place & 1:
+                    continue
+                content = zlib.decompress(content) if code == _DEFLATE else _unshuffled(content, self._type.itemsize)
             return np.frombuffer(content, self._type).reshape(self._chunk)
         except (zlib.error, ValueError):
             return None  # edges may be stored without filters; if the file is damaged, the library says so
@@ -190,6 +188,15 @@ class Hdf5Array(Stored):
                 f"--data {self.named(index)} cannot be read: {_in_one_line(error)}; the file has changed, or the disk "
                 "has failed; restore the file, then resume"
             ) from error
+
+
+def _opened(path: str) -> Any:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if "lock" not in str(error):
+            raise
+        return h5py.File(path, "r", locking=False)  # the file system has no locks, or another process writes the file
 
 
 def _unshuffled(content: Any, item_bytes: int) -> np.ndarray:

@@ -120,9 +120,9 @@ class NpyFiles(Stored):
         size, head, is_fortran, is_swapped = self._facts[index].tolist()
         try:
             with open(os.path.join(self.name, self._files[index]), "rb", buffering=0) as file:
-                content = np.empty(size + 1, np.uint8)
+                content = np.empty(size + 1, np.uint8).data
                 done = 0
-                while count := file.readinto(memoryview(content)[done:]):
+                while count := file.readinto(content[done:]):
                     done += count
             header = size - self._sample_bytes
             problem = "" if done == size and zlib.crc32(content[:header]) == head else "another size or header"

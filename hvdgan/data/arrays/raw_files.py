@@ -54,7 +54,7 @@ class RawFile:
         """
         done = 0
         while done < len(out):
-            count = os.preadv(self._descriptor, [out[done:]], first + done)
+            count = os.preadv(self._descriptor, [out[done:].data], first + done)
             if not count:
                 raise OSError(f"{self._path} ends after {first + done:,} bytes")
             done += count

@@ -42,10 +42,7 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE) -> Source
     if (opened := open_container(config, peers)) is None:
         return None
     container, name = opened
-    if name:
-        images = container.find(name, f"--data {config.data}")
-    else:
-        images = container.get(_chosen(container, config))
+    images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     check_numbers(images)
     inputs = _inputs(container, config.arrays) if paired else None
     labels = container.labels

@@ -48,7 +48,8 @@ def first_suffix(folder: str, suffixes: tuple[str, ...]) -> str | None:
 
 def _find(folder: str, suffixes: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str], list[BadFile]]:
     unlisted: list[BadFile] = []
-    files, mixed = [], []
+    files: list[str] = []
+    mixed: list[str] = []
     for path in _files_below(folder, suffixes + others, unlisted):
         (files if path.lower().endswith(suffixes) else mixed).append(path)
     if files and mixed:
