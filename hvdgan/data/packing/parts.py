@@ -47,9 +47,10 @@ class Part(abc.ABC):
         """
         files, names = self._files(number), self._file_names(number)
         if len(files) == 2:
-            return read_partners(files, names, self.image_size, self.channels)
-        read = read_halves if self.pairs else read_image
-        return read(files[0], names[0], self.image_size, self.channels)
+            return read_partners(files, names, self.image_size, self.channels, "crop")
+        if self.pairs:
+            return read_halves(files[0], names[0], self.image_size, self.channels)
+        return read_image(files[0], names[0], self.image_size, self.channels, "crop")
 
     def smallest_side(self, number: int) -> int:
         """The shorter side of the image before cropping and resizing, in pixels.

@@ -10,7 +10,6 @@ from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.values.value_map import ValueMap
 
-
 _VOLUMES = 25
 """volumes whose slices are shown, at most"""
 
