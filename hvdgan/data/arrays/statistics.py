@@ -18,7 +18,8 @@ from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
 _FILE = "value-statistics.json"
-_BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 32 * 2**20
+"""size of the samples of a block"""
 Moments = tuple[int, np.ndarray, np.ndarray]
 """count, mean (C,), sum of squared differences from the mean (C,)"""
 
@@ -72,7 +73,7 @@ def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, sc
     key, kept = from_first(work, peers, f"--data {source.name}: kept statistics")
     if kept is not None:
         return _of_json(kept)
-    each = max(1, _BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
+    each = max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
     blocks = [f"{first} {min(first + each, len(source))}" for first in range(0, len(source), each)]
 
     def look(some: Sequence[str]) -> list[Any]:

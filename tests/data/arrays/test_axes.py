@@ -35,7 +35,11 @@ def test_the_channels_come_last(shape, given, order, sample):
 
 
 REFUSED = [
-    ((9, 8, 6, 4), None, r"red, green, blue and opacity, or four fields\? give --channels 3 for 8-bit pictures, .* HWC"),
+    (
+        (9, 8, 6, 4),
+        None,
+        r"red, green, blue and opacity, or four fields\? give --channels 3 for 8-bit pictures, .* HWC",
+    ),
     ((9, 3, 8, 8), None, r"channels first or last\? give --axes CHW or HWC"),
     ((9, 1, 8, 8), None, r"channels first or last\? give --axes CHW or HWC"),
     ((9, 2, 8, 6, 5), None, r"channels first or last\? give --axes CDHW or DHWC"),
