@@ -7,7 +7,8 @@ from PIL import Image
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
-from hvdgan.training.monitoring.samples import Sampler, to_uint8
+from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.showing import to_uint8
 from tiny import Tiny, TinyOptions
 
 
