@@ -84,6 +84,11 @@ class ArraySource(Source):
             constants=constants,
         )
 
+    @property
+    def parts(self) -> list[Samples]:
+        """The inputs, if there are some, and the samples."""
+        return self._parts
+
     def __len__(self) -> int:
         return self._parts[-1].stored.shape[0]
 
