@@ -136,7 +136,7 @@ def _load(loader: Loader, indices: tf.data.Dataset, batch_size: int, threads: in
         groups = records if count == batch_size else _split(records, count)
         dataset = _decoded(groups, source, count, threads)
     else:
-        groups = indices.unbatch().batch(count, drop_remainder=True)
+        groups = indices if count == batch_size else indices.unbatch().batch(count, drop_remainder=True)
         dataset = _called(loader.images, source, groups, tf.as_dtype(source.dtype), threads)
     if count < batch_size:
         dataset = _joined(dataset, batch_size, count)

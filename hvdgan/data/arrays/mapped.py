@@ -36,30 +36,38 @@ class Mapped(SourceWrapper):
         )
         self._lock = threading.Lock()
         self._outside = 0
+        self._checked = np.zeros(len(source), bool)
+        """samples that were read before, whose numbers need not be looked at again"""
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         inputs, images = self.layout.split(self._source.fetch_batch(indices))
-        read = self._checked(indices, images, self.values.images)
-        if inputs is None or self.values.inputs is None:
-            return read
-        return self.layout.joined(self._checked(indices, inputs, self.values.inputs), read, np.dtype(np.float32))
+        new = not self._checked[indices].all()
+        with np.errstate(all="ignore"):
+            seen = self.values.images.forward(images)
+            inputs_seen = None if inputs is None or self.values.inputs is None else self.values.inputs.forward(inputs)
+        if new:
+            self._check(indices, images, seen, self.values.images)
+            if inputs_seen is not None and self.values.inputs is not None:
+                self._check(indices, inputs, inputs_seen, self.values.inputs)
+            self._checked[indices] = True
+        return seen if inputs_seen is None else self.layout.joined(inputs_seen, seen, np.dtype(np.float32))
 
     def take_outside(self) -> int:
-        """How many numbers outside the declared ranges were read since the last call."""
+        """How many numbers outside the declared ranges were found since the last call; each sample counts once."""
         with self._lock:
             count, self._outside = self._outside, 0
         return count
 
-    def _checked(self, indices: np.ndarray, samples: np.ndarray, value_map: ValueMap) -> np.ndarray:
-        if outside := value_map.outside(samples):
+    def _check(self, indices: np.ndarray, samples: np.ndarray, seen: np.ndarray, value_map: ValueMap) -> None:
+        """Count the numbers outside of declared ranges, and find those that are not finite once they are mapped."""
+        if not (finite := np.isfinite(seen)).all():
+            first = int(np.argmin(finite.reshape(len(seen), -1).all(axis=1)))
+            raise BadImage(self._source.named(int(indices[first])), _reason(samples[first], value_map))
+        if value_map.has_range:
+            new = np.unique(indices[~self._checked[indices]], return_index=True)[1]
+            outside = value_map.outside(samples[~self._checked[indices]][new])
             with self._lock:
                 self._outside += outside
-        with np.errstate(all="ignore"):
-            networks = value_map.forward(samples)
-        if not np.isfinite(networks).all():
-            first = int(np.argmin(np.isfinite(networks).reshape(len(networks), -1).all(axis=1)))
-            raise BadImage(self._source.named(int(indices[first])), _reason(samples[first], value_map))
-        return networks
 
 
 def not_finite(sample: np.ndarray) -> str:

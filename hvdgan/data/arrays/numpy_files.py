@@ -11,10 +11,12 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.arrays.stored import Container, Stored, room
 from hvdgan.data.base.scan_cache import identity
 
 LARGE_BYTES = 2**30
+_SMALL = 2**12
+"""bytes of a sample below which a loop over samples costs more than a second copy"""
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,13 @@ class NumpyArray(Stored):
         self.array = array
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(self.array[indices], self.dtype)
+        samples = room(len(indices), self.shape[1:], self.dtype)
+        if samples[:1].nbytes < _SMALL:
+            samples[:] = self.array[indices]
+        else:
+            for place, index in enumerate(indices.tolist()):  # one copy; indexing with an array would make two
+                samples[place] = self.array[index]
+        return samples
 
 
 class NumpyFile(Container):
