@@ -19,7 +19,7 @@ ALL = np.arange(10)
 
 @pytest.fixture
 def source(tmp_path):
-    return open_source(Config(data=str(write_images(tmp_path / "images")), image_size=8))
+    return open_source(Config(data=str(write_images(tmp_path / "images")), image_size=8, fit="crop"))
 
 
 def count_fetches(source):
@@ -48,13 +48,13 @@ def test_each_image_is_read_once(source, tmp_path, kind):
     np.testing.assert_array_equal(kept.fetch(7), expected[7])
     assert sorted(fetched) == ALL.tolist()
     # What training asks of a source is what it was.
-    assert (kept.fingerprint, kept.shape, kept.total) == (source.fingerprint, source.shape, source.total)
+    assert (kept.fingerprint, kept.record_shape, kept.total) == (source.fingerprint, source.record_shape, source.total)
     np.testing.assert_array_equal(kept.labels, source.labels)
     assert [kept.key(index) for index in ALL] == [source.key(index) for index in ALL]
 
 
 def test_without_a_cache_and_for_what_is_in_memory_nothing_is_kept(source, tmp_path):
-    digits = open_source(Config(data="digits", image_size=8))
+    digits = open_source(Config(data="digits", image_size=8, fit="crop"))
     assert cached(source, "none", tmp_path / "cache") is source
     assert cached(digits, "memory", tmp_path / "cache") is digits is cached(digits, "disk", tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
@@ -62,11 +62,11 @@ def test_without_a_cache_and_for_what_is_in_memory_nothing_is_kept(source, tmp_p
 
 def test_the_file_is_found_again_by_the_same_data_alone(source, tmp_path):
     expected = cached(source, "disk", tmp_path / "cache").fetch_batch(ALL)
-    again = open_source(Config(data=source.name, image_size=8))
+    again = open_source(Config(data=source.name, image_size=8, fit="crop"))
     fetched = count_fetches(again)
     np.testing.assert_array_equal(cached(again, "disk", tmp_path / "cache").fetch_batch(ALL), expected)
     assert fetched == []
-    grey = open_source(Config(data=source.name, image_size=8, channels=1))
+    grey = open_source(Config(data=source.name, image_size=8, fit="crop", channels=1))
     expected = grey.fetch_batch(ALL)
     np.testing.assert_array_equal(cached(grey, "disk", tmp_path / "cache").fetch_batch(ALL), expected)
 
@@ -136,7 +136,7 @@ def test_what_does_not_fit_into_memory_is_refused_on_every_rank(source, tmp_path
 
     needed = 4 * 10 * 8 * 8 * 3
     monkeypatch.setattr("hvdgan.data.cache.free_memory", lambda: needed)
-    with pytest.raises(UserError, match=r"--pipeline.cache memory: 10 images of 8 x 8 .* for the 4 rank\(s\)"):
+    with pytest.raises(UserError, match=r"--pipeline.cache memory: 10 samples of \(8, 8, 3\) uint8 take .* for the 4 rank\(s\)"):
         cached(source, "memory", tmp_path, Four())
     monkeypatch.setattr("hvdgan.data.cache.free_memory", lambda: 2 * needed)
     cached(source, "memory", tmp_path, Four())

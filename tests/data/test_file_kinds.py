@@ -125,7 +125,7 @@ def folder(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
-    source = open_source(Config(data=str(folder), image_size=SIZE, max_bad_fraction=1.0))
+    source = open_source(Config(data=str(folder), image_size=SIZE, fit="crop", max_bad_fraction=1.0))
     images, reasons = {}, dict(source.bad_files)
     for index in range(len(source)):
         try:
@@ -145,7 +145,7 @@ def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
 def test_packed_into_shards_they_are_the_same(folder, tmp_path):
     made = prepare(folder, tmp_path / "made", "--image-size", str(SIZE), "--max-bad-fraction", "1")
     originals, shards = (
-        open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1)) for data in (folder, made)
+        open_source(Config(data=str(data), image_size=SIZE, fit="crop", max_bad_fraction=1)) for data in (folder, made)
     )
     places = {originals.key(index): index for index in range(len(originals))}
     assert {shards.key(index).decode() for index in range(len(shards))} == {name for name, *_ in USED}
@@ -161,7 +161,7 @@ def test_packed_into_shards_they_are_the_same(folder, tmp_path):
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_run_continues_and_logs_and_counts_what_it_has_skipped(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = "--recipe tiny:Tiny --image-size 16 --global-batch-size 8 --steps 8 --run-dir run --data data"
+    arguments = "--recipe tiny:Tiny --image-size 16 --fit crop --global-batch-size 8 --steps 8 --run-dir run --data data"
     assert main([*arguments.split(), "--max-bad-fraction", "0.5"]) == 0
     log = (tmp_path / "run" / "log.txt").read_text()
     for name, _, reason in SKIPPED:
@@ -192,10 +192,10 @@ def test_what_the_user_may_not_read_is_named(open_to_all):
         (open_to_all / name).chmod(0)
     os.seteuid(65534)
     try:
-        source = open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1.0))
+        source = open_source(Config(data=str(data), image_size=SIZE, fit="crop", max_bad_fraction=1.0))
         assert source.fetch(0)[0, 0].tolist() == list(RED)
         with pytest.raises(UserError, match="link/: folder: Permission denied, so that its images are unknown"):
-            open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=0.99))
+            open_source(Config(data=str(data), image_size=SIZE, fit="crop", max_bad_fraction=0.99))
     finally:
         os.seteuid(0)
     assert len(source) == 1
@@ -217,7 +217,7 @@ def test_folders_a_thousand_deep_and_deeper_than_a_path_can_be(open_to_all):
             os.chdir("d")
     finally:
         os.chdir(here)
-    source = open_source(Config(data=str(data), image_size=SIZE, max_bad_fraction=1.0))
+    source = open_source(Config(data=str(data), image_size=SIZE, fit="crop", max_bad_fraction=1.0))
     assert len(source) == 1 and source.fetch(0)[0, 0].tolist() == list(RED)
     assert [bad.reason for bad in source.bad_files] == ["folder: File name too long"]
 
@@ -226,5 +226,5 @@ def test_many_empty_folders_do_not_matter(tmp_path):
     for number in range(2000):
         (tmp_path / f"{number % 40}" / str(number)).mkdir(parents=True)
     RED_BLUE.save(tmp_path / "7" / "7" / "here.png")
-    source = open_source(Config(data=str(tmp_path), image_size=SIZE))
+    source = open_source(Config(data=str(tmp_path), image_size=SIZE, fit="crop"))
     assert len(source) == 1 and source.bad_files == []

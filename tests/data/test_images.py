@@ -70,8 +70,8 @@ def luma(colour):
 def test_kinds_of_files(tmp_path, name, image, options, left, right):
     path = saved(tmp_path, name, image, options)
     assert check_header(path, name) == os.path.getsize(path)
-    colour = read_image(path, name, SIZE, 3)
-    grey = read_image(path, name, SIZE, 1)
+    colour = read_image(path, name, SIZE, 3, "crop")
+    grey = read_image(path, name, SIZE, 1, "crop")
     assert (colour.shape, colour.dtype) == ((SIZE, SIZE, 3), np.uint8)
     assert (grey.shape, grey.dtype) == ((SIZE, SIZE, 1), np.uint8)
     # Away from the middle, where the filter mixes, and with the tolerance of lossy compression.
@@ -82,14 +82,14 @@ def test_kinds_of_files(tmp_path, name, image, options, left, right):
 
 def test_colour_of_16_bits(tmp_path):
     (tmp_path / "deep.png").write_bytes(colour_png_of_16_bits())
-    pixels = read_image(str(tmp_path / "deep.png"), "deep.png", SIZE, 3)
+    pixels = read_image(str(tmp_path / "deep.png"), "deep.png", SIZE, 3, "crop")
     assert (pixels[:, :12] == RED).all() and (pixels[:, 20:] == BLUE).all()
 
 
 def test_grey_of_16_bits_is_rounded(tmp_path):
     values = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
     Image.fromarray(values).save(tmp_path / "ramp.png")
-    pixels = read_image(str(tmp_path / "ramp.png"), "ramp.png", 64, 1)
+    pixels = read_image(str(tmp_path / "ramp.png"), "ramp.png", 64, 1, "crop")
     np.testing.assert_array_equal(pixels[..., 0], np.floor(values / 257 + 0.5))
 
 
@@ -114,7 +114,7 @@ def test_exif_orientation(tmp_path, suffix, orientation, undo):
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored.save(tmp_path / f"turned.{suffix}", exif=exif, quality=95)
-    pixels = read_image(str(tmp_path / f"turned.{suffix}"), "turned", SIZE, 3).astype(int)
+    pixels = read_image(str(tmp_path / f"turned.{suffix}"), "turned", SIZE, 3, "crop").astype(int)
     for part, expected in ((np.s_[:6], (0, 255, 0)), (np.s_[14:, :12], RED), (np.s_[14:, 20:], BLUE)):
         assert abs(pixels[part] - expected).max() < 40
         assert abs(pixels[part] - expected).mean() < 5
@@ -125,13 +125,13 @@ def test_exif_orientation(tmp_path, suffix, orientation, undo):
 @pytest.mark.parametrize("name", ["odd.jpg", "odd.png", "odd.webp"])
 def test_damaged_exif_does_not_matter(tmp_path, name, exif):
     path = saved(tmp_path, name, halves(RED, RED), {"exif": exif})
-    assert abs(read_image(path, name, SIZE, 3).astype(int) - RED).max() < 5
+    assert abs(read_image(path, name, SIZE, 3, "crop").astype(int) - RED).max() < 5
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 500), (500, 1), (2, 3), (33, 32)])
 def test_odd_sizes(tmp_path, width, height):
     path = saved(tmp_path, "odd.png", Image.new("RGB", (width, height), PINK), {})
-    assert (read_image(path, "odd.png", SIZE, 3) == PINK).all()
+    assert (read_image(path, "odd.png", SIZE, 3, "crop") == PINK).all()
 
 
 @pytest.mark.parametrize("turn", [False, True])
@@ -140,14 +140,14 @@ def test_the_crop_is_centred(tmp_path, turn):
     image.paste(halves(RED, BLUE, 32, 32), (32, 0))
     image = image.transpose(Image.Transpose.ROTATE_90) if turn else image
     path = saved(tmp_path, "wide.png", image, {})
-    pixels = read_image(path, "wide.png", SIZE, 3)
+    pixels = read_image(path, "wide.png", SIZE, 3, "crop")
     assert (pixels[..., 1] == 0).all() and pixels[..., 0].sum() == pixels[..., 2].sum() == 255 * SIZE * SIZE / 2
 
 
 def test_an_image_of_the_right_size_is_not_touched(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
     path = saved(tmp_path, "as is.png", Image.fromarray(pixels), {})
-    np.testing.assert_array_equal(read_image(path, "as is.png", SIZE, 3), pixels)
+    np.testing.assert_array_equal(read_image(path, "as is.png", SIZE, 3, "crop"), pixels)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
@@ -156,7 +156,7 @@ def test_shrinking_does_not_alias(tmp_path, suffix):
     pixels = np.zeros((576, 576), np.uint8)
     pixels[:, np.arange(576) // 4 % 2 == 1] = 255
     path = saved(tmp_path, f"bars.{suffix}", Image.fromarray(pixels), {})
-    result = read_image(path, "bars", 16, 1).astype(int)
+    result = read_image(path, "bars", 16, 1, "crop").astype(int)
     assert abs(result - 127).max() < 30
 
 
@@ -173,7 +173,7 @@ def test_truncated_files_have_a_header_but_no_pixels(tmp_path, name):
         file.truncate(os.path.getsize(path) // 2)
     check_header(path, name)
     with pytest.raises(BadImage) as caught:
-        read_image(path, name, SIZE, 3)
+        read_image(path, name, SIZE, 3, "crop")
     assert caught.value.bad_file.name == name
     assert "truncated" in caught.value.bad_file.reason
     assert str(tmp_path) not in str(caught.value)
@@ -194,7 +194,7 @@ REFUSED = [
 def test_refused_by_the_header(tmp_path, name, content, reason):
     path = tmp_path / name
     path.write_bytes(content)
-    for read in (lambda: check_header(str(path), name), lambda: read_image(str(path), name, SIZE, 3)):
+    for read in (lambda: check_header(str(path), name), lambda: read_image(str(path), name, SIZE, 3, "crop")):
         with pytest.raises(BadImage) as caught:
             read()
         assert caught.value.bad_file.name == name

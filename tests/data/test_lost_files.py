@@ -14,7 +14,8 @@ from launching import ROOT, environment, launcher
 from packed import write_images
 from tfrecord_files import records, write
 
-FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --checkpoint-every 20 --sample-every 0 --steps 100000"
+FLAGS = """--recipe tiny:Tiny --image-size 8 --fit crop --global-batch-size 4
+--checkpoint-every 20 --sample-every 0 --steps 100000"""
 
 
 def assert_whole(run_dir):

@@ -21,7 +21,7 @@ from reading import batches_of
 
 
 def opened(data, *, paired=False, **changes):
-    return open_source(Config(data=str(data), **{"image_size": 8, "channels": 3, **changes}), paired=paired)
+    return open_source(Config(data=str(data), **{"image_size": 8, "channels": 3, "fit": "crop", **changes}), paired=paired)
 
 
 def all_images(source):
@@ -64,7 +64,7 @@ def flip(path, place):
 def test_shards_hold_the_images_of_the_folder(folder, tmp_path, encoding, channels):
     made = prepare(folder, tmp_path / "shards", "--encoding", encoding, "--channels", str(channels))
     source, original = opened(made, channels=None), opened(folder, channels=channels)
-    assert (len(source), source.shape) == (len(original), original.shape)
+    assert (len(source), source.record_shape) == (len(original), original.record_shape)
     np.testing.assert_array_equal(source.labels, original.labels)
     assert source.class_names == original.class_names == ["class 0", "class 1"]
     difference = all_images(source).astype(int) - all_images(original)
@@ -128,7 +128,7 @@ def test_pairs_stay_together(tmp_path, encoding):
     for name, data in folders.items():
         made = prepare(data, tmp_path / f"shards {name}", "--pairs", "--encoding", encoding)
         source, original = opened(made, paired=True), opened(data, paired=True)
-        assert source.shape == (8, 8, 6)
+        assert source.record_shape == (8, 8, 6)
         np.testing.assert_array_equal(all_images(source), all_images(original))
         with pytest.raises(UserError, match="its shards hold pairs"):
             opened(made)
@@ -286,7 +286,7 @@ def test_damage_during_training_ends_it_and_the_last_checkpoint_stays(copy, tmp_
 
     monkeypatch.setattr(checkpoint, "write", write_and_damage)
     flags = (
-        "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --steps 1000 --checkpoint-every 50 --sample-every 0"
+        "--recipe tiny:Tiny --image-size 8 --fit crop --global-batch-size 4 --steps 1000 --checkpoint-every 50 --sample-every 0"
     )
     assert train([*flags.split(), "--data", str(copy), "--run-dir", str(tmp_path / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]

@@ -17,13 +17,14 @@ from PIL import Image
 import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadImage, Source, open_source
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.base.source import PictureSource
 from hvdgan.data.order import sample_indices
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
 
 
-class Numbered(Source):
+class Numbered(PictureSource):
     """Images filled with their own index, some of them broken; it notes what is read."""
 
     def __init__(self, num_images, broken=(), batched=False, bad_files=()):
@@ -133,6 +134,7 @@ def test_batches_follow_the_order_and_labels_stay_with_their_images(batched):
     assert {name: (value.shape[1:], value.dtype) for name, value in got.items()} == {
         "images": ((G, 2, 2, 1), np.uint8),
         "index": ((G,), np.int64),
+        "numbers": ((G,), np.int64),
         "labels": ((G,), np.int32),
     }
     np.testing.assert_array_equal(got["index"], [sample_indices(1, G * step, G, 10) for step in range(5)])
@@ -148,7 +150,7 @@ def test_labels_stay_with_images_that_replace_others():
 
 
 def test_a_source_without_labels_yields_none(folder):
-    assert first(1, open_folder(folder)).keys() == {"images", "index"}
+    assert first(1, open_folder(folder)).keys() == {"images", "index", "numbers"}
 
 
 def test_shapes_are_static(folder):
@@ -300,10 +302,10 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         atexit.register(report)  # before the others, so that it runs after them
 
         import numpy as np
-        from hvdgan.data import Source
+        from hvdgan.data.base.source import PictureSource
         from hvdgan.data.pipeline import Batches
 
-        class Busy(Source):
+        class Busy(PictureSource):
             def __len__(self):
                 return 10
 

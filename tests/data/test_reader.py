@@ -13,16 +13,19 @@ MIB = 2**20
 class Held:
     """Images that are there, in a number of them a call."""
 
-    batched, decode = True, None
+    batched, decode, dtype = True, None, np.dtype(np.uint8)
 
     def __init__(self, side):
-        self.shape = (side, side, 3)
+        self.record_shape = (side, side, 3)
 
     def __len__(self):
         return 1000
 
+    def blank(self, count):
+        return np.zeros((count, *self.record_shape), self.dtype)
+
     def fetch_batch(self, indices):
-        return np.broadcast_to((indices % 256).astype(np.uint8)[:, None, None, None], (len(indices), *self.shape))
+        return np.broadcast_to((indices % 256).astype(np.uint8)[:, None, None, None], (len(indices), *self.record_shape))
 
 
 class Encoded(Held):
@@ -49,7 +52,7 @@ def test_portions_of_large_images_are_small(monkeypatch, kind, side, batch, toge
     for images, _ in ImageReader(source, batch, 16)(np.arange(2 * batch).reshape(2, batch)):
         assert len(images) == batch
     assert set(portions) == {together}
-    ahead = parallel_map.AHEAD * 16 * together * np.prod(source.shape)
+    ahead = parallel_map.AHEAD * 16 * together * np.prod(source.record_shape)
     assert together == 1 or ahead <= 16 * 2 * 8 * MIB
 
 

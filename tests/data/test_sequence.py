@@ -76,7 +76,7 @@ def npz(path):
 
 
 def npz_compressed(path):
-    np.savez_compressed(path / "a.npz", images=IMAGES / np.float32(255), labels=LABELS)
+    np.savez_compressed(path / "a.npz", images=IMAGES, labels=LABELS)
     return {"data": path / "a.npz"}
 
 

@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 
 
 def opened(path, paired=False, **settings):
-    return open_source(Config(data=str(path), image_size=8, **settings), paired=paired)
+    return open_source(Config(data=str(path), **{"image_size": 8, "fit": "crop", **settings}), paired=paired)
 
 
 def test_labels_lie_anywhere_in_a_record_and_may_be_negative(tmp_path):

@@ -31,7 +31,8 @@ def folder(tmp_path):
 
 def opened(folder, peers=ALONE, **changes):
     """Where a class that vanishes or a few broken images would not be too many."""
-    return open_source(Config(data=str(folder), **{"image_size": 8, "max_bad_fraction": 0.9, **changes}), peers=peers)
+    settings = {"image_size": 8, "fit": "crop", "max_bad_fraction": 0.9, **changes}
+    return open_source(Config(data=str(folder), **settings), peers=peers)
 
 
 def let_fail(monkeypatch, what, name, number, thread=None):
@@ -250,4 +251,4 @@ def test_a_damaged_note_on_turning_is_no_reason_to_fail(folder, monkeypatch):
         raise ValueError("damaged")
 
     monkeypatch.setattr(ImageOps, "exif_transpose", damaged)
-    assert read_image(str(folder / "class 0" / "000.png"), "000.png", 8, 3).shape == (8, 8, 3)
+    assert read_image(str(folder / "class 0" / "000.png"), "000.png", 8, 3, "crop").shape == (8, 8, 3)

@@ -8,8 +8,8 @@ from hvdgan.data.pipeline import Batches
 
 
 def opened(data, **changes) -> Source:
-    """A source of 8 x 8 pixels, with the defaults of all other settings."""
-    return open_source(Config(data=str(data), **{"image_size": 8, **changes}))
+    """A source of 8 x 8 pixels, cropped to squares, with the defaults of all other settings."""
+    return open_source(Config(data=str(data), **{"image_size": 8, "fit": "crop", **changes}))
 
 
 def all_images(source: Source) -> np.ndarray:

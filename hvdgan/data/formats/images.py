@@ -13,7 +13,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hvdgan.cli.types import Fit
 from hvdgan.data.base.source import BadImage, Size, Unreadable, sides
-from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.formats.pixels import refuse_aspect, to_pixels
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 
@@ -85,21 +85,28 @@ def read_image(file: str | BinaryIO, name: str, image_size: Size, channels: int,
     Args:
         file: path of the file, or the open file.
         name: name of the file in errors.
-        image_size: height and width of the result, in pixels.
+        image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of the result, 1 or 3.
+        fit: as in `to_pixels`.
 
     Returns:
-        uint8 (image_size, image_size, channels).
+        uint8 (height, width, channels).
 
     Raises:
-        BadImage: it cannot be decoded.
+        BadImage: it cannot be decoded, or has another aspect ratio while `fit` is None.
     """
     with _opened(file, name) as image:
+        width, height = image.size
         # JPEG decodes at 1/2, 1/4 or 1/8 in a fraction of the time; twice the size preserves the quality of resampling.
         longest = 2 * max(sides(image_size))
         image.draft(None, (longest, longest))
         image.load()
-        return to_pixels(_upright(image), image_size, channels, fit)
+        loaded = image.size
+        upright = _upright(image)
+        if fit is None:
+            refuse_aspect(*((width, height) if upright.size == loaded else (height, width)), image_size, fit)
+            fit = "stretch"  # a JPEG that is decoded at a fraction of its size may be up to a pixel too long
+        return to_pixels(upright, image_size, channels, fit)
 
 
 def read_size(path: str | BinaryIO, name: str) -> tuple[int, int]:
@@ -118,11 +125,11 @@ def read_halves(file: str | BinaryIO, name: str, image_size: Size, channels: int
     Args:
         file: path of the file, or the open file.
         name: name of the file in errors.
-        image_size: height and width of the result, in pixels.
+        image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of one half, 1 or 3.
 
     Returns:
-        uint8 (image_size, image_size, 2 * channels), the left half's channels first.
+        uint8 (height, width, 2 * channels), the left half's channels first.
 
     Raises:
         BadImage: it cannot be decoded, or is not twice as wide as high.
@@ -145,11 +152,12 @@ def read_partners(
     Args:
         files: files of the input and of the image, as paths or open files.
         names: names of the files in errors.
-        image_size: height and width of the result, in pixels.
+        image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of one image, 1 or 3.
+        fit: as in `to_pixels`.
 
     Returns:
-        uint8 (image_size, image_size, 2 * channels), the input's channels first.
+        uint8 (height, width, 2 * channels), the input's channels first.
 
     Raises:
         BadImage: one of them cannot be decoded, or they differ in size and so would be cropped differently.

@@ -128,7 +128,7 @@ class ArrayPairs(PictureSource):
             )
         both = (inputs or images, images)
         widths = {each.shape[-1] if len(each.shape) == 4 else 1 for each in both}
-        shared: dict[str, Any] = {"image_size": image_size, "channels": channels, "fit": fit}
+        shared: dict[str, Any] = {"image_size": image_size, "channels": channels, "fit": fit, "labels": labels}
         if len(widths) > 1:
             shared["channels"] = channels or 3
         halves = (None, None) if inputs is not None else (0, 1)
