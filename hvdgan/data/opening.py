@@ -26,8 +26,9 @@ from hvdgan.values.sample_values import Layout
 _SIZE = 32
 """default height and width of pictures"""
 EXPECTED = (
-    "digits, synthetic, a folder of images or of packed shards, arrays (.npy, .npz), TFRecord files (a path, or a "
-    "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
+    "digits, synthetic, a folder of images, of .npy files or of packed shards, arrays (.npy, .npz, .h5, .nc, .zarr; "
+    "FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a pattern in quotes "
+    "such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
 )
 
 
@@ -88,7 +89,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) ->
     path = Path(data)
     if data and path.is_dir() and is_prepared(path):
         return open_shards(config, paired=paired, peers=peers)
-    if (arrays := open_arrays(config, paired=paired)) is not None:
+    if (arrays := open_arrays(config, paired=paired, peers=peers)) is not None:
         return arrays
     if data and path.is_dir():
         return FolderSource(

@@ -55,7 +55,9 @@ def of_container(container: Container, names: Sequence[str], count: int) -> tupl
     Raises:
         UserError: an array is missing, has another length, or has a number that is not finite.
     """
-    columns, known, units = [], [], []
+    columns: list[np.ndarray] = []
+    known: list[str] = []
+    units: list[str] = []
     for name in names:
         stored = container.find(name, "--conditions")
         check_numbers(stored)
@@ -67,7 +69,7 @@ def of_container(container: Container, names: Sequence[str], count: int) -> tupl
         width = numbers.shape[1]
         columns.append(numbers)
         known += [name] if width == 1 else [f"{name}_{place}" for place in range(width)]
-        units += [stored.unit] * width
+        units += stored.units_of(width) or [""] * width
     together = np.concatenate(columns, axis=1)
     _refuse_not_finite("--conditions", together, known)
     return together, known, units

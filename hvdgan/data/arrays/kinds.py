@@ -44,7 +44,7 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     Raises:
         UserError: the map is unclear, or its flag cannot be read.
     """
-    units = (stored.unit,) * len(channels) if stored.unit else ()
+    units = stored.units_of(len(channels))
     if given is not None:
         return value_map.parse(given, flag, channels, units)
     example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"

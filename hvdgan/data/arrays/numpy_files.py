@@ -4,7 +4,7 @@ import contextlib
 import logging
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,13 @@ class NumpyArray(Stored):
     Args:
         name: name for messages.
         array: the array.
+        units, channels: as in Stored.
     """
 
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        super().__init__(name, array.shape, array.dtype.newbyteorder("="))
+    def __init__(
+        self, name: str, array: np.ndarray, *, units: Sequence[str] = (), channels: Sequence[str] = ()
+    ) -> None:
+        super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, channels=channels)
         self.array = array
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -30,8 +30,7 @@ class Samples:
 
     def channel_names(self) -> tuple[str, ...]:
         """Names of the channels: those of the file, or their numbers."""
-        count = self.shape[-1]
-        return self.stored.channels or tuple(str(number) for number in range(count))
+        return self.stored.names_of(self.shape[-1])
 
 
 class ArraySource(Source):
@@ -42,15 +41,13 @@ class ArraySource(Source):
 
     Args:
         name: value of `--data`.
-        container: the file.
+        container: the file or files, with what is known of bad ones and of classes.
         images: the samples.
         inputs: their inputs, or None.
         layout: shapes of a record.
         values: maps of the parts.
         labels, conditions, constants: as in Source.
     """
-
-    prepared = True
 
     def __init__(
         self,
@@ -67,11 +64,13 @@ class ArraySource(Source):
     ) -> None:
         self._container, self._parts = container, [images] if inputs is None else [inputs, images]
         self.batched = container.batched
+        self.prepared = all(part.stored.prepared for part in self._parts)
         places = spread(images.stored.shape[0])
         parts: list[bytes] = []
         for part in self._parts:
             parts.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
             parts.append(np.ascontiguousarray(part.stored.read(places)).tobytes())
+        parts += [container.identity] * bool(container.identity)
         parts += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]
         super().__init__(
             name=name,
@@ -80,8 +79,10 @@ class ArraySource(Source):
             fingerprint=fingerprint_of(b"array", parts),
             values=values,
             labels=labels,
+            class_names=container.class_names,
             conditions=conditions,
             constants=constants,
+            bad_files=container.bad_files,
         )
 
     @property

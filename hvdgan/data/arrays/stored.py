@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.base.source import BadFile
+
+_USUAL = ("images", "x", "arr_0")
+"""names of the samples where a file has several arrays"""
 
 _ALIGNMENT = 64
 
@@ -26,18 +30,38 @@ class Stored(abc.ABC):
         name: name for messages, such as `showers.h5:ECAL`.
         shape: (N, ...).
         dtype: type of the numbers; those of another byte order are converted when they are read.
-        unit: unit of the numbers; "" where the file does not say.
-        channels: names of the last axis, where the file gives some.
+        units: unit of all numbers, or one for each channel; empty where the file does not say.
+        channels: names of the channels, where the file gives some.
+        axes: letters of a sample's axes, as in --axes, where the file names them; else "".
+        prepared: True if hvdgan.prepare would not make reading faster.
     """
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: Any, *, unit: str = "", channels: Sequence[str] = ()
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        units: Sequence[str] = (),
+        channels: Sequence[str] = (),
+        axes: str = "",
+        prepared: bool = True,
     ) -> None:
         self.name = name
         self.shape = tuple(int(size) for size in shape)
         self.dtype = np.dtype(dtype)
-        self.unit = unit
+        self.units = tuple(units) if any(units) else ()
         self.channels = tuple(channels)
+        self.axes = axes
+        self.prepared = prepared
+
+    def units_of(self, count: int) -> tuple[str, ...]:
+        """The units of `count` channels; () where they are not known."""
+        return self.units * count if len(self.units) == 1 else self.units if len(self.units) == count else ()
+
+    def names_of(self, count: int) -> tuple[str, ...]:
+        """The names of `count` channels: those of the file, or their numbers."""
+        return self.channels if len(self.channels) == count else tuple(map(str, range(count)))
 
     @abc.abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -73,6 +97,16 @@ class Container(abc.ABC):
 
     batched = True
     """True if reading many samples at once costs far less than one by one"""
+    has_names = False
+    """True if the keys of samples are names, which decide what is held out"""
+    identity = b""
+    """bytes that tell these files from others with the same numbers in the samples that a fingerprint looks at"""
+    bad_files: Sequence[BadFile] = ()
+    """files of one sample that cannot be used; they have no index"""
+    labels: np.ndarray | None = None
+    """classes that the names of files give, int32 (N,)"""
+    class_names: Sequence[str] | None = None
+    """names of these classes"""
 
     def __init__(self, data: str) -> None:
         self.data = data
@@ -103,7 +137,26 @@ class Container(abc.ABC):
         Raises:
             UserError: there is none; the message names those that exist.
         """
+        self._refuse_missing(name, flag)
+        return self.get(name)
+
+    def find_constant(self, name: str, flag: str) -> Stored:
+        """The array of fields that all samples share; its first axis is that of a sample.
+
+        Raises:
+            UserError: there is none, or the files differ.
+        """
+        return self.find(name, flag)
+
+    def samples_among(self, names: Sequence[str]) -> str:
+        """The name of the samples where --data gives none: the only array, or that of a usual name; else "".
+
+        Args:
+            names: names of the arrays that no other flag gives.
+        """
+        return names[0] if len(names) == 1 else next((known for known in _USUAL if known in names), "")
+
+    def _refuse_missing(self, name: str, flag: str) -> None:
         if name not in self.names():
             there = ", ".join(each for each in self.names() if each) or "one array without a name"
             raise UserError(f"{flag}: no array {name} in {self.data}; it has {there}")
-        return self.get(name)

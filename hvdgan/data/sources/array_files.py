@@ -1,9 +1,7 @@
-"""Opens arrays as --data names them: FILE, or FILE:NAME, with inputs, conditions and constants beside the samples."""
+"""Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and constants beside the samples."""
 
 import dataclasses
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,47 +9,51 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.axes import axes_of
 from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of, spread
-from hvdgan.data.arrays.numpy_files import NumpyFile
 from hvdgan.data.arrays.source import ArraySource, Samples
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, sides
+from hvdgan.data.sources.array_containers import open_container
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
-_IMAGE_NAMES = ("images", "x", "arr_0")
 _LABELS = "labels"
 _INPUTS = "inputs"
-_KINDS: dict[str, Callable[[str], Container]] = {".npy": NumpyFile, ".npz": NumpyFile}
 
 
-def open_arrays(config: Config, *, paired: bool, unmapped: bool = False) -> Source | None:
+def open_arrays(
+    config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False
+) -> Source | None:
     """Open what `--data` names, if it names arrays.
 
     Args:
         config: settings of the data.
         paired: True if each sample must come with an input.
+        peers: the ranks; each calls this, and they share the look into many files.
         unmapped: True if arrays need no map of their numbers; that of each part is then `none`.
 
     Returns:
         8-bit pictures, or arrays as they are stored; None if `--data` names no file of a kind that holds arrays.
 
     Raises:
-        UserError: the file cannot be read, or what it holds is unclear.
+        UserError: the files cannot be read, or what they hold is unclear.
+        RunError: the disk has failed, or the ranks do not see the same files.
     """
-    path, name = _parts_of(config.data)
-    if not os.path.exists(path) or (kind := _KINDS.get(Path(path).suffix.lower())) is None:
+    if (opened := open_container(config, peers)) is None:
         return None
-    container = kind(path)
+    container, name = opened
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     check_numbers(images)
     inputs = _inputs(container, config.arrays) if paired else None
-    labels = container.get(_LABELS).whole() if _LABELS in container.names() and images.shape else None
+    labels = container.labels
+    if labels is None and _LABELS in container.names() and images.shape:
+        labels = _labels(container, config)
     if _are_pictures(config, images, inputs):
-        return _pictures(config, images, inputs, labels, paired)
+        return _pictures(config, container, images, inputs, labels, paired)
     return _arrays(_unmapped(config) if unmapped else config, container, images, inputs, labels, paired)
 
 
@@ -60,24 +62,31 @@ def _unmapped(config: Config) -> Config:
     return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 
 
-def _parts_of(data: str) -> tuple[str, str]:
-    """The file, and the name of an array in it or ""."""
-    path, colon, name = data.rpartition(":")
-    return (path, name) if colon and not os.path.exists(data) else (data, "")
+def _labels(container: Container, config: Config) -> np.ndarray:
+    stored = container.get(_LABELS)
+    if len(stored.shape) != 1 or stored.dtype.kind not in "iu":
+        raise UserError(
+            f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; "
+            "expected one integer for each sample"
+        )
+    return stored.whole()
 
 
 def _chosen(container: Container, config: Config) -> str:
-    """The name of the samples: that of the only array, or a usual one."""
+    """The name of the samples where --data gives none."""
     settings = config.arrays
-    beside = {_LABELS, settings.constants, *settings.conditions, settings.inputs}
-    others = [name for name in container.names() if name not in beside]
-    chosen = others if len(others) == 1 else [known for known in _IMAGE_NAMES if known in others]
-    if not chosen:
+    beside = {_LABELS, *(settings.constants or "").split(","), *settings.conditions}
+    if container.names() != [""]:
+        beside |= {*(settings.inputs or _INPUTS).split(",")} | {settings.inputs or _INPUTS}
+    others = [name for name in container.names() if name not in beside or not name]
+    chosen = container.samples_among(others)
+    if not chosen and container.names() != [""]:
+        found = ", ".join(sorted(container.names())) or "(none)"
         raise UserError(
-            f"--data {config.data}: found the arrays {', '.join(sorted(container.names())) or '(none)'}; name the one "
-            f"with the samples, as in --data {config.data}:{others[0] if others else 'NAME'}"
+            f"--data {config.data}: found the arrays {found}; name the one with the samples, as in --data "
+            f"{config.data}:{others[0] if others else 'NAME'}"
         )
-    return chosen[0]
+    return chosen
 
 
 def _inputs(container: Container, settings: ArrayConfig) -> Stored | None:
@@ -104,8 +113,20 @@ def _is_picture(stored: Stored, channels: int | None) -> bool:
     return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
 
 
-def _pictures(config: Config, images: Stored, inputs: Stored | None, labels: np.ndarray | None, paired: bool) -> Source:
-    shared: dict[str, Any] = {"image_size": config.image_size, "channels": config.channels, "fit": config.fit}
+def _pictures(
+    config: Config,
+    container: Container,
+    images: Stored,
+    inputs: Stored | None,
+    labels: np.ndarray | None,
+    paired: bool,
+) -> Source:
+    shared: dict[str, Any] = {
+        "image_size": config.image_size,
+        "channels": config.channels,
+        "fit": config.fit,
+        "container": container,
+    }
     if labels is not None:
         labels = check_labels(config.data, labels, images.shape[0])
     if paired:
@@ -122,7 +143,8 @@ def _arrays(
     paired: bool,
 ) -> Source:
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
-    images = Samples(stored, axes_of(stored.shape, settings.axes, flag="--axes", where=f"--data {stored.name}"))
+    axes = settings.axes or stored.axes or None
+    images = Samples(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"))
     refuse_picture_flags(config, images.shape)
     inputs = None
     if paired:
@@ -191,13 +213,14 @@ def _input_samples(config: Config, stored: Stored | None, count: int) -> Samples
     if stored.shape[:1] != (count,):
         raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
     where = f"--inputs {stored.name}"
-    return Samples(stored, axes_of(stored.shape, config.arrays.input_axes, flag="--input-axes", where=where))
+    axes = config.arrays.input_axes or stored.axes or None
+    return Samples(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where))
 
 
 def _constants(container: Container, settings: ArrayConfig, shape: Sequence[int]) -> tuple[np.ndarray, ValueMap]:
     """The fields that all samples share, (*space, K), and their map."""
     assert settings.constants is not None
-    stored = container.find(settings.constants, "--constants")
+    stored = container.find_constant(settings.constants, "--constants")
     check_numbers(stored)
     fields = stored.whole()
     if fields.shape == tuple(shape[:-1]):
@@ -209,5 +232,6 @@ def _constants(container: Container, settings: ArrayConfig, shape: Sequence[int]
         )
     if not np.isfinite(fields).all():
         raise UserError(f"--constants {settings.constants}: some numbers are not finite; fill them in")
-    names = stored.channels or tuple(f"{settings.constants}_{number}" for number in range(fields.shape[-1]))
+    count = fields.shape[-1]
+    names = stored.channels if len(stored.channels) == count else [f"{settings.constants}_{n}" for n in range(count)]
     return fields, map_of(settings.constant_values, stored, fields[None], flag="--constant-values", channels=names)

@@ -1,8 +1,8 @@
-"""Lists the image files of a folder and of all folders below it, and the classes that its subfolders name."""
+"""Lists the files of a kind in a folder and in all folders below it, and the classes that its subfolders name."""
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,14 +14,54 @@ _OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """errors of a folder that can never be listed; any other may be temporary"""
 
 
+ARRAYS = (".npy",)
+
+
 def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
     """The paths of the image files relative to the folder, sorted, and the folders that may not be listed.
 
     Raises:
+        UserError: there are .npy files, too.
         Unreadable: the disk has failed, or a folder has disappeared.
     """
-    files: list[str] = []
+    return _find(folder, SUFFIXES, ARRAYS)
+
+
+def find_arrays(folder: str) -> tuple[list[str], list[BadFile]]:
+    """As find_images(), for .npy files.
+
+    Raises:
+        UserError: there are images, too.
+        Unreadable: the disk has failed, or a folder has disappeared.
+    """
+    return _find(folder, ARRAYS, SUFFIXES)
+
+
+def first_suffix(folder: str, suffixes: tuple[str, ...]) -> str | None:
+    """The suffix of the first file in a folder or below it that has one of these; None if there is none."""
+    try:
+        first = next(_files_below(folder, suffixes, []), None)
+    except Unreadable:
+        return None  # the source of images meets it again, and says so
+    return None if first is None else next(each for each in suffixes if first.lower().endswith(each))
+
+
+def _find(folder: str, suffixes: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str], list[BadFile]]:
     unlisted: list[BadFile] = []
+    files: list[str] = []
+    mixed: list[str] = []
+    for path in _files_below(folder, suffixes + others, unlisted):
+        (files if path.lower().endswith(suffixes) else mixed).append(path)
+    if files and mixed:
+        raise UserError(
+            f"{folder}: holds images and arrays, such as {printable(min(files))} and {printable(min(mixed))}; "
+            "move one kind to another folder"
+        )
+    return sorted(files), unlisted
+
+
+def _files_below(folder: str, suffixes: tuple[str, ...], unlisted: list[BadFile]) -> Iterator[str]:
+    """Paths of the files with one of these suffixes, folder by folder; folders that may not be listed are noted."""
     seen: set[tuple[int, int]] = set()
     waiting = [""]  # a list, since recursion would fail a thousand folders deep
     while waiting:
@@ -41,18 +81,17 @@ def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
         for entry in entries:
             path = prefix + entry.name
             try:
-                identity = _identity(entry.stat()) if _is_folder(entry) else None
+                identity = _identity(entry.stat()) if _is_folder(entry, suffixes) else None
             except OSError as error:
                 unlisted.append(_unlisted(f"{path}/", error))
                 continue
             if identity is None:
-                if entry.name.lower().endswith(SUFFIXES):
-                    files.append(path)
+                if entry.name.lower().endswith(suffixes):
+                    yield path
             elif identity not in seen:
                 seen.add(identity)
                 inner.append(f"{path}/")
         waiting += reversed(inner)
-    return sorted(files), unlisted
 
 
 def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
@@ -99,13 +138,13 @@ def _is_skipped(prefix: str, name: str) -> bool:
     return name[0] == "." or (prefix, name) == ("", "lost+found")
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str], suffixes: tuple[str, ...]) -> bool:
     """Check for a folder, or a link to one; raises an OSError if that is unknown."""
     try:
         return entry.is_dir()
     except OSError as error:
-        # A dangling link is not a folder. A file with an image's suffix is read later, and that reports the error.
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(SUFFIXES):
+        # A dangling link is not a folder. A file with one of the suffixes is read later, and that reports the error.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(suffixes):
             return False
         raise
 

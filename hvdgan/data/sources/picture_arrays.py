@@ -7,8 +7,7 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Fit
 from hvdgan.data.arrays.kinds import spread
-from hvdgan.data.arrays.stored import Stored
-from hvdgan.data.base.scan_cache import identity
+from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import PictureSource, Size, fingerprint
 from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 
@@ -28,25 +27,26 @@ class PictureArraySource(PictureSource):
         fit: how pictures of another aspect ratio are brought to this size; None: they are refused.
         labels: classes of the pictures, int32 (N,), or None.
         half: half of the array's pictures to use, 0 (left) or 1 (right); None: the whole pictures.
+        container: the files that the array lies in.
 
     Raises:
         UserError: the pictures have another aspect ratio than the wanted one.
     """
-
-    batched = prepared = True
 
     def __init__(
         self,
         name: str,
         stored: Stored,
         *,
+        container: Container,
         image_size: Size | None,
         channels: int | None,
         fit: Fit | None = None,
         labels: np.ndarray | None = None,
         half: int | None = None,
     ) -> None:
-        self._stored = stored
+        self._container, self._stored = container, stored
+        self.batched, self.prepared = container.batched, stored.prepared
         self.array_shape = stored.shape if len(stored.shape) == 4 else (*stored.shape, 1)
         height, width = self.array_shape[1:3]
         self._columns = slice(None)
@@ -67,9 +67,19 @@ class PictureArraySource(PictureSource):
             channels=channels,
             fit=fit,
             fingerprint=fingerprint(
-                image_size, channels, [header, sample, b"" if labels is None else labels.tobytes()], fit
+                image_size,
+                channels,
+                [
+                    header,
+                    sample,
+                    b"" if labels is None else labels.tobytes(),
+                    *[container.identity] * bool(container.identity),
+                ],
+                fit,
             ),
             labels=labels,
+            class_names=container.class_names,
+            bad_files=container.bad_files,
         )
 
     def __len__(self) -> int:
@@ -79,10 +89,15 @@ class PictureArraySource(PictureSource):
         return arrays_to_pixels(self._pictures(indices), self.image_size, self.channels, self.fit)
 
     def key(self, index: int) -> bytes:
+        if self._container.has_names:
+            return self._stored.key(index)
         return np.ascontiguousarray(self._pictures(np.array([index]))[0]).tobytes()
 
+    def named(self, index: int) -> str:
+        return self._stored.named(index)
+
     def stamp(self) -> list[Any] | None:
-        return identity(self.name)
+        return self._container.stamp()
 
     def _pictures(self, indices: np.ndarray) -> np.ndarray:
         """uint8 (B, H, W, C) of the array's own size."""
@@ -99,13 +114,11 @@ class ArrayPairs(PictureSource):
         name: value of `--data`.
         images: array of the images, or of both.
         inputs: array of the inputs; None: they are the left halves.
-        image_size, channels, fit, labels: as in PictureArraySource; channels None: 3 if the arrays differ.
+        container, image_size, channels, fit, labels: as in PictureArraySource; channels None: 3 if the arrays differ.
 
     Raises:
         UserError: the arrays hold no pairs.
     """
-
-    batched = prepared = True
 
     def __init__(
         self,
@@ -113,6 +126,7 @@ class ArrayPairs(PictureSource):
         images: Stored,
         inputs: Stored | None,
         *,
+        container: Container,
         image_size: Size | None,
         channels: int | None,
         fit: Fit | None = None,
@@ -128,7 +142,8 @@ class ArrayPairs(PictureSource):
             )
         both = (inputs or images, images)
         widths = {each.shape[-1] if len(each.shape) == 4 else 1 for each in both}
-        shared: dict[str, Any] = {"image_size": image_size, "channels": channels, "fit": fit, "labels": labels}
+        shared: dict[str, Any] = {"container": container, "image_size": image_size, "channels": channels, "fit": fit}
+        shared["labels"] = labels
         if len(widths) > 1:
             shared["channels"] = channels or 3
         halves = (None, None) if inputs is not None else (0, 1)
@@ -136,6 +151,7 @@ class ArrayPairs(PictureSource):
             PictureArraySource(name, each, half=half, **shared) for each, half in zip(both, halves, strict=True)
         )
         parts = [part.fingerprint.encode() for part in (self._inputs, self._images)]
+        self.batched, self.prepared = self._images.batched, self._images.prepared and self._inputs.prepared
         super().__init__(
             name=name,
             image_size=self._images.image_size,
@@ -155,6 +171,9 @@ class ArrayPairs(PictureSource):
 
     def key(self, index: int) -> bytes:
         return self._images.key(index)
+
+    def named(self, index: int) -> str:
+        return self._images.named(index)
 
     def stamp(self) -> list[Any] | None:
         return self._images.stamp()

@@ -1,0 +1,249 @@
+"""Arrays in an HDF5 file: the library says where the chunks are, and several threads read and decompress them at once.
+
+The HDF5 library lets one thread in at a time. So it is asked only for the place of a chunk; its bytes are read and
+decompressed without it. What this module does not decode itself (filters other than gzip and shuffle, virtual and
+external data sets, numbers of unusual width) is read through the library, chunk by chunk.
+
+Reference: The HDF Group, "HDF5 File Format Specification", version 3.0, sections IV.A.2.l (filters) and VII.
+"""
+
+import contextlib
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.arrays.raw_files import RawFile
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.bounded_cache import BoundedCache
+from hvdgan.data.base.scan_cache import identity
+
+_DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
+_CACHE = BoundedCache(64 * 2**20)
+"""decoded chunks of several samples, of all files that this process reads"""
+_serials = itertools.count()
+
+SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
+
+
+class Hdf5File(Container):
+    """An HDF5 file, with its data sets by their paths, such as `group/ECAL`.
+
+    A data set's unit is its attribute `units` or `unit`; its attribute `channels`, a list of texts, names the channels.
+
+    Args:
+        data: path of the file.
+
+    Raises:
+        UserError: it is not HDF5, or is damaged.
+    """
+
+    def __init__(self, data: str) -> None:
+        super().__init__(data)
+        with _reasons(data):
+            self._stamp = identity(data)
+            self._file = _opened(data)
+            self._raw = RawFile(data)
+            self._names = sorted(_sets_below(self._file, "", set()))
+
+    def names(self) -> list[str]:
+        return self._names
+
+    def get(self, name: str) -> "Hdf5Array":
+        with _reasons(self.data):
+            dataset = self._file[name]
+            if dataset.shape is None:
+                raise UserError(f"--data {self.data}:{name}: it is empty; expected at least one sample")
+            return Hdf5Array(f"{self.data}:{name}", dataset, self._raw, is_plain=self._file.userblock_size == 0)
+
+    def stamp(self) -> list[Any]:
+        return self._stamp
+
+
+class Hdf5Array(Stored):
+    """A data set of an HDF5 file.
+
+    Args:
+        name: name for messages.
+        dataset: the data set, of an open file.
+        raw: bytes of the file.
+        is_plain: True if the places that the library gives are counted from the first byte of the file.
+    """
+
+    def __init__(self, name: str, dataset: Any, raw: RawFile, *, is_plain: bool) -> None:
+        self._dataset, self._raw = dataset, raw
+        self._serial = next(_serials)
+        shape, self._type = dataset.shape, dataset.dtype
+        plist = dataset.id.get_create_plist()
+        self._filters = [plist.get_filter(place)[:2] for place in range(plist.get_nfilters())]
+        is_plain = is_plain and dataset.id.get_type() == h5py.h5t.py_create(self._type)
+        is_contiguous = plist.get_layout() == h5py.h5d.CONTIGUOUS and not dataset.external
+        self._chunk = tuple(dataset.chunks or (1, *shape[1:]))
+        self._is_decoded_here = (
+            is_plain and dataset.chunks is not None and {code for code, _ in self._filters} <= {_DEFLATE, _SHUFFLE}
+        )
+        self._sample_bytes = int(np.prod(shape[1:])) * self._type.itemsize
+        self._first_byte = dataset.id.get_offset() if is_plain and is_contiguous and shape else None
+        has_whole_samples = self._is_decoded_here and not self._filters and self._chunk[1:] == shape[1:]
+        self._places = np.full(-(-shape[0] // self._chunk[0]), -1, np.int64) if has_whole_samples and shape else None
+        """first byte of each chunk of whole samples as they are; -1 until it is asked for, -2 where there is none"""
+        super().__init__(
+            name,
+            shape,
+            self._type.newbyteorder("="),
+            units=_texts(dataset.attrs.get("units", dataset.attrs.get("unit"))),
+            channels=_texts(dataset.attrs.get("channels")),
+            prepared=self._first_byte is not None or has_whole_samples,
+        )
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        if self._first_byte is None and self._places is None:
+            return self._of_chunks(indices)
+        self._raw.refuse_changed(self.named, indices)
+        raw = np.empty((len(indices), self._sample_bytes), np.uint8)
+        for place, index in enumerate(indices.tolist()):
+            with self._named_errors(index):
+                if (first := self._first_byte_of(index)) < 0:
+                    raw[place] = np.ascontiguousarray(self._dataset[index]).reshape(-1).view(np.uint8)
+                else:
+                    self._raw.read_into(raw[place], first)
+        return raw.view(self._type).reshape(len(indices), *self.shape[1:]).astype(self.dtype, copy=False)
+
+    def _first_byte_of(self, index: int) -> int:
+        """Place of a sample in the file; negative if it was never written."""
+        if self._first_byte is not None:
+            return self._first_byte + index * self._sample_bytes
+        assert self._places is not None
+        row, within = divmod(index, self._chunk[0])
+        if self._places[row] == -1:
+            found = self._dataset.id.get_chunk_info_by_coord((row * self._chunk[0], *[0] * (len(self.shape) - 1)))
+            self._places[row] = -2 if found.byte_offset is None else found.byte_offset
+        first = int(self._places[row])
+        return first if first < 0 else first + within * self._sample_bytes
+
+    def _of_chunks(self, indices: np.ndarray) -> np.ndarray:
+        """Read each chunk that the samples touch once."""
+        self._raw.refuse_changed(self.named, indices)
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        places: dict[int, list[int]] = {}
+        for place, index in enumerate(indices.tolist()):
+            places.setdefault(index // self._chunk[0], []).append(place)
+        for row, theirs in sorted(places.items()):
+            first = row * self._chunk[0]
+            for corner in itertools.product(*map(range, itertools.repeat(0), self.shape[1:], self._chunk[1:])):
+                with self._named_errors(int(indices[theirs[0]])):
+                    chunk = self._chunk_at((first, *corner))
+                inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
+                for place in theirs:
+                    out[place][inside] = chunk[indices[place] - first]
+        return out
+
+    def _chunk_at(self, corner: tuple[int, ...]) -> np.ndarray:
+        """The chunk whose first number has these coordinates, cut to the shape of the array."""
+        key = (self._serial, corner)
+        if self._chunk[0] > 1 and (found := _CACHE.get(key)) is not None:
+            return found
+        inside = tuple(
+            slice(low, min(low + size, most)) for low, size, most in zip(corner, self._chunk, self.shape, strict=True)
+        )
+        chunk = self._decoded(corner) if self._is_decoded_here else None
+        if chunk is None:
+            chunk = self._dataset[inside]
+        else:
+            chunk = chunk[tuple(slice(0, each.stop - each.start) for each in inside)]
+        if self._chunk[0] > 1:
+            _CACHE.put(key, chunk)
+        return chunk
+
+    def _decoded(self, corner: tuple[int, ...]) -> np.ndarray | None:
+        """The whole chunk; None if it was never written, or is not stored as the filters say."""
+        found = self._dataset.id.get_chunk_info_by_coord(corner)
+        if found.byte_offset is None:
+            return None
+        stored = np.empty(found.size, np.uint8)
+        self._raw.read_into(stored, found.byte_offset)
+        content: Any = stored
+        try:
+            for place, (code, _) in reversed(list(enumerate(self._filters))):
+                if found.filter_mask >> place & 1:
+                    continue
+                content = zlib.decompress(content) if code == _DEFLATE else _unshuffled(content, self._type.itemsize)
+            return np.frombuffer(content, self._type).reshape(self._chunk)
+        except (zlib.error, ValueError):
+            return None  # edges may be stored without filters; if the file is damaged, the library says so
+
+    def named(self, index: int) -> str:
+        return f"{self.name}[{index}]"
+
+    @contextlib.contextmanager
+    def _named_errors(self, index: int) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise RunError(
+                f"--data {self.named(index)} cannot be read: {_in_one_line(error)}; the file has changed, or the disk "
+                "has failed; restore the file, then resume"
+            ) from error
+
+
+def _opened(path: str) -> Any:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if "lock" not in str(error):
+            raise
+        return h5py.File(path, "r", locking=False)  # the file system has no locks, or another process writes the file
+
+
+def _unshuffled(content: Any, item_bytes: int) -> np.ndarray:
+    """Undo HDF5's shuffle, which stores the first bytes of all numbers, then all second bytes, and so on."""
+    planes = np.frombuffer(content, np.uint8).reshape(item_bytes, -1)
+    numbers = np.empty(planes.shape[::-1], np.uint8)
+    numbers[...] = planes.T
+    return numbers.reshape(-1)
+
+
+def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
+    """Paths of the data sets in a group and below it; links are followed, and each group counts once."""
+    address = h5py.h5o.get_info(group.id)
+    if (address.fileno, address.addr) in seen:
+        return
+    seen.add((address.fileno, address.addr))
+    for key in group:
+        try:
+            item = group[key]
+        except (KeyError, OSError):
+            continue  # a link to nothing
+        if isinstance(item, h5py.Dataset):
+            yield prefix + key
+        elif isinstance(item, h5py.Group):
+            yield from _sets_below(item, f"{prefix}{key}/", seen)
+
+
+def _texts(attribute: Any) -> Sequence[str]:
+    """A text, or several, of an attribute; empty if it is missing or holds no texts."""
+    found = np.atleast_1d(np.asarray(attribute, object)).tolist()
+    texts = [each.decode(errors="replace") if isinstance(each, bytes) else each for each in found]
+    return texts if all(isinstance(each, str) for each in texts) else ()
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"--data {name}: cannot be read as HDF5: {_in_one_line(error)}; expected a whole file, written by h5py or "
+            "the like"
+        ) from error

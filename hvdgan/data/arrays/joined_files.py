@@ -1,0 +1,178 @@
+"""Several files of one kind as one: the samples of each follow those of the one before."""
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.arrays.kinds import check_numbers
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.scan_cache import identity
+from hvdgan.data.base.sharing import share_out
+
+_OPEN = 64
+"""files that stay open"""
+Opener = Callable[[str], Container]
+
+
+class JoinedFiles(Container):
+    """Files of one kind, joined along the first axis.
+
+    The ranks share the look into all files; each then opens a file when it first reads from it.
+
+    Args:
+        data: value of --data without the name of an array, for messages.
+        files: paths of the files, in the order of their samples; at least one.
+        opener: function that opens one of them.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the first file cannot be read.
+    """
+
+    def __init__(self, data: str, files: Sequence[str], opener: Opener, peers: Peers) -> None:
+        super().__init__(data)
+        self._files, self._opener, self._peers = list(files), opener, peers
+        self._first = opener(files[0])
+
+    def names(self) -> list[str]:
+        return self._first.names()
+
+    def samples_among(self, names: Sequence[str]) -> str:
+        return self._first.samples_among(names)
+
+    def find(self, name: str, flag: str) -> Stored:
+        self._first.find(name, flag)
+        return self.get(name)
+
+    def get(self, name: str) -> "JoinedArray":
+        first = self._first.get(name)
+        check_numbers(first)
+
+        def look(file: str) -> list[Any]:
+            stored = self._opener(file).find(name, f"--data {self.data}")
+            return [list(stored.shape), stored.dtype.str, list(stored.units)]
+
+        expected = [list(first.shape), first.dtype.str, list(first.units)]
+        found = self._shared(look)
+        for file, each in zip(self._files, found, strict=True):
+            if [each[0][1:], *each[1:]] != [expected[0][1:], *expected[1:]]:
+                raise UserError(
+                    f"--data {self.data}: {name} of {file} has {_in_words(each)}, and that of {self._files[0]} "
+                    f"{_in_words(expected)}; expected the same apart from the first axis"
+                )
+        counts = [each[0][0] if each[0] else 0 for each in found]
+        return JoinedArray(f"{self.data}:{name}", first, self._files, counts, lambda file: self._opener(file).get(name))
+
+    def find_constant(self, name: str, flag: str) -> Stored:
+        stored = self._first.find_constant(name, flag)
+        check_numbers(stored)
+
+        def look(file: str) -> str:
+            numbers = self._opener(file).find_constant(name, flag).whole()
+            return hashlib.sha256(f"{numbers.shape} {numbers.dtype}".encode() + numbers.tobytes()).hexdigest()
+
+        digests = self._shared(look)
+        for file, digest in zip(self._files, digests, strict=True):
+            if digest != digests[0]:
+                raise UserError(
+                    f"{flag} {name}: {file} has other numbers than {self._files[0]}; all samples share the constants, "
+                    "so they must be equal in all files"
+                )
+        return stored
+
+    def stamp(self) -> list[Any]:
+        return [identity(file) for file in self._files]
+
+    def _shared(self, look: Callable[[str], Any]) -> list[Any]:
+        """The results of a function of each file; the ranks share the files."""
+        return share_out(self._files, lambda some: list(map(look, some)), self._peers, f"--data {self.data}")
+
+
+class JoinedArray(Stored):
+    """Arrays of several files, joined along the first axis.
+
+    Args:
+        name: name for messages.
+        first: the array of the first file.
+        files: paths of the files.
+        counts: number of samples in each.
+        opener: function that opens the array of one of them.
+    """
+
+    def __init__(
+        self, name: str, first: Stored, files: Sequence[str], counts: Sequence[int], opener: Callable[[str], Stored]
+    ) -> None:
+        self._files, self._opener = files, opener
+        self._counts = list(counts)
+        self._past = np.cumsum(counts)
+        self._folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[int, Stored] = OrderedDict([(0, first)])
+        os.register_at_fork(after_in_child=self._renew)
+        shape = (int(self._past[-1]), *first.shape[1:]) if first.shape else ()
+        super().__init__(
+            name,
+            shape,
+            first.dtype,
+            units=first.units,
+            channels=first.channels,
+            axes=first.axes,
+            prepared=first.prepared,
+        )
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        numbers = np.searchsorted(self._past, indices, "right")
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            out[places] = self._part(number).read(indices[places] - (self._past[number] - self._counts[number]))
+        return out
+
+    def named(self, index: int) -> str:
+        number, within = self._place_of(index)
+        return f"{self._files[number]}[{within}]"
+
+    def key(self, index: int) -> bytes:
+        number, within = self._place_of(index)
+        return os.fsencode(f"{os.path.relpath(self._files[number], self._folder)}[{within}]")
+
+    def _place_of(self, index: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self._past, index, "right"))
+        return number, index - int(self._past[number] - self._counts[number])
+
+    def _part(self, number: int) -> Stored:
+        """The array of a file, which stays open until others have been used since."""
+        with self._lock:
+            if number in self._opened:
+                self._opened.move_to_end(number)
+                return self._opened[number]
+        file = self._files[number]
+        try:
+            part = self._opener(file)
+        except (OSError, RunError, KeyError) as error:
+            raise RunError(f"{error}; {file} has changed since the run began; restore it, then resume") from error
+        if part.shape != (self._counts[number], *self.shape[1:]) or part.dtype != self.dtype:
+            raise RunError(
+                f"--data {file}: shape {part.shape} and type {part.dtype}; it has changed since the run began, when it "
+                f"had {(self._counts[number], *self.shape[1:])} and {self.dtype}; restore it, then resume"
+            )
+        with self._lock:
+            self._opened[number] = part
+            if len(self._opened) > _OPEN:
+                self._opened.popitem(last=False)  # its file is closed once no thread reads it any more
+        return part
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+def _in_words(facts: list[Any]) -> str:
+    shape, dtype, units = facts
+    return f"shape {tuple(shape)}, type {np.dtype(dtype)}" + (f" and unit {', '.join(units)}" if units else "")

@@ -1,0 +1,241 @@
+"""Variables of NetCDF and Zarr as the channels of samples, through xarray.
+
+xarray knows the dimensions and decodes missing values, scale factors and offsets. The numbers of NetCDF 4, which is
+HDF5, are read by hdf5_files, which several threads can use at once.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.arrays.hdf5_files import Hdf5File
+from hvdgan.data.arrays.numpy_files import NumpyArray
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.scan_cache import identity
+
+SUFFIXES = (".nc", ".nc4", ".zarr")
+_STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata")
+_DECODING: dict[str, Any] = {"decode_times": False, "decode_timedelta": False, "decode_coords": False}
+_DATES = re.compile(r"\s*\w+\s+since\s")
+_Reader = Callable[[np.ndarray], np.ndarray]
+
+
+class XarrayFile(Container):
+    """A NetCDF file or a Zarr store.
+
+    A name is that of a variable, or of several with commas between them, which become channels. The first dimension
+    counts the samples.
+
+    Args:
+        data: path of the file or folder.
+        axes: value of the flag that names the axes of a sample, by the name of its variables; under "" that of all
+            others.
+
+    Raises:
+        UserError: xarray is missing, or the file cannot be read.
+    """
+
+    def __init__(self, data: str, axes: dict[str, str | None]) -> None:
+        super().__init__(data)
+        self._axes = axes
+        xarray = _xarray(data)
+        with _reasons(data):
+            self._stamp = identity(data)
+            self._hdf5 = None
+            options: dict[str, Any] = {"engine": "scipy"}
+            if os.path.isdir(data):
+                options = {"engine": "zarr", "consolidated": False}
+            elif h5py.is_hdf5(data):
+                options = {"engine": "h5netcdf"}
+                self._hdf5 = Hdf5File(data)
+            self._dataset = xarray.open_dataset(data, cache=False, mask_and_scale=False, **_DECODING, **options)
+            self._variables: dict[str, Any] = {str(name): each for name, each in self._dataset.variables.items()}
+
+    def names(self) -> list[str]:
+        return list(self._variables)
+
+    def samples_among(self, names: Sequence[str]) -> str:
+        """All variables with the most dimensions, if these are the same ones; coordinates are no samples."""
+        kinds: dict[tuple[str, ...], list[str]] = {}
+        for name in names:
+            if name in self._dataset.data_vars and len(self._variables[name].dims) > 1:
+                kinds.setdefault(self._variables[name].dims, []).append(name)
+        most = max(map(len, kinds), default=0)
+        largest = [found for dims, found in kinds.items() if len(dims) == most]
+        return ",".join(largest[0]) if len(largest) == 1 else ""
+
+    def find(self, name: str, flag: str) -> Stored:
+        for each in name.split(","):
+            self._refuse_missing(each, flag)
+        return self.get(name)
+
+    def get(self, name: str) -> Stored:
+        names = name.split(",")
+        with _reasons(self.data):
+            first, *others = (self._variables[each] for each in names)
+            for other, its in zip(others, names[1:], strict=True):
+                if (other.dims, other.shape) != (first.dims, first.shape):
+                    raise UserError(
+                        f"--data {self.data}: {its} has the dimensions {_dims(other)}, and {names[0]} {_dims(first)}; "
+                        "variables that become channels have the same ones"
+                    )
+            decoders = [self._decoder(each) for each in names]
+            return XarrayArray(f"{self.data}:{name}", names, decoders, self._axes.get(name, self._axes.get("")))
+
+    def find_constant(self, name: str, flag: str) -> Stored:
+        """Variables of a sample's height and width as channels; a first dimension of length 1 is left out."""
+        names = name.split(",")
+        for each in names:
+            self._refuse_missing(each, flag)
+        with _reasons(self.data):
+            decoders = [self._decoder(each) for each in names]
+            fields = [decoder.whole() for decoder in decoders]
+            fields = [each[0] if each.ndim == 3 and len(each) == 1 else each for each in fields]
+            if len({each.shape for each in fields}) > 1:
+                raise UserError(f"{flag} {name}: shapes {', '.join(str(each.shape) for each in fields)}; expected one")
+        units = [decoder.unit for decoder in decoders]
+        return NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=names)
+
+    def stamp(self) -> list[Any]:
+        return self._stamp
+
+    def _decoder(self, name: str) -> "_Decoder":
+        variable = self._variables[name]
+        if _DATES.match(str(variable.attrs.get("units", ""))):
+            raise UserError(
+                f"--data {self.data}:{name}: holds dates ({variable.attrs['units']}); expected numbers, such as the "
+                "hour of the day or the day of the year in a variable of its own"
+            )
+        read = _lazily(variable)
+        if self._hdf5 is not None and name in self._hdf5.names() and variable.dims:
+            stored = self._hdf5.get(name)
+            if stored.dtype == variable.dtype.newbyteorder("=") and stored.shape == variable.shape:
+                read = stored.read
+        return _Decoder(f"{self.data}:{name}", name, variable, read)
+
+
+class _Decoder:
+    """Reads a variable, and replaces its numbers by those that they mean."""
+
+    def __init__(self, where: str, name: str, variable: Any, read: _Reader) -> None:
+        self._where, self._name, self._variable, self._read = where, name, variable, read
+        self.shape: tuple[int, ...] = variable.shape
+        self.unit = str(variable.attrs.get("units", ""))
+        self.dtype = self._decoded(np.zeros((1,) * len(self.shape), variable.dtype.newbyteorder("="))).dtype
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        try:
+            return self._decoded(self._read(indices))
+        except RunError:
+            raise
+        except Exception as error:  # xarray and zarr raise many types
+            raise RunError(
+                f"--data {self._where}[{indices[0]}] cannot be read: {_in_one_line(error)}; the file has changed, or "
+                "the disk has failed; restore the file, then resume"
+            ) from error
+
+    def whole(self) -> np.ndarray:
+        return self._decoded(np.asarray(self._variable.values))
+
+    def _decoded(self, raw: np.ndarray) -> np.ndarray:
+        import xarray
+
+        variable = xarray.Variable(self._variable.dims, raw, self._variable.attrs)
+        return np.asarray(xarray.conventions.decode_cf_variable(self._name, variable, decode_times=False).values)
+
+
+class XarrayArray(Stored):
+    """Variables with the same dimensions as the channels of samples.
+
+    Args:
+        name: name for messages.
+        names: names of the variables.
+        decoders: readers of the variables.
+        axes: value of the flag that names the axes; with a letter for each dimension but the first, C is the dimension
+            along which the variables follow one another, such as levels; else they become a new last axis.
+    """
+
+    def __init__(self, name: str, names: Sequence[str], decoders: Sequence[_Decoder], axes: str | None) -> None:
+        self._decoders = decoders
+        first, count = decoders[0], len(decoders)
+        shape, inner = first.shape, len(first.shape) - 1
+        self._channel_axis: int | None = inner + 1
+        channels: Sequence[str] = names
+        units = [decoder.unit for decoder in decoders]
+        if inner < 1 and count == 1:
+            self._channel_axis = None
+        elif axes is not None and len(axes) == inner and ("C" in axes.upper() or count == 1):
+            self._channel_axis = 1 + axes.upper().index("C") if "C" in axes.upper() else None
+            levels = shape[self._channel_axis] if self._channel_axis else 1
+            channels = [f"{each}_{level}" for each in names for level in range(levels)] if levels > 1 else names
+            units = [unit for unit in units for _ in range(levels)]
+        if self._channel_axis == inner + 1:
+            shape, declared = (*shape, count), {0: "C", 2: "HWC", 3: "DHWC"}.get(inner, "")
+        else:
+            declared = {1: "C", 2: "HW", 3: "DHW"}.get(inner, "")
+            if self._channel_axis is not None:
+                place = self._channel_axis
+                shape = (*shape[:place], shape[place] * count, *shape[place + 1 :])
+        dtype = np.result_type(*(decoder.dtype for decoder in decoders))
+        super().__init__(name, shape, dtype, units=units, channels=channels, axes=declared, prepared=False)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        parts = [decoder.read(indices) for decoder in self._decoders]
+        if self._channel_axis is None:
+            return parts[0].astype(self.dtype, copy=False)
+        join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
+        return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
+
+
+def is_store(path: str) -> bool:
+    """Check for a folder that is a Zarr store."""
+    return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
+
+
+def _lazily(variable: Any) -> _Reader:
+    def read(indices: np.ndarray) -> np.ndarray:
+        some, places = np.unique(indices, return_inverse=True)
+        return np.asarray(variable.isel({variable.dims[0]: some}).values)[places]
+
+    return read
+
+
+def _dims(variable: Any) -> str:
+    return ", ".join(f"{name} {size}" for name, size in zip(variable.dims, variable.shape, strict=True)) or "(none)"
+
+
+def _xarray(data: str) -> Any:
+    try:
+        import h5netcdf  # noqa: F401
+        import xarray
+        import zarr  # noqa: F401
+    except Exception as error:  # one is missing, or one of its requirements has another version
+        raise UserError(
+            f"--data {data}: NetCDF and Zarr are read with xarray, which cannot be imported ({error}); "
+            "pip install 'hvdgan[arrays]'"
+        ) from error
+    return xarray
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"--data {name}: cannot be read by xarray: {_in_one_line(error)}; expected NetCDF, or a Zarr group with "
+            "named dimensions"
+        ) from error

@@ -1,0 +1,112 @@
+"""Finds the files of arrays that --data names: a file, a folder, or several files by a pattern."""
+
+import functools
+import glob
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.arrays import hdf5_files, xarray_files
+from hvdgan.data.arrays.hdf5_files import Hdf5File
+from hvdgan.data.arrays.joined_files import JoinedFiles
+from hvdgan.data.arrays.npy_folder import NpyFolder
+from hvdgan.data.arrays.numpy_files import NumpyFile
+from hvdgan.data.arrays.stored import Container
+from hvdgan.data.arrays.xarray_files import XarrayFile, is_store
+from hvdgan.data.base.sharing import from_first, list_from_first
+from hvdgan.data.base.source import Unreadable
+from hvdgan.data.formats.images import SUFFIXES as IMAGES
+from hvdgan.data.sources.folder_listing import ARRAYS, classes_of, find_arrays, first_suffix, refuse_unlisted
+
+_NUMPY = (".npy", ".npz")
+_JOINED = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
+"""files of which several can be joined"""
+
+
+def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None:
+    """Open the files of arrays that `--data` names.
+
+    Args:
+        config: settings of the data.
+        peers: the ranks; each calls this.
+
+    Returns:
+        The files, and the name of an array in them or ""; None if `--data` names no arrays.
+
+    Raises:
+        UserError: the files cannot be read.
+        RunError: the disk has failed, or the ranks do not see the same files.
+    """
+    if not config.data:
+        return None
+    path, name = _parts_of(config.data)
+    if os.path.exists(path) and (opener := _opener_of(path, config)) is not None:
+        return opener(path), name
+    if os.path.isdir(path):
+        container = _of_folder(path, config, peers)
+    elif not os.path.exists(path) and path.lower().endswith(_JOINED) and glob.has_magic(path):
+        container = _joined(path, lambda: sorted(glob.glob(path, recursive=True)), config, peers)
+    else:
+        container = None
+    return None if container is None else (container, name)
+
+
+def _parts_of(data: str) -> tuple[str, str]:
+    """The file, and the name of an array in it or ""."""
+    path, colon, name = data.rpartition(":")
+    return (path, name) if colon and not os.path.exists(data) else (data, "")
+
+
+def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
+    """What opens a file of this kind; None if it holds no arrays."""
+    lower = path.lower().rstrip("/")
+    if is_store(path) or (os.path.isfile(path) and lower.endswith(xarray_files.SUFFIXES)):
+        settings = config.arrays
+        axes = {"": settings.axes, settings.inputs or "inputs": settings.input_axes}
+        return functools.partial(XarrayFile, axes=axes)
+    if os.path.isdir(path):
+        if lower.endswith(".zarr"):
+            raise UserError(f"--data {path}: no Zarr store: it has neither zarr.json nor .zgroup")
+        return None
+    if lower.endswith(hdf5_files.SUFFIXES):
+        return Hdf5File
+    return NumpyFile if lower.endswith(_NUMPY) else None
+
+
+def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
+    """The arrays in a folder; None if it holds images, or nothing that is known."""
+    known = (*ARRAYS, *_JOINED[: len(_JOINED) - 1], *IMAGES)
+    suffix = from_first(lambda: first_suffix(path, known), peers, f"--data {path}: its kind")
+    if suffix in ARRAYS:
+        files = list_from_first(lambda: _listed(path, config), peers, f"--data {path}: its files")
+        container = NpyFolder(path, files, config.max_bad_fraction, peers)
+        container.labels, container.class_names = classes_of([(file,) for file in container.files])
+        return container
+    if suffix in _JOINED:
+        every = os.path.join(glob.escape(path), "**", f"*{suffix}")
+        return _joined(path, lambda: sorted(glob.glob(every, recursive=True)), config, peers)
+    return None
+
+
+def _listed(path: str, config: Config) -> list[str]:
+    """The .npy files of a folder."""
+    try:
+        files, unlisted = find_arrays(path)
+    except Unreadable as error:
+        raise RunError(f"--data {path}: {error}") from error
+    except UserError as error:
+        raise UserError(f"--data {error}") from error
+    refuse_unlisted(f"--data {path}", unlisted, config.max_bad_fraction)
+    return files
+
+
+def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers: Peers) -> Container | None:
+    files = list_from_first(lambda: list(found()), peers, f"--data {data}: its files")
+    if not files:
+        return None
+    opener = _opener_of(files[0], config)
+    assert opener is not None
+    return JoinedFiles(data, files, opener, peers) if len(files) > 1 else opener(files[0])
