@@ -135,15 +135,14 @@ def _plan(source: Path | None, destination: Path | None, request: Request) -> Pl
         raise UserError(f"--shards {request.shards}: expected at most 99999")
     if request.inputs is not None and not request.pairs:
         raise UserError(f"--inputs {request.inputs}: packs an input with each sample; add --pairs, or leave it out")
-    arrays = ArrayConfig(
-        **{
-            field.name: getattr(request, field.name)
-            for field in dataclasses.fields(ArrayConfig)
-            if hasattr(request, field.name)
-        }
-    )
+    names = {field.name for field in dataclasses.fields(ArrayConfig)}
     config = Config(
-        data=str(source), image_size=request.image_size, fit=request.fit, channels=request.channels, arrays=arrays
+        data=str(source),
+        image_size=request.image_size,
+        fit=request.fit,
+        channels=request.channels,
+        max_bad_fraction=request.max_bad_fraction,
+        arrays=ArrayConfig(**{name: value for name, value in vars(request).items() if name in names}),
     )
     return Plan(
         config=config,

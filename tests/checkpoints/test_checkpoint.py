@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
 from crashing import crashes_before
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli.files import replacing
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.files import replacing
 from tiny import TinyOptions
 
 ALONE = np.zeros((1, 0), np.float32)

@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.hosts import process_id
 from hvdgan.cli.files.lock import Held, lock
+from hvdgan.cli.hosts import process_id
 from hvdgan.train import main
 from launching import environment
 

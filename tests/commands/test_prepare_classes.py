@@ -12,7 +12,9 @@ from packed import manifest_of, prepare, tarred, write_images, zipped
 
 
 def opened(data, paired=False):
-    return open_source(Config(data=str(data), image_size=8, channels=3, max_bad_fraction=1.0), paired=paired)
+    return open_source(
+        Config(data=str(data), image_size=8, channels=3, fit="crop", max_bad_fraction=1.0), paired=paired
+    )
 
 
 def labelled(source):

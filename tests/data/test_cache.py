@@ -136,7 +136,9 @@ def test_what_does_not_fit_into_memory_is_refused_on_every_rank(source, tmp_path
 
     needed = 4 * 10 * 8 * 8 * 3
     monkeypatch.setattr("hvdgan.data.cache.free_memory", lambda: needed)
-    with pytest.raises(UserError, match=r"--pipeline.cache memory: 10 samples of \(8, 8, 3\) uint8 take .* for the 4 rank\(s\)"):
+    with pytest.raises(
+        UserError, match=r"--pipeline.cache memory: 10 samples of \(8, 8, 3\) uint8 take .* for the 4 rank\(s\)"
+    ):
         cached(source, "memory", tmp_path, Four())
     monkeypatch.setattr("hvdgan.data.cache.free_memory", lambda: 2 * needed)
     cached(source, "memory", tmp_path, Four())

@@ -161,7 +161,9 @@ def test_packed_into_shards_they_are_the_same(folder, tmp_path):
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_run_continues_and_logs_and_counts_what_it_has_skipped(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = "--recipe tiny:Tiny --image-size 16 --fit crop --global-batch-size 8 --steps 8 --run-dir run --data data"
+    arguments = (
+        "--recipe tiny:Tiny --image-size 16 --fit crop --global-batch-size 8 --steps 8 --run-dir run --data data"
+    )
     assert main([*arguments.split(), "--max-bad-fraction", "0.5"]) == 0
     log = (tmp_path / "run" / "log.txt").read_text()
     for name, _, reason in SKIPPED:

@@ -21,7 +21,9 @@ from reading import batches_of
 
 
 def opened(data, *, paired=False, **changes):
-    return open_source(Config(data=str(data), **{"image_size": 8, "channels": 3, "fit": "crop", **changes}), paired=paired)
+    return open_source(
+        Config(data=str(data), **{"image_size": 8, "channels": 3, "fit": "crop", **changes}), paired=paired
+    )
 
 
 def all_images(source):
@@ -225,7 +227,7 @@ def _rewrite(path):
         ("manifest.json", _drop, "not finished"),
         ("manifest.json", _truncate, "cannot be read|another format"),
         ("manifest.json", lambda path: path.write_text("{}"), "cannot be read"),
-        ("manifest.json", lambda path: path.write_text('{"format_version": 2}'), "format version 2; this hvdgan"),
+        ("manifest.json", lambda path: path.write_text('{"format_version": 3}'), "format version 3; this hvdgan"),
         ("manifest.json", lambda path: path.write_text('{"format_version": 1}'), "damaged: it lacks channels"),
         (
             "manifest.json",
@@ -285,9 +287,8 @@ def test_damage_during_training_ends_it_and_the_last_checkpoint_stays(copy, tmp_
         return written[-1]
 
     monkeypatch.setattr(checkpoint, "write", write_and_damage)
-    flags = (
-        "--recipe tiny:Tiny --image-size 8 --fit crop --global-batch-size 4 --steps 1000 --checkpoint-every 50 --sample-every 0"
-    )
+    flags = "--recipe tiny:Tiny --image-size 8 --fit crop --global-batch-size 4 --steps 1000 --sample-every 0"
+    flags += " --checkpoint-every 50"
     assert train([*flags.split(), "--data", str(copy), "--run-dir", str(tmp_path / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"hvdgan: --data {copy}: images-0000") and ", record " in error

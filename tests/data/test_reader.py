@@ -25,7 +25,9 @@ class Held:
         return np.zeros((count, *self.record_shape), self.dtype)
 
     def fetch_batch(self, indices):
-        return np.broadcast_to((indices % 256).astype(np.uint8)[:, None, None, None], (len(indices), *self.record_shape))
+        return np.broadcast_to(
+            (indices % 256).astype(np.uint8)[:, None, None, None], (len(indices), *self.record_shape)
+        )
 
 
 class Encoded(Held):

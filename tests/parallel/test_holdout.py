@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from hvdgan.data.sources.arrays import ArraySource
 
 from building import tiny_run
 from hvdgan.data import hold_out
 from hvdgan.data.base.scan_cache import ScanCache
-from hvdgan.data.sources.arrays import ArraySource
 from hvdgan.data.sources.builtin import DigitsSource
 from tiny import Tiny
 

@@ -16,8 +16,8 @@ import tensorflow as tf
 from hvdgan import train as train_module
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.hosts import running_seconds
 from hvdgan.cli.files.lock import lock
+from hvdgan.cli.hosts import running_seconds
 from hvdgan.training import session
 from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.stopping import Stopping

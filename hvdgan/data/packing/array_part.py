@@ -66,7 +66,7 @@ def records_of(part: SamplesPart, encoding: Encoding, half: dict[str, Any]) -> I
         statistics = [together(both) for both in zip(statistics, of_block, strict=True)]
         for place, index in enumerate(indices.tolist()):
             if place in reasons:
-                half["failures"].append([_portable(source.named(index), part.config), reasons[place]])
+                half["failures"].append([portable(source.named(index), part.config), reasons[place]])
                 half["missing"].append(index)
                 yield b""
                 continue
@@ -109,7 +109,7 @@ def read_block(source: ArraySource, indices: np.ndarray) -> tuple[list[np.ndarra
     return arrays, reasons
 
 
-def _portable(name: str, config: Config) -> str:
+def portable(name: str, config: Config) -> str:
     """The name of a sample without the folder of the data, which differs between machines."""
     folder = os.path.dirname(config.data)
     return printable(name.removeprefix(folder + os.sep) if folder else name)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,15 +29,10 @@ class ChannelStatistics:
         return [count, *(each.tolist() for each in (means, squares, self.low, self.high))]
 
     def described(self) -> dict[str, Any]:
-        """Count, minimum, maximum, mean and standard deviation of each channel."""
+        """Count, minimum, maximum, mean and standard deviation of each channel; None for one beyond float64."""
         count, means, squares = self.moments
-        return {
-            "count": count,
-            "min": self.low.tolist(),
-            "max": self.high.tolist(),
-            "mean": means.tolist(),
-            "deviation": np.sqrt(squares / count).tolist(),
-        }
+        found = {"min": self.low, "max": self.high, "mean": means, "deviation": np.sqrt(squares / count)}
+        return {"count": count, **{name: _plain(numbers) for name, numbers in found.items()}}
 
 
 def statistics_of(numbers: np.ndarray) -> ChannelStatistics:
@@ -44,7 +40,8 @@ def statistics_of(numbers: np.ndarray) -> ChannelStatistics:
     flat = numbers.reshape(-1, numbers.shape[-1]).astype(np.float64)
     if not len(flat):
         return nothing(numbers.shape[-1])
-    return ChannelStatistics(moments_of(flat), flat.min(axis=0), flat.max(axis=0))
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest float64
+        return ChannelStatistics(moments_of(flat), flat.min(axis=0), flat.max(axis=0))
 
 
 def nothing(channels: int) -> ChannelStatistics:
@@ -65,6 +62,10 @@ def of_json(values: Sequence[Any]) -> ChannelStatistics:
 
 
 def _joined(one: ChannelStatistics, other: ChannelStatistics) -> ChannelStatistics:
-    return ChannelStatistics(
-        combined(one.moments, other.moments), np.minimum(one.low, other.low), np.maximum(one.high, other.high)
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        moments = combined(one.moments, other.moments)
+    return ChannelStatistics(moments, np.minimum(one.low, other.low), np.maximum(one.high, other.high))
+
+
+def _plain(numbers: np.ndarray) -> list[float | None]:
+    return [number if math.isfinite(number) else None for number in numbers.tolist()]

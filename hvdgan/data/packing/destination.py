@@ -35,11 +35,11 @@ from hvdgan.data.packing.array_part import SamplesPart, opened_arrays
 from hvdgan.data.packing.encoding_choice import measured
 from hvdgan.data.packing.listing import Listing, list_images
 from hvdgan.data.packing.parts import Part
-from hvdgan.data.packing.shard_writer import Packing, named_write_errors, read_half, to_json, write_whole
+from hvdgan.data.packing.shard_writer import Encoding, Packing, named_write_errors, read_half, to_json, write_whole
 from hvdgan.data.sources.folder_listing import refuse_unlisted
 
 _STAMP = "originals.txt"
-_ENCODINGS = {False: ("png", "jpeg", "raw"), True: ("auto", "raw", "zlib")}
+_ENCODINGS: dict[bool, tuple[Encoding, ...]] = {False: ("png", "jpeg", "raw"), True: ("auto", "raw", "zlib")}
 """encodings of pictures and of arrays, the default first"""
 
 

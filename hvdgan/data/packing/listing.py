@@ -31,7 +31,7 @@ from hvdgan.data.formats.pairing import (
 from hvdgan.data.formats.pixels import WrongAspect, refuse_aspect
 from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
 from hvdgan.data.packing.array_facts import conditions_of
-from hvdgan.data.packing.array_part import SamplesPart
+from hvdgan.data.packing.array_part import SamplesPart, portable
 from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_source
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
 
@@ -127,7 +127,9 @@ def list_images(config: Config, work: Path, *, pairs: bool) -> Listing:
     except OSError as error:
         failure = UserError if error.errno in OF_ONE_FILE else RunError
         raise failure(f"{source}: {error.strerror or error}") from error
-    raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or arrays (.npy, .npz)")
+    raise UserError(
+        f"{source}: expected a folder of images, a zip or tar archive, or arrays (.npy, .npz, .h5, .nc, .zarr)"
+    )
 
 
 def _of_folder(source: Path, config: Config, pairs: bool) -> Listing:
@@ -186,41 +188,49 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], con
 
 def _of_source(source: Source, config: Config, pairs: bool) -> Listing:
     """List the pictures or the samples of arrays, in their order."""
-    shared: dict[str, Any] = {
-        "labels": source.labels,
-        "class_names": source.class_names,
-        "unlisted": [],
-        "pairs": pairs,
-    }
-    places = range(len(source))
     if not source.is_pictures:
-        numbers, names = conditions_of(source, config)
-        parts = [source.fingerprint.encode(), *map(str.encode, names), b"" if numbers is None else numbers.tobytes()]
-        digest, stamp = _digest(parts), _digest([*parts, json.dumps(source.stamp()).encode()])
-        bad_files = source.bad_files
-        return Listing(
-            "arrays",
-            config.data,
-            places,
-            places,
-            bad_files=bad_files,
-            config=config,
-            fingerprint=digest,
-            stamp=stamp,
-            **shared,
-        )
+        return _of_samples(source, config, pairs)
     _refuse_array_flags(config)
+    assert isinstance(source, PictureSource)
     # The images that are packed are the same for any size of the result.
     whole = opened_source(dataclasses.replace(config, image_size=1, fit="crop"), pairs)
     digest = whole.fingerprint if whole else ""
-    path = Path(config.data if os.path.exists(config.data) else config.data.rpartition(":")[0])
-    names = [f"{Path(config.data).name}[{index}]" for index in places]
-    assert isinstance(source, PictureSource)
+    path = Path(config.data)
+    time = _time_of(path) if path.is_file() else json.dumps(source.stamp()).encode()
     channels: Any = source.channels
-    config = dataclasses.replace(config, image_size=source.image_size, channels=channels)
-    stamp = _digest([digest.encode(), _time_of(path)])
     return Listing(
-        "array", config.data, names, places, bad_files=[], config=config, fingerprint=digest, stamp=stamp, **shared
+        "array",
+        config.data,
+        [portable(source.named(index), config) for index in range(len(source))],
+        range(len(source)),
+        source.labels,
+        source.class_names,
+        source.bad_files,
+        [],
+        dataclasses.replace(config, image_size=source.image_size, channels=channels),
+        pairs,
+        digest,
+        _digest([digest.encode(), time]),
+    )
+
+
+def _of_samples(source: Source, config: Config, pairs: bool) -> Listing:
+    numbers, names = conditions_of(source, config)
+    parts = [source.fingerprint.encode(), *map(str.encode, names), b"" if numbers is None else numbers.tobytes()]
+    places = range(len(source))
+    return Listing(
+        "arrays",
+        config.data,
+        places,
+        places,
+        source.labels,
+        source.class_names,
+        source.bad_files,
+        [],
+        config,
+        pairs,
+        _digest(parts),
+        _digest([*parts, json.dumps(source.stamp()).encode()]),
     )
 
 

@@ -117,7 +117,8 @@ class ArrayPart(Part):
         return min(height, width)
 
     def key(self, number: int) -> bytes | None:
-        return hashlib.sha256(self._array().key(self.places[number])).digest()
+        key = self._array().key(self.places[number])
+        return None if key == os.fsencode(self.names[number]) else hashlib.sha256(key).digest()
 
     def _array(self) -> "PictureArraySource | ArrayPairs":
         source = opened_source(self.config, self.pairs)

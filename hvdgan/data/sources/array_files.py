@@ -25,9 +25,7 @@ _LABELS = "labels"
 _INPUTS = "inputs"
 
 
-def open_arrays(
-    config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False
-) -> Source | None:
+def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Source | None:
     """Open what `--data` names, if it names arrays.
 
     Args:

@@ -128,10 +128,8 @@ def _maps(config: Config, manifest: dict[str, Any], samples: Sequence[np.ndarray
     maps = {}
     for part, sample in zip(("inputs", "images")[-len(samples) :], samples, strict=True):
         given, flag, prefix = flags[part]
-        units = manifest[f"{prefix}units"]
-        stored = _Part(
-            config.data, (manifest["count"], *sample.shape[1:]), sample.dtype, unit=units[0] if units else ""
-        )
+        shape = (manifest["count"], *sample.shape[1:])
+        stored = _Part(config.data, shape, sample.dtype, units=manifest[f"{prefix}units"])
         channels = manifest[f"{prefix}channel_names"]
         maps[part] = map_of(given, stored, sample, flag=flag, channels=channels)
     return maps
@@ -166,6 +164,6 @@ def _is_column(name: str, asked: str) -> bool:
 
 def _map_of_constants(config: Config, manifest: dict[str, Any], fields: np.ndarray) -> ValueMap:
     stored = NumpyArray(config.data, fields)
-    stored.unit = (manifest["constant_units"] or [""])[0]
+    stored.units = tuple(manifest["constant_units"])
     names = manifest["constant_names"]
     return map_of(config.arrays.constant_values, stored, fields[None], flag="--constant-values", channels=names)
