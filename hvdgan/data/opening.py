@@ -18,7 +18,7 @@ from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
 from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.keras_datasets import KerasSource
 from hvdgan.data.sources.outlines import OutlinePairs
-from hvdgan.data.sources.packed_shards import ShardSource
+from hvdgan.data.sources.packed_shards import open_shards
 from hvdgan.data.sources.tfds import open_tfds
 from hvdgan.data.sources.tfrecords import RecordSource, files_named, shape_of
 from hvdgan.values.sample_values import Layout
@@ -88,7 +88,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) ->
     data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
     path = Path(data)
     if data and path.is_dir() and is_prepared(path):
-        return ShardSource(data, image_size=size, channels=channels, fit=fit, paired=paired, peers=peers)
+        return open_shards(config, paired=paired, peers=peers)
     if (arrays := open_arrays(config, paired=paired, peers=peers)) is not None:
         return arrays
     if data and path.is_dir():

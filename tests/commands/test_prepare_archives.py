@@ -75,7 +75,7 @@ def test_an_archive_larger_than_memory_is_read_in_place(images, wanted, tmp_path
         file.write(whole)
     limit = f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({hole // 2}, {hole // 2}));"
     command = f"{limit} from hvdgan.prepare import main; sys.exit(main())"
-    flags = [archive, "made", "--image-size", "8", "--shards", "3", "--workers", "1"]
+    flags = [archive, "made", "--image-size", "8", "--fit", "crop", "--shards", "3", "--workers", "1"]
     done = run([sys.executable, "-c", command, *flags], tmp_path)
     assert done.returncode == 0, done.stderr
     made = shards_of(tmp_path / "made")

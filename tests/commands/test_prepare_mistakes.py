@@ -57,7 +57,8 @@ def place(tmp_path, monkeypatch, images):
 def test_a_mistake_is_one_line_and_exit_code_2(place, capsys, arguments, complaint):
     capsys.readouterr()
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    assert main([*arguments.split(), *(["--workers", "1"] if "new" in arguments else [])]) == 2
+    fit = ["--fit", "crop"] if "--image-size" in arguments else []
+    assert main([*arguments.split(), *fit, *(["--workers", "1"] if "new" in arguments else [])]) == 2
     error = capsys.readouterr().err
     assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
     after = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and "new" not in path.parts}
@@ -67,7 +68,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(place, capsys, arguments, complai
 def test_other_originals_are_not_mixed_in(place, capsys):
     (place / "others").mkdir()
     Image.new("L", (8, 8)).save(place / "others" / "a.png")
-    assert main("others made --image-size 8 --shards 3".split()) == 2
+    assert main("others made --image-size 8 --fit crop --shards 3".split()) == 2
     assert "made: begun from other images: images 30 then, 1 in others now" in capsys.readouterr().err
 
 
@@ -76,7 +77,7 @@ def test_two_at_once_in_one_folder_are_refused(place, capsys):
 
     (place / "made" / "manifest.json").unlink()
     with lock(place / "made" / ".work"):
-        assert main("images made --image-size 8 --shards 3".split()) == 2
+        assert main("images made --image-size 8 --fit crop --shards 3".split()) == 2
     assert "made: another hvdgan.prepare writes into it (host " in capsys.readouterr().err
 
 

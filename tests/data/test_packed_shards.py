@@ -227,7 +227,7 @@ def _rewrite(path):
         ("manifest.json", _drop, "not finished"),
         ("manifest.json", _truncate, "cannot be read|another format"),
         ("manifest.json", lambda path: path.write_text("{}"), "cannot be read"),
-        ("manifest.json", lambda path: path.write_text('{"format_version": 2}'), "format version 2; this hvdgan"),
+        ("manifest.json", lambda path: path.write_text('{"format_version": 3}'), "format version 3; this hvdgan"),
         ("manifest.json", lambda path: path.write_text('{"format_version": 1}'), "damaged: it lacks channels"),
         (
             "manifest.json",

@@ -19,7 +19,7 @@ def folder(ranks):
     folder = Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
     if ranks.is_root:
         write_images(folder / "images")
-        flags = "--image-size 8 --shards 4 --workers 1".split()
+        flags = "--image-size 8 --fit crop --shards 4 --workers 1".split()
         # A process of its own: the command refuses to be one of several ranks.
         done = run([sys.executable, "-m", "hvdgan.prepare", "images", "made", *flags], folder)
         assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ def write_images(folder: Path, count: int = 10, *, width: int = 12, height: int 
 
 def prepare(source: Path, target: Path, *flags: str) -> Path:
     """Convert with one process, which must succeed; returns the new folder."""
-    defaults = {"--image-size": "8", "--shards": "3", "--workers": "1"}
+    defaults = {"--image-size": "8", "--fit": "crop", "--shards": "3", "--workers": "1"}
     words = [word for flag, value in defaults.items() if flag not in flags for word in (flag, value)]
     assert main([str(source), str(target), *words, *flags]) == 0
     return target

@@ -70,12 +70,19 @@ class Mapped(SourceWrapper):
                 self._outside += outside
 
 
-def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
+def not_finite(sample: np.ndarray) -> str:
+    """How many numbers of a sample are NaN or infinite, in words; an empty string if none is."""
     finite = np.isfinite(sample)
     if finite.all():
-        return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
+        return ""
     kinds = ["NaN"] * bool(np.isnan(sample).any()) + ["infinite"] * bool(np.isinf(sample).any())
     return f"{np.count_nonzero(~finite):,} of {sample.size:,} numbers are {' or '.join(kinds)}"
+
+
+def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
+    if reason := not_finite(sample):
+        return reason
+    return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
 
 
 def _forward(value_map: ValueMap | None, numbers: np.ndarray | None) -> np.ndarray | None:

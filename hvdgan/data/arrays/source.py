@@ -85,6 +85,11 @@ class ArraySource(Source):
             bad_files=container.bad_files,
         )
 
+    @property
+    def parts(self) -> list[Samples]:
+        """The inputs, if there are some, and the samples."""
+        return self._parts
+
     def __len__(self) -> int:
         return self._parts[-1].stored.shape[0]
 

@@ -65,7 +65,7 @@ def _resolved_once(source: Source, values: SampleValues, peers: Peers, scans: Sc
 
 
 def _of_numbers(value_map: ValueMap, numbers: np.ndarray) -> list[Any]:
-    return _to_json(_moments(value_map.before_statistics(numbers)))
+    return _to_json(moments_of(value_map.before_statistics(numbers)))
 
 
 def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, scans: ScanCache) -> Moments:
@@ -82,7 +82,7 @@ def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, sc
     moments = [_of_json(found) for found in share_out(blocks, look, peers, f"--data {source.name}: statistics")]
     total = moments[0]
     for more in moments[1:]:
-        total = _combined(total, more)
+        total = combined(total, more)
     if key:
         scans.put(f"{part}-{_FILE}", key, lambda: json.dumps(_to_json(total)).encode(), len(source))
     return total
@@ -112,7 +112,7 @@ def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: 
     with np.errstate(all="ignore"):
         before = value_map.before_statistics(samples)
     finite = np.isfinite(before).reshape(len(before), -1).all(axis=1)
-    return _moments(before[finite])
+    return moments_of(before[finite])
 
 
 def _readable(source: Source, indices: np.ndarray) -> Any:
@@ -123,8 +123,8 @@ def _readable(source: Source, indices: np.ndarray) -> Any:
             continue
 
 
-def _moments(numbers: np.ndarray) -> Moments:
-    """Of numbers (..., C) in float64."""
+def moments_of(numbers: np.ndarray) -> Moments:
+    """The moments of numbers (..., C) in float64."""
     flat = numbers.reshape(-1, numbers.shape[-1])
     if not len(flat):
         return 0, np.zeros(numbers.shape[-1]), np.zeros(numbers.shape[-1])
@@ -132,7 +132,8 @@ def _moments(numbers: np.ndarray) -> Moments:
     return len(flat), mean, np.square(flat - mean).sum(axis=0)
 
 
-def _combined(one: Moments, other: Moments) -> Moments:
+def combined(one: Moments, other: Moments) -> Moments:
+    """The moments of two sets of numbers together."""
     count = one[0] + other[0]
     if not count:
         return one

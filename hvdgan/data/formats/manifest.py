@@ -4,7 +4,10 @@ manifest.json                          the content of the folder, with the size 
 images-00000-of-00064.tfrecord         records: tf.train.Example, see hvdgan.data.packing.shard_writer
 images-00000-of-00064.idx              a line `offset length` per record, as NVIDIA's tfrecord2idx writes it
 images-00000-of-00064.json             the names of the shard's images; names and reasons of those left out
+samples-00000-of-00064.*               the same for arrays (format version 2), see hvdgan.data.formats.array_records
 labels.npy                             int32, one per image, if there are classes
+conditions.npy                         float64, a row per sample, if arrays are packed with conditions
+constants.npy                          the fields that all samples share, if arrays are packed with some
 prepare.json                           the settings, written at the start
 .work/                                 unfinished files, until the folder is finished
 """
@@ -24,13 +27,22 @@ SETTINGS = "prepare.json"
 LABELS = "labels.npy"
 WORK = ".work"
 FORMAT = "hvdgan shards"
-FORMAT_VERSION = 1
+CONDITIONS = "conditions.npy"
+CONSTANTS = "constants.npy"
+PICTURES_VERSION, ARRAYS_VERSION = 1, 2
+VERSIONS = (PICTURES_VERSION, ARRAYS_VERSION)
+"""format versions of a folder of pictures and of one of arrays"""
+_NEEDED = {"count", "encoding", "pairs", "class_names", "files", "shards"}
+_NEEDED_OF = {
+    PICTURES_VERSION: {"image_size", "channels"},
+    ARRAYS_VERSION: {"shape", "dtype", "input_shape", "input_dtype", "channel_names", "condition_names", "settings"},
+}
 _BLOCK = 2**20
 
 
-def shard_name(number: int, count: int) -> str:
+def shard_name(number: int, count: int, *, of_arrays: bool = False) -> str:
     """Name of a shard's files, without the ending."""
-    return f"images-{number:05d}-of-{count:05d}"
+    return f"{'samples' if of_arrays else 'images'}-{number:05d}-of-{count:05d}"
 
 
 def is_prepared(folder: Path) -> bool:
@@ -52,10 +64,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read: {error!r}; restore it, or prepare the data again") from error
-    if version != FORMAT_VERSION:
-        raise UserError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
-    needed = {"count", "image_size", "channels", "encoding", "pairs", "class_names", "files", "shards"}
-    if missing := sorted(needed - manifest.keys()):
+    if version not in VERSIONS:
+        raise UserError(f"{path}: format version {version}; this hvdgan {__version__} reads versions 1 and 2")
+    if missing := sorted((_NEEDED | _NEEDED_OF[version]) - manifest.keys()):
         raise UserError(f"{path}: damaged: it lacks {', '.join(missing)}; restore it, or prepare the data again")
     if manifest.pop("checksum", None) != _checksum(manifest):
         raise UserError(f"{path}: damaged: its checksum does not match; restore it, or prepare the data again")

@@ -2,9 +2,10 @@
 
 import functools
 import hashlib
+import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +61,31 @@ class ShardReader:
         Raises:
             RunError: a record cannot be read or is damaged; the message names file and record.
         """
+        records: list[bytes] = []
+        self.for_each(indices, lambda _, file, *place: records.append(payload_of(file.read(*place))))
+        return records
+
+    def for_each(self, indices: np.ndarray, work: Callable[[int, RecordFile, int, int], None]) -> None:
+        """Call a function for each of some records, in their order.
+
+        Args:
+            indices: numbers of the records, int64 (B,).
+            work: function of a record's place among these, its shard, and its offset and length there, with the frame.
+
+        Raises:
+            RunError: the function has raised an OSError or a ValueError; the message names file and record.
+        """
         # This runs for every image under the GIL, so every microsecond counts.
         shards = (np.searchsorted(self._firsts, indices, side="right") - 1).tolist()
         offsets, lengths = self._offsets[indices].tolist(), self._lengths[indices].tolist()
-        places = zip(indices.tolist(), shards, offsets, lengths, strict=True)
-        return [self._record(*place) for place in places]
-
-    def _record(self, index: int, shard: int, offset: int, length: int) -> bytes:
-        try:
-            file = self._opened(shard)  # if two threads open it at once, only this name holds one of the two files
-            return payload_of(file.read(offset, length))
-        except OSError as error:
-            raise self.failure(index, str(error.strerror)) from error
-        except ValueError as error:
-            raise self.failure(index, str(error)) from error
+        for place, (shard, offset, length) in enumerate(zip(shards, offsets, lengths, strict=True)):
+            try:
+                # If two threads open a shard at once, only one of the two files stays open.
+                work(place, self._opened(shard), offset, length)
+            except OSError as error:
+                raise self.failure(int(indices[place]), str(error.strerror)) from error
+            except ValueError as error:
+                raise self.failure(int(indices[place]), str(error)) from error
 
     def failure(self, index: int, reason: str) -> RunError:
         """The error for a record, with the names of file and image."""
@@ -115,10 +127,17 @@ class ShardReader:
         Raises:
             UserError: their file is damaged.
         """
-        if LABELS not in self.manifest["files"]:
+        return self.array(LABELS)
+
+    def array(self, name: str) -> np.ndarray | None:
+        """The array in an .npy file of the folder, or None if there is no such file.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        if name not in self.manifest["files"]:
             return None
-        read_verified(self._folder, self.manifest, LABELS)
-        return np.load(self._folder / LABELS, allow_pickle=False)
+        return np.load(io.BytesIO(read_verified(self._folder, self.manifest, name)), allow_pickle=False)
 
     def checksums(self) -> list[bytes]:
         """SHA-256 of each shard, from the manifest."""

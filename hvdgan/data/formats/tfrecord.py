@@ -5,6 +5,8 @@ Reference: https://www.tensorflow.org/tutorials/load_data/tfrecord; tensorflow/c
 
 import os
 import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import google_crc32c
 
@@ -51,9 +53,20 @@ def length_of(header: bytes) -> int:
     return _LENGTH.unpack_from(header)[0]
 
 
+def checksum_of(parts: Iterable[Any]) -> bytes:
+    """The checksum, as it stands in a file, of a payload in several parts, each bytes or a uint8 array."""
+    crc = 0
+    for part in parts:
+        crc = google_crc32c.extend(crc, part)
+    return _masked(crc)
+
+
 def _masked_crc(data: bytes) -> bytes:
+    return _masked(google_crc32c.value(data))
+
+
+def _masked(crc: int) -> bytes:
     """CRC-32C, rotated and shifted as the format demands, since a CRC of data that contain CRCs would be weak."""
-    crc = google_crc32c.value(data)
     return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
 
 
@@ -69,6 +82,12 @@ class RecordFile:
         if len(content) < count:
             raise ValueError(f"the file ends {count - len(content):,} bytes before the record does")
         return content
+
+    def read_into(self, offset: int, buffers: Sequence[Any]) -> None:
+        """Read into buffers of bytes, one after the other."""
+        missing = sum(len(buffer) for buffer in buffers) - os.preadv(self._descriptor, buffers, offset)
+        if missing:
+            raise ValueError(f"the file ends {missing:,} bytes before the record does")
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):

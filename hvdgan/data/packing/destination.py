@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import io
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,56 +12,68 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.lock import wait_for_lock
-from hvdgan.data.base.source import BadFile, refuse_if_too_many
+from hvdgan.data.base.source import BadFile, refuse_if_too_many, sides
 from hvdgan.data.formats.manifest import (
+    ARRAYS_VERSION,
     FORMAT,
-    FORMAT_VERSION,
     LABELS,
     MANIFEST,
+    PICTURES_VERSION,
     SETTINGS,
+    VERSIONS,
     WORK,
     is_prepared,
     sealed,
     sha256_of,
     shard_name,
 )
+from hvdgan.data.packing.array_facts import conditions_of, facts_of, write_array, write_beside
+from hvdgan.data.packing.array_part import SamplesPart, opened_arrays
+from hvdgan.data.packing.encoding_choice import measured
 from hvdgan.data.packing.listing import Listing, list_images
 from hvdgan.data.packing.parts import Part
-from hvdgan.data.packing.shard_writer import Packing, named_write_errors, read_half, to_json, write_whole
+from hvdgan.data.packing.shard_writer import Encoding, Packing, named_write_errors, read_half, to_json, write_whole
 from hvdgan.data.sources.folder_listing import refuse_unlisted
 
 _STAMP = "originals.txt"
+_ENCODINGS: dict[bool, tuple[Encoding, ...]] = {False: ("png", "jpeg", "raw"), True: ("auto", "raw", "zlib")}
+"""encodings of pictures and of arrays, the default first"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """The request: SRC, DST, and how to convert.
 
-    source, folder: SRC and DST.
-    image_size, channels: size in pixels and channels of the records' images.
+    config: settings of the data: SRC, the size, channels and fit of pictures, and what else to pack with arrays.
+    folder: DST.
     shards: number of shards; fewer are made if there are fewer images.
     pairs: True if each image comes with an input.
     packing: encoding and choice of the images.
     """
 
-    source: Path
+    config: Config
     folder: Path
-    image_size: int
-    channels: int | None
     shards: int
     pairs: bool
     packing: Packing
 
     def settings(self) -> dict[str, Any]:
-        """The settings on which the bytes of the result depend, in addition to the images."""
-        asked = {"channels": self.channels, "shards": self.shards, "pairs": self.pairs}
-        return {"image_size": self.image_size, **asked, **dataclasses.asdict(self.packing)}
+        """The settings on which the bytes of the result depend, in addition to the data; without undecided ones."""
+        config, arrays = self.config, self.config.arrays
+        size = list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size
+        asked = {"channels": config.channels, "shards": self.shards, "pairs": self.pairs}
+        packing = {name: value for name, value in dataclasses.asdict(self.packing).items() if value is not None}
+        named = {name: getattr(arrays, name) for name in ("axes", "inputs", "input_axes", "constants")}
+        table = None if arrays.condition_table is None else str(arrays.condition_table)
+        conditions = {"conditions": list(arrays.conditions) or None, "condition_table": table}
+        return {"image_size": size, **asked, **packing, "fit": config.fit, **named, **conditions}
 
 
 @contextlib.contextmanager
-def begun(plan: Plan, max_bad_fraction: float) -> Iterator[Listing | None]:
+def begun(plan: Plan, max_bad_fraction: float) -> Iterator[tuple[Plan, Listing] | None]:
     """Lock DST and list SRC; at the end, remove the working files of a finished DST.
 
     Args:
@@ -69,7 +81,7 @@ def begun(plan: Plan, max_bad_fraction: float) -> Iterator[Listing | None]:
         max_bad_fraction: largest fraction of broken images; if it is 1, folders that may not be listed are left out.
 
     Yields:
-        The images to pack; None if DST is finished.
+        The plan with all that SRC and an earlier beginning decide, and the images to pack; None if DST is finished.
 
     Raises:
         UserError: DST was begun by another command or from other images, another process writes into it, or SRC cannot
@@ -77,6 +89,7 @@ def begun(plan: Plan, max_bad_fraction: float) -> Iterator[Listing | None]:
     """
     _refuse_foreign(plan.folder)
     new = not (plan.folder / SETTINGS).exists()
+    plan = _as_begun(plan)
     _refuse_other_settings(plan, {})
     with named_write_errors(plan.folder):
         locked = wait_for_lock(plan.folder / WORK, named=str(plan.folder), by="hvdgan.prepare")
@@ -90,15 +103,25 @@ def begun(plan: Plan, max_bad_fraction: float) -> Iterator[Listing | None]:
                 shutil.rmtree(plan.folder / WORK, ignore_errors=True)
 
 
-def _listed(plan: Plan, new: bool, max_bad_fraction: float) -> Listing | None:
+def _as_begun(plan: Plan) -> Plan:
+    """The plan as it is carried on in a folder that an earlier version began, which cropped whatever did not fit."""
+    path = plan.folder / SETTINGS
+    if path.exists() and "fit" not in json.loads(path.read_text())["settings"] and plan.config.fit is None:
+        return dataclasses.replace(plan, config=dataclasses.replace(plan.config, fit="crop"))
+    return plan
+
+
+def _listed(plan: Plan, new: bool, max_bad_fraction: float) -> tuple[Plan, Listing] | None:
     """The images to pack, after a comparison with those from which DST was begun; None if DST is finished."""
     work = plan.folder / WORK
     try:
-        listing = list_images(plan.source, work, channels=plan.channels, pairs=plan.pairs)
-        refuse_unlisted(str(plan.source), listing.unlisted, max_bad_fraction)
+        listing = list_images(plan.config, work, pairs=plan.pairs)
+        plan = _with_default_encoding(plan, listing)
+        refuse_unlisted(plan.config.data, listing.unlisted, max_bad_fraction)
         source = {"kind": listing.kind, "images": listing.total, "fingerprint": listing.fingerprint}
         _refuse_other_settings(plan, source)
         _refuse_if_changed(plan, listing, new)
+        chosen = _chosen(plan, listing) if new else _chosen_before(plan)
     except UserError:
         if new:
             shutil.rmtree(work, ignore_errors=True)
@@ -106,11 +129,47 @@ def _listed(plan: Plan, new: bool, max_bad_fraction: float) -> Listing | None:
                 plan.folder.rmdir()
         raise
     if new:
-        source["name"] = plan.source.absolute().name
-        values = {"format": FORMAT, "format_version": FORMAT_VERSION, "source": source, "settings": plan.settings()}
+        source["name"] = Path(plan.config.data).absolute().name
+        version = ARRAYS_VERSION if listing.of_arrays else PICTURES_VERSION
+        values = {"format": FORMAT, "format_version": version, "source": source, "settings": plan.settings(), **chosen}
         with named_write_errors(plan.folder / SETTINGS):
             write_whole(plan.folder / SETTINGS, to_json(values))
-    return None if (plan.folder / MANIFEST).exists() else listing
+    if (plan.folder / MANIFEST).exists():
+        return None
+    encoding: Any = chosen.get("encoding", plan.packing.encoding)
+    packing = dataclasses.replace(plan.packing, encoding=encoding)
+    return dataclasses.replace(plan, packing=packing), listing
+
+
+def _with_default_encoding(plan: Plan, listing: Listing) -> Plan:
+    """The plan with an encoding; flags that mean nothing for the data are refused."""
+    packing, possible = plan.packing, _ENCODINGS[listing.of_arrays]
+    if packing.encoding not in (None, *possible):
+        kind = "arrays, whose numbers are kept as they are" if listing.of_arrays else "pictures"
+        raise UserError(
+            f"--encoding {packing.encoding}: {plan.config.data} holds {kind}; expected {', '.join(possible)}"
+        )
+    for flag, given in (("--min-size", packing.min_size), ("--dedup", packing.dedup)):
+        if listing.of_arrays and given:
+            raise UserError(f"{flag}: chooses among pictures, and {plan.config.data} holds arrays; leave it out")
+    return dataclasses.replace(plan, packing=dataclasses.replace(packing, encoding=packing.encoding or possible[0]))
+
+
+def _chosen(plan: Plan, listing: Listing) -> dict[str, Any]:
+    """The encoding that `auto` stands for, with what it was chosen by."""
+    if plan.packing.encoding != "auto":
+        return {}
+    found = measured(opened_arrays(plan.config, plan.pairs))
+    if found is None:
+        raise UserError(f"{plan.config.data}: none of its samples looked at can be read; expected finite numbers")
+    print(f"hvdgan: {found}")
+    return {"encoding": found.encoding, "encoding_sample": found.facts()}
+
+
+def _chosen_before(plan: Plan) -> dict[str, Any]:
+    """The choice of the beginning, which a command that continues keeps."""
+    made = json.loads((plan.folder / SETTINGS).read_text())
+    return {key: made[key] for key in ("encoding", "encoding_sample") if key in made}
 
 
 def _refuse_if_changed(plan: Plan, listing: Listing, new: bool) -> None:
@@ -124,19 +183,19 @@ def _refuse_if_changed(plan: Plan, listing: Listing, new: bool) -> None:
             write_whole(path, listing.stamp.encode())
     elif path.read_text() != listing.stamp:
         raise UserError(
-            f"{plan.folder}: begun from other images: files of {plan.source} were written again since; "
+            f"{plan.folder}: begun from other images: files of {plan.config.data} were written again since; "
             "name a new folder"
         )
 
 
-def parts(plan: Plan, listing: Listing) -> list[tuple[str, Part]]:
+def parts(plan: Plan, listing: Listing) -> list[tuple[str, Part | SamplesPart]]:
     """The name of each shard and its images, which are divided evenly in their order."""
     count = min(plan.shards, len(listing.names))
     bounds = [len(listing.names) * number // count for number in range(count + 1)]
     return [
         (
-            shard_name(number, count),
-            listing.part(bounds[number], bounds[number + 1], plan.image_size, plan.pairs),
+            shard_name(number, count, of_arrays=listing.of_arrays),
+            listing.part(bounds[number], bounds[number + 1]),
         )
         for number in range(count)
     ]
@@ -158,7 +217,7 @@ def duplicates(folder: Path, names: list[str]) -> list[dict[int, str]]:
 
 
 def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: float) -> dict[str, Any]:
-    """Write the labels and, last of all, the manifest; return the manifest.
+    """Write what lies beside the images and, last of all, the manifest; return the manifest.
 
     Raises:
         UserError: too many images are broken, or none is left.
@@ -172,28 +231,29 @@ def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: 
         count = sum(facts["records"] for facts in shards.values())
         if not count:
             raise UserError(
-                f"{plan.source}: no image is left: {len(failures)} cannot be read, {left_out['small']} are too small"
+                f"{plan.config.data}: no image is left: {len(failures)} cannot be read, {left_out['small']} are too "
+                "small"
             )
         files = {
             f"{name}.tfrecord": {"bytes": facts["bytes"], "sha256": facts["sha256"]} for name, facts in shards.items()
         }
-        labels = _write_labels(folder, listing, shards)
-        others = [f"{name}.{end}" for name in names for end in ("idx", "json")] + [LABELS] * (labels is not None)
+        labels = _labels(listing, shards)
+        described, beside = _described(plan, listing, shards, count)
+        if labels is not None:
+            write_array(folder / LABELS, labels)
+            beside.append(LABELS)
+        others = [f"{name}.{end}" for name in names for end in ("idx", "json")] + beside
         files |= {name: _facts_of(folder / name) for name in others}
-        sums = np.sum([facts["sums"] for facts in shards.values() if facts["sums"]], axis=0)
-        means = (sums / (count * plan.image_size**2)).tolist()
         made = json.loads((folder / SETTINGS).read_text())
         manifest = {
             **{key: made[key] for key in ("format", "format_version", "source", "settings")},
             "count": count,
-            "image_size": plan.image_size,
-            "channels": listing.channels,
+            **described,
             "encoding": plan.packing.encoding,
             "pairs": plan.pairs,
             "class_names": listing.class_names,
             "images_per_label": None if labels is None else _counted(labels),
-            "channel_means": means[-listing.channels :],
-            "input_channel_means": means[: listing.channels] if plan.pairs else None,
+            **(_means(plan, listing, shards, count) if not listing.of_arrays else {}),
             "failures": failures,
             **left_out,
             "shards": [{"name": name, "records": facts["records"]} for name, facts in shards.items()],
@@ -203,13 +263,43 @@ def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: 
     return manifest
 
 
+def _described(plan: Plan, listing: Listing, shards: dict[str, Any], count: int) -> tuple[dict[str, Any], list[str]]:
+    """What an image or sample is, and the names of the files with what lies beside the samples."""
+    size, channels = listing.config.image_size, listing.config.channels
+    if not listing.of_arrays:
+        return {"image_size": list(size) if isinstance(size, tuple) else size, "channels": channels}, []
+    source = opened_arrays(plan.config, plan.pairs)
+    numbers, names = conditions_of(source, plan.config)
+    beside = write_beside(plan.folder, source, numbers, _kept(listing, shards))
+    facts = facts_of(source, names, shards)
+    return {**facts, "encoding_sample": _chosen_before(plan).get("encoding_sample")}, beside
+
+
+def _means(plan: Plan, listing: Listing, shards: dict[str, Any], count: int) -> dict[str, Any]:
+    """The means of the channels of pictures, 0 to 255."""
+    size, channels = listing.config.image_size, listing.config.channels
+    assert size is not None and channels is not None
+    sums = np.sum([facts["sums"] for facts in shards.values() if facts["sums"]], axis=0)
+    means = (sums / (count * math.prod(sides(size)))).tolist()
+    return {
+        "channel_means": means[-channels:],
+        "input_channel_means": means[:channels] if plan.pairs else None,
+    }
+
+
+def _kept(listing: Listing, shards: dict[str, Any]) -> np.ndarray:
+    """The numbers of the packed samples of arrays."""
+    missing = [number for facts in shards.values() for number in facts["missing"]]
+    return np.setdiff1d(np.arange(len(listing.names)), missing)
+
+
 def _failures(plan: Plan, listing: Listing, shards: dict[str, Any], max_bad_fraction: float) -> list[list[str]]:
     """The names of the broken images, each with its reason, unless they are too many."""
     failures = [list(bad) for bad in listing.bad_files]
     failures += [failure for facts in shards.values() for failure in facts["failures"]]
     refuse_if_too_many(
         UserError,
-        name=str(plan.source),
+        name=plan.config.data,
         bad_files=[BadFile(*failure) for failure in failures],
         total=listing.total,
         max_bad_fraction=max_bad_fraction,
@@ -218,14 +308,13 @@ def _failures(plan: Plan, listing: Listing, shards: dict[str, Any], max_bad_frac
     return failures
 
 
-def _write_labels(folder: Path, listing: Listing, shards: dict[str, Any]) -> np.ndarray | None:
+def _labels(listing: Listing, shards: dict[str, Any]) -> np.ndarray | None:
+    """The classes of the packed images, or None."""
     if listing.labels is None:
         return None
-    labels = np.array([label for facts in shards.values() for label in facts["labels"]], np.int32)
-    file = io.BytesIO()
-    np.save(file, labels)
-    write_whole(folder / LABELS, file.getvalue())
-    return labels
+    if listing.of_arrays:
+        return listing.labels[_kept(listing, shards)]
+    return np.array([label for facts in shards.values() for label in facts["labels"]], np.int32)
 
 
 def _counted(labels: np.ndarray) -> dict[str, int]:
@@ -258,20 +347,25 @@ def _refuse_other_settings(plan: Plan, source: dict[str, Any]) -> None:
             raise UserError(f"{plan.folder}: finished, but its settings, {SETTINGS}, are missing; name a new folder")
         return
     made = json.loads(path.read_text())
-    if made["format_version"] != FORMAT_VERSION:
+    if made["format_version"] not in VERSIONS:
         raise UserError(
-            f"{plan.folder}: has format version {made['format_version']}; expected {FORMAT_VERSION}; name a new folder"
+            f"{plan.folder}: has format version {made['format_version']}; expected 1 or 2; name a new folder"
         )
+    before = {"fit": "crop", **made["settings"]}  # what an earlier version did
     for name, value in plan.settings().items():
-        if made["settings"].get(name) != value:
+        if before.get(name) != value:
             flag = "--" + name.replace("_", "-")
             raise UserError(
-                f"{plan.folder}: begun with {flag} {made['settings'].get(name)}, and this command has {value}; "
+                f"{plan.folder}: begun with {flag} {_text(before.get(name))}, and this command has {_text(value)}; "
                 "give the same value, or name a new folder"
             )
     for name, value in source.items():
         if made["source"].get(name) != value:
             raise UserError(
                 f"{plan.folder}: begun from other images: {name} {made['source'].get(name)} then, {value} in "
-                f"{plan.source} now; name a new folder"
+                f"{plan.config.data} now; name a new folder"
             )
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,8 +1,9 @@
-"""Lists the images to pack, of a folder, an archive or an array."""
+"""Lists the images or samples to pack, of a folder, an archive or arrays."""
 
 import dataclasses
 import hashlib
 import itertools
+import json
 import os
 import zipfile
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.base.parallel_map import parallel_map
-from hvdgan.data.base.source import BadFile, BadImage, Unreadable, printable
+from hvdgan.data.base.source import BadFile, BadImage, PictureSource, Source, Unreadable, printable
 from hvdgan.data.formats.images import (
     OF_ONE_FILE,
     SUFFIXES,
@@ -26,8 +28,11 @@ from hvdgan.data.formats.pairing import (
     refuse_without_partners,
     sample_of,
 )
+from hvdgan.data.formats.pixels import WrongAspect, refuse_aspect
 from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
-from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_array
+from hvdgan.data.packing.array_facts import conditions_of
+from hvdgan.data.packing.array_part import SamplesPart, portable
+from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_source
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
 
 _THREADS = 16
@@ -41,85 +46,101 @@ Group = tuple[str, ...]
 class Listing:
     """All images that were found, in the order in which they are packed.
 
-    kind: folder, zip, tar or array.
+    kind: folder, zip, tar, array (of pictures) or arrays.
     where: path to read from.
-    names, places: see Part.
+    names, places: see Part; for arrays, the numbers of the samples.
     labels: classes of the images, int32 (N,), or None.
     class_names: names of the labels, or None if they are not known.
     bad_files: broken files that were found by listing.
     unlisted: those of the bad files that are folders and may not be listed.
-    channels: 1 or 3.
+    config: settings of the data, with the size and the channels of pictures.
+    pairs: True if each image comes with an input.
     fingerprint: hex digits, equal if the names and sizes are equal.
     stamp: hex digits that also change with a file's time of modification.
     """
 
     kind: str
     where: str
-    names: list[str]
+    names: Sequence[Any]
     places: Sequence[Any]
     labels: np.ndarray | None
     class_names: list[str] | None
     bad_files: list[BadFile]
     unlisted: list[BadFile]
-    channels: int
+    config: Config
+    pairs: bool
     fingerprint: str
     stamp: str
+
+    @property
+    def of_arrays(self) -> bool:
+        """True for samples of arrays, which are packed as they are."""
+        return self.kind == "arrays"
 
     @property
     def total(self) -> int:
         """The number of all images, including broken ones."""
         return len(self.names) + len(self.bad_files)
 
-    def part(self, first: int, last: int, image_size: int, pairs: bool) -> Part:
+    def part(self, first: int, last: int) -> Part | SamplesPart:
         """The images with the numbers first <= number < last."""
+        if self.of_arrays:
+            return SamplesPart(self.config, self.pairs, first, last)
         of_kind = {"folder": FolderPart, "array": ArrayPart}.get(self.kind, ArchivePart)
         labels = None if self.labels is None else self.labels[first:last].tolist()
         places = self.places[first:last]
-        return of_kind(self.names[first:last], labels, self.where, places, image_size, self.channels, pairs)
+        return of_kind(list(self.names[first:last]), labels, self.where, places, self.config, self.pairs)
 
 
-def list_images(source: Path, work: Path, *, channels: int | None, pairs: bool) -> Listing:
+def list_images(config: Config, work: Path, *, pairs: bool) -> Listing:
     """List the images of SRC.
 
     Args:
-        source: path of a folder, a zip or tar archive, or an .npy/.npz array.
+        config: settings of the data: a folder, a zip or tar archive, or arrays; the size of pictures, and their
+            channels, or None for those of an array and 3 for all else.
         work: folder in which a compressed tar archive is expanded to a tar file.
-        channels: 1, 3, or None for those of an array and 3 for all else.
         pairs: True if each image comes with an input.
 
     Raises:
-        UserError: the path does not exist, or holds no images.
+        UserError: the path does not exist, or holds no images, or images of another aspect ratio.
         RunError: the disk has failed.
     """
+    source = Path(config.data)
     try:
-        if source.is_dir():
-            return _of_folder(source, channels or 3, pairs)
+        if (arrays := opened_source(config, pairs)) is not None:
+            return _of_source(arrays, config, pairs)
         if not source.exists():
             raise UserError(f"{source}: no such file or folder")
-        if source.suffix.lower() in (".npy", ".npz"):
-            return _of_array(source, channels, pairs)
+        _refuse_array_flags(config)
+        if config.image_size is None:
+            raise UserError("--image-size: expected the height and width of the images, such as 128 or 64,96 (pixels)")
+        config = dataclasses.replace(config, channels=config.channels or 3)
+        if source.is_dir():
+            return _of_folder(source, config, pairs)
         if is_tar(source):  # first, since a tar archive may end with a zip archive
             where, members = list_tar(source, work)
-            return _of_archive("tar", source, where, members, channels or 3, pairs)
+            return _of_archive("tar", source, where, members, config, pairs)
         if zipfile.is_zipfile(source):
-            return _of_archive("zip", source, source, list_zip(source), channels or 3, pairs)
+            return _of_archive("zip", source, source, list_zip(source), config, pairs)
     except Unreadable as error:
         raise RunError(f"{source}: {error}") from error
     except OSError as error:
         failure = UserError if error.errno in OF_ONE_FILE else RunError
         raise failure(f"{source}: {error.strerror or error}") from error
-    raise UserError(f"{source}: expected a folder of images, a zip or tar archive, or an .npy/.npz array")
+    raise UserError(
+        f"{source}: expected a folder of images, a zip or tar archive, or arrays (.npy, .npz, .h5, .nc, .zarr)"
+    )
 
 
-def _of_folder(source: Path, channels: int, pairs: bool) -> Listing:
+def _of_folder(source: Path, config: Config, pairs: bool) -> Listing:
     files, unlisted = find_images(str(source))
     found = list(parallel_map(lambda file: _size_and_time(source, file), files, _THREADS, together=_CHUNK))
     sizes = dict(zip(files, (size for size, _ in found), strict=True))
     times = dict(zip(files, (time for _, time in found), strict=True))
     two_folders = pairs and in_two_folders(str(source), files)
     groups, broken = _grouped(source, {file: file for file in files}, sizes, two_folders)
-    part = FolderPart(_names(groups), None, str(source), groups, 1, channels, pairs)
-    _refuse_single_images(source, part)
+    part = FolderPart(_names(groups), None, str(source), groups, config, pairs)
+    _refuse_others(source, part)
     groups, headless = _with_headers(part, groups)
     bad_files = unlisted + broken + headless
     _refuse_none(source, groups, bad_files)
@@ -135,13 +156,14 @@ def _of_folder(source: Path, channels: int, pairs: bool) -> Listing:
         class_names,
         bad_files,
         unlisted,
-        channels,
+        config,
+        pairs,
         _digest(parts),
         stamp,
     )
 
 
-def _of_archive(kind: str, source: Path, where: Path, members: list[Member], channels: int, pairs: bool) -> Listing:
+def _of_archive(kind: str, source: Path, where: Path, members: list[Member], config: Config, pairs: bool) -> Listing:
     """List the images of an archive; of two members with the same name the later one counts, as after unpacking."""
     by_name = _without_common_folder({member.name: member for member in members})
     checked: dict[str, int | BadFile] = {}
@@ -151,8 +173,8 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], cha
     both = {name.partition("/")[0] for name in by_name} == {"A", "B"}
     groups, bad_files = _grouped(source, {name: name for name in sorted(by_name)}, checked, pairs and both)
     places = [tuple(by_name[name] for name in group) for group in groups]
-    part = ArchivePart(_names(groups), None, str(where), places, 1, channels, pairs)
-    _refuse_single_images(source, part)
+    part = ArchivePart(_names(groups), None, str(where), places, config, pairs)
+    _refuse_others(source, part)
     groups, headless = _with_headers(part, groups)
     bad_files += headless
     _refuse_none(where, groups, bad_files)
@@ -161,28 +183,69 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], cha
     places = [tuple(by_name[name] for name in group) for group in groups]
     digest, stamp = _digest(parts), _digest([*parts, _time_of(source)])
     names = _names(groups)
-    return Listing(kind, str(where), names, places, labels, class_names, bad_files, [], channels, digest, stamp)
+    return Listing(kind, str(where), names, places, labels, class_names, bad_files, [], config, pairs, digest, stamp)
 
 
-def _of_array(source: Path, channels: int | None, pairs: bool) -> Listing:
-    try:
-        array = opened_array(str(source), 1, channels, pairs)
-    except UserError as error:
-        raise UserError(str(error).removeprefix("--data ")) from error
-    names = [f"{source.name}[{index}]" for index in range(len(array))]
+def _of_source(source: Source, config: Config, pairs: bool) -> Listing:
+    """List the pictures or the samples of arrays, in their order."""
+    if not source.is_pictures:
+        return _of_samples(source, config, pairs)
+    _refuse_array_flags(config)
+    assert isinstance(source, PictureSource)
+    # The images that are packed are the same for any size of the result.
+    whole = opened_source(dataclasses.replace(config, image_size=1, fit="crop"), pairs)
+    digest = whole.fingerprint if whole else ""
+    path = Path(config.data)
+    time = _time_of(path) if path.is_file() else json.dumps(source.stamp()).encode()
+    channels: Any = source.channels
     return Listing(
         "array",
-        str(source),
-        names,
-        range(len(array)),
-        array.labels,
-        None,
+        config.data,
+        [portable(source.named(index), config) for index in range(len(source))],
+        range(len(source)),
+        source.labels,
+        source.class_names,
+        source.bad_files,
         [],
-        [],
-        array.channels,
-        array.fingerprint,
-        _digest([array.fingerprint.encode(), _time_of(source)]),
+        dataclasses.replace(config, image_size=source.image_size, channels=channels),
+        pairs,
+        digest,
+        _digest([digest.encode(), time]),
     )
+
+
+def _of_samples(source: Source, config: Config, pairs: bool) -> Listing:
+    numbers, names = conditions_of(source, config)
+    parts = [source.fingerprint.encode(), *map(str.encode, names), b"" if numbers is None else numbers.tobytes()]
+    places = range(len(source))
+    return Listing(
+        "arrays",
+        config.data,
+        places,
+        places,
+        source.labels,
+        source.class_names,
+        source.bad_files,
+        [],
+        config,
+        pairs,
+        _digest(parts),
+        _digest([*parts, json.dumps(source.stamp()).encode()]),
+    )
+
+
+def _refuse_array_flags(config: Config) -> None:
+    """Refuse flags of arrays for pictures, which are packed without what they name."""
+    arrays = config.arrays
+    for name in ("axes", "input_axes", "constants"):
+        if getattr(arrays, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} {getattr(arrays, name)}: is for arrays, and {config.data} holds pictures")
+    if arrays.conditions or arrays.condition_table:
+        raise UserError(
+            f"--conditions, --condition-table: are packed with arrays, and {config.data} holds pictures; pack them "
+            "without, and give the table to hvdgan.train"
+        )
 
 
 def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:
@@ -247,21 +310,29 @@ def _with_headers(part: Part, groups: Sequence[Group]) -> tuple[list[Group], lis
     return [group for number, group in enumerate(groups) if number not in failed], list(failed.values())
 
 
-def _refuse_single_images(source: Path, part: Part) -> None:
-    """Refuse files that hold no pairs if there must be pairs, by the headers of a sample."""
-    if not part.pairs or any(len(place) == 2 for place in part.places):
-        return
+def _refuse_others(source: Path, part: Part) -> None:
+    """Refuse files that hold no pairs if there must be pairs, or another aspect ratio, by the headers of a sample."""
 
-    def size(number: int) -> tuple[int, int] | None:
+    def sizes(number: int) -> list[tuple[int, int]]:
         try:
-            return part.sizes(number)[0]
+            return part.sizes(number)
         except BadImage:
-            return None
+            return []
 
-    sample = sample_of(len(part.names))
-    otherwise = "two files of the same path in the folders A (inputs) and B (images)"
+    if part.config.fit is not None and not part.pairs:
+        return
+    sample = sample_of(len(part))
     names = [printable(part.names[number]) for number in sample]
-    refuse_single_images(str(source), names, [size(number) for number in sample], otherwise)
+    found = [sizes(number) for number in sample]
+    if part.pairs and all(len(place) == 1 for place in part.places):
+        otherwise = "two files of the same path in the folders A (inputs) and B (images)"
+        refuse_single_images(str(source), names, [each[0] if each else None for each in found], otherwise)
+        found = [[(width // 2, height) for width, height in each] for each in found]
+    for name, (width, height) in ((name, size) for name, each in zip(names, found, strict=True) for size in each):
+        try:
+            refuse_aspect(width, height, part.config.image_size or 1, part.config.fit)
+        except WrongAspect as error:
+            raise UserError(f"{source}: {name} has {error}") from error
 
 
 def _names(groups: Sequence[Group]) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hvdgan.cli.config import Config
-from hvdgan.data.base.source import printable
+from hvdgan.cli.errors import UserError
+from hvdgan.data.base.source import Source, printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.packing.archives import read_member
 from hvdgan.data.sources.array_files import open_arrays
@@ -27,7 +28,7 @@ class Part(abc.ABC):
     labels: classes of the images, or None.
     where: path of the folder, the archive or the array.
     places: each image's files, members of the archive, or index in the array.
-    image_size, channels: size in pixels and channels of the images that are read.
+    config: settings of the data, with the size and the channels of the images that are read.
     pairs: True if each image comes with an input.
     """
 
@@ -35,22 +36,26 @@ class Part(abc.ABC):
     labels: list[int] | None
     where: str
     places: Sequence[Any]
-    image_size: int
-    channels: int
+    config: Config
     pairs: bool
 
+    def __len__(self) -> int:
+        return len(self.names)
+
     def read(self, number: int) -> np.ndarray:
-        """Image `number` of this part, uint8 (image_size, image_size, channels), with twice the channels for a pair.
+        """Image `number` of this part, uint8 (height, width, channels), with twice the channels for a pair.
 
         Raises:
-            BadImage: it cannot be read.
+            BadImage: it cannot be read, or has another aspect ratio and no --fit says what to do.
         """
         files, names = self._files(number), self._file_names(number)
+        size, channels = self.config.image_size, self.config.channels
+        assert size is not None and channels is not None
         if len(files) == 2:
-            return read_partners(files, names, self.image_size, self.channels, "crop")
+            return read_partners(files, names, size, channels, self.config.fit)
         if self.pairs:
-            return read_halves(files[0], names[0], self.image_size, self.channels)
-        return read_image(files[0], names[0], self.image_size, self.channels, "crop")
+            return read_halves(files[0], names[0], size, channels)
+        return read_image(files[0], names[0], size, channels, self.config.fit)
 
     def smallest_side(self, number: int) -> int:
         """The shorter side of the image before cropping and resizing, in pixels.
@@ -102,7 +107,7 @@ class ArchivePart(Part):
 
 
 class ArrayPart(Part):
-    """A part of an array; places are indices."""
+    """A part of an array of pictures; places are indices."""
 
     def read(self, number: int) -> np.ndarray:
         return self._array().fetch(self.places[number])
@@ -112,18 +117,26 @@ class ArrayPart(Part):
         return min(height, width)
 
     def key(self, number: int) -> bytes | None:
-        return hashlib.sha256(self._array().key(self.places[number])).digest()
+        key = self._array().key(self.places[number])
+        return None if key == os.fsencode(self.names[number]) else hashlib.sha256(key).digest()
 
     def _array(self) -> "PictureArraySource | ArrayPairs":
-        return opened_array(self.where, self.image_size, self.channels, self.pairs)
+        source = opened_source(self.config, self.pairs)
+        assert isinstance(source, PictureArraySource | ArrayPairs)
+        return source
 
     def _files(self, number: int) -> list[str | BinaryIO]:
         raise NotImplementedError
 
 
 @functools.lru_cache(maxsize=1)
-def opened_array(name: str, image_size: int, channels: int | None, pairs: bool) -> PictureArraySource | ArrayPairs:
-    config = Config(data=name, image_size=None if image_size == 1 else image_size, channels=channels, fit="crop")  # type: ignore[arg-type]  # 1, 3 or None
-    source = open_arrays(config, paired=pairs)
-    assert isinstance(source, PictureArraySource | ArrayPairs)
-    return source
+def opened_source(config: Config, pairs: bool) -> Source | None:
+    """The arrays that SRC names, opened once in each process; None if it names no arrays.
+
+    Raises:
+        UserError: they cannot be read, or what they hold is unclear.
+    """
+    try:
+        return open_arrays(config, paired=pairs, unmapped=True)
+    except UserError as error:
+        raise UserError(str(error).removeprefix("--data ")) from error

@@ -27,9 +27,10 @@ from hvdgan.data.formats.manifest import WORK, sha256_of
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed, payload_of
 from hvdgan.data.packing.archives import GONE
+from hvdgan.data.packing.array_part import SamplesPart, records_of
 from hvdgan.data.packing.parts import Part
 
-Encoding = Literal["png", "jpeg", "raw"]
+Encoding = Literal["png", "jpeg", "raw", "zlib", "auto"]
 _RECORDS = ".tfrecord"
 _OF_THE_FILE = (None, errno.EACCES, errno.EPERM)
 """errors for which one image is left out: Pillow's own (None) and missing permissions"""
@@ -39,23 +40,24 @@ _OF_THE_FILE = (None, errno.EACCES, errno.EPERM)
 class Packing:
     """The encoding and the choice of the images.
 
-    encoding: png, jpeg or raw.
+    encoding: png, jpeg or raw for pictures; raw or zlib for arrays, and auto until a sample is looked at; None: the
+        default of the data, png or auto.
     min_size: minimum length of the shorter side in pixels; smaller images are left out.
     dedup: True if only the first of several images with equal pixels is kept.
     """
 
-    encoding: Encoding
+    encoding: Encoding | None
     min_size: int
     dedup: bool
 
 
-def pack(folder: Path, name: str, part: Part, packing: Packing, tick: Callable[[], None]) -> None:
+def pack(folder: Path, name: str, part: Part | SamplesPart, packing: Packing, tick: Callable[[], None]) -> None:
     """Make the first half of a shard, and the second one unless duplicates are to be removed.
 
     Args:
         folder: DST.
         name: name of the shard.
-        part: images of the shard.
+        part: images or samples of the shard.
         packing: encoding and choice of the images.
         tick: function that is called after each image; it may raise an error.
 
@@ -63,7 +65,7 @@ def pack(folder: Path, name: str, part: Part, packing: Packing, tick: Callable[[
         RunError: the shard cannot be written, or the disk has failed.
     """
     if is_finished(folder, name):
-        for _ in part.names:
+        for _ in range(len(part)):
             tick()
         return
     with named_write_errors(folder / f"{name}{_RECORDS}"):
@@ -115,17 +117,26 @@ def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[
             "records": len(kept),
             "bytes": sum(lengths),
             "sha256": sha256,
-            "sums": np.sum([half["sums"][number] for number in kept], axis=0, dtype=np.int64).tolist() if kept else [],
+            **_sums(half, kept),
             "names": [half["names"][number] for number in kept],
             "failures": half["failures"],
             "small": half["small"],
             "duplicates": [[half["names"][number], duplicates[number]] for number in sorted(duplicates)],
         }
+        facts |= {key: half[key] for key in ("statistics", "missing") if key in half}
         facts |= {key: [half[key][number] for number in kept] for key in ("labels", "keys") if key in half}
         write_whole(folder / f"{name}.idx", _index(lengths))
         source.rename(folder / f"{name}{_RECORDS}")
         write_whole(folder / f"{name}.json", to_json(facts))
     tick()
+
+
+def _sums(half: dict[str, Any], kept: list[int]) -> dict[str, Any]:
+    """The sums of the pixels of pictures, by channel."""
+    if "sums" not in half:
+        return {}
+    sums = [half["sums"][number] for number in kept]
+    return {"sums": np.sum(sums, axis=0, dtype=np.int64).tolist() if kept else []}
 
 
 def to_json(values: Any) -> bytes:
@@ -177,12 +188,13 @@ def encoded(pixels: np.ndarray, encoding: Encoding) -> bytes:
 
 def record_of(part: Part, number: int, pixels: np.ndarray, encoding: Encoding) -> bytes:
     """The record of an image, with the feature names of TensorFlow's own data sets."""
-    size, channels = part.image_size, part.channels
+    height, width = pixels.shape[:2]
+    channels = pixels.shape[-1] // (2 if part.pairs else 1)
     features: dict[str, bytes | int] = {
         "image/encoded": encoded(pixels[..., -channels:], encoding),
         "image/format": encoding.encode(),
-        "image/height": size,
-        "image/width": size,
+        "image/height": height,
+        "image/width": width,
         "image/channels": channels,
         "image/filename": os.fsencode(part.names[number]),
     }
@@ -193,20 +205,31 @@ def record_of(part: Part, number: int, pixels: np.ndarray, encoding: Encoding) -
     return framed(example(features))
 
 
-def _pack(work: Path, name: str, part: Part, packing: Packing, tick: Callable[[], None]) -> None:
-    half: dict[str, Any] = {key: [] for key in ("names", "lengths", "sums", "digests", "failures", "small")}
-    if part.labels is not None:
-        half["labels"] = []
+def _pack(work: Path, name: str, part: Part | SamplesPart, packing: Packing, tick: Callable[[], None]) -> None:
+    half: dict[str, Any] = {key: [] for key in ("names", "lengths", "failures", "small")}
+    records = _of_samples(part, packing, half) if isinstance(part, SamplesPart) else _of_images(part, packing, half)
     digest = hashlib.sha256()
     path = work / f"{name}{_RECORDS}"
     with whole_file(path, work / f"{name}.partial", lasting=True) as partial, partial.open("wb") as file:
-        for number in range(len(part.names)):
-            if record := _record(part, number, packing, half):
-                file.write(record)
-                digest.update(record)
+        for record in records:
+            file.write(record)
+            digest.update(record)
             tick()
     half["sha256"] = digest.hexdigest()
     write_whole(work / f"{name}.json", to_json(half), lasting=False)  # not flushed: a file cut short counts as missing
+
+
+def _of_samples(part: SamplesPart, packing: Packing, half: dict[str, Any]) -> Iterator[bytes]:
+    half["missing"] = []
+    return records_of(part, "zlib" if packing.encoding == "zlib" else "raw", half)
+
+
+def _of_images(part: Part, packing: Packing, half: dict[str, Any]) -> Iterator[bytes]:
+    """The record of each image; no bytes for an image that is left out."""
+    half |= {"sums": [], "digests": []}
+    if part.labels is not None:
+        half["labels"] = []
+    return (_record(part, number, packing, half) for number in range(len(part)))
 
 
 def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> bytes:
@@ -223,7 +246,7 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
         return b""
     except Unreadable as error:
         raise RunError(f"{part.where}: {error}") from error
-    record = record_of(part, number, pixels, packing.encoding)
+    record = record_of(part, number, pixels, packing.encoding or "png")
     half["names"].append(name)
     half["lengths"].append(len(record))
     half["sums"].append(pixels.sum(axis=(0, 1), dtype=np.int64).tolist())

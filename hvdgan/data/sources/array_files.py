@@ -1,5 +1,6 @@
 """Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and constants beside the samples."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,13 +25,14 @@ _LABELS = "labels"
 _INPUTS = "inputs"
 
 
-def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE) -> Source | None:
+def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Source | None:
     """Open what `--data` names, if it names arrays.
 
     Args:
         config: settings of the data.
         paired: True if each sample must come with an input.
         peers: the ranks; each calls this, and they share the look into many files.
+        unmapped: True if arrays need no map of their numbers; that of each part is then `none`.
 
     Returns:
         8-bit pictures, or arrays as they are stored; None if `--data` names no file of a kind that holds arrays.
@@ -50,7 +52,12 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE) -> Source
         labels = _labels(container, config)
     if _are_pictures(config, images, inputs):
         return _pictures(config, container, images, inputs, labels, paired)
-    return _arrays(config, container, images, inputs, labels, paired)
+    return _arrays(_unmapped(config) if unmapped else config, container, images, inputs, labels, paired)
+
+
+def _unmapped(config: Config) -> Config:
+    maps: dict[str, Any] = dict.fromkeys(("values", "input_values", "constant_values", "condition_values"), "none")
+    return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 
 
 def _labels(container: Container, config: Config) -> np.ndarray:
@@ -136,7 +143,7 @@ def _arrays(
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
     axes = settings.axes or stored.axes or None
     images = Samples(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"))
-    _refuse_picture_flags(config, images.shape)
+    refuse_picture_flags(config, images.shape)
     inputs = None
     if paired:
         inputs = _input_samples(config, stored_inputs, count)
@@ -172,8 +179,16 @@ def _sample(samples: Samples) -> np.ndarray:
     return samples.read(spread(samples.stored.shape[0]))
 
 
-def _refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
-    """Refuse --image-size, --channels and --fit where they would change an array."""
+def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
+    """Refuse --image-size, --channels and --fit where they would change an array.
+
+    Args:
+        config: settings of the data.
+        shape: shape of a sample, channels last.
+
+    Raises:
+        UserError: one of them would.
+    """
     if config.image_size is not None and sides(config.image_size) != tuple(shape[:-1]):
         raise UserError(
             f"--image-size: resizes 8-bit pictures; the samples of {config.data} are arrays of shape {tuple(shape)}, "

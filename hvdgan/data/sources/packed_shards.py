@@ -1,16 +1,62 @@
-"""A source of the images in packed shards, which hvdgan.prepare makes."""
+"""Opens packed shards, which hvdgan.prepare makes: a source of images, or of arrays."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.cli.types import Fit
-from hvdgan.data.base.source import PictureSource, Size, fingerprint, sides
+from hvdgan.data.base.source import PictureSource, Size, Source, fingerprint, sides
+from hvdgan.data.formats.manifest import ARRAYS_VERSION
 from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 from hvdgan.data.formats.shard_reader import ShardReader
+from hvdgan.data.sources.packed_arrays import PackedArrays
+
+_SIZE = 32
+"""default height and width of square pictures"""
+
+
+def open_shards(config: Config, *, paired: bool, peers: Peers = ALONE) -> Source:
+    """Open a folder that hvdgan.prepare made, of pictures or of arrays.
+
+    Args:
+        config: settings of the data.
+        paired: True if each image must come with an input.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the manifest does not match the files, or the settings do not match the manifest.
+        RunError: the ranks do not see the same shards.
+    """
+    with _named():
+        files = ShardReader(Path(config.data), peers)
+        if files.manifest["format_version"] == ARRAYS_VERSION:
+            return PackedArrays(files, config, paired=paired, peers=peers)
+    height, width = size_in(files.manifest)
+    size = config.image_size or (_SIZE if height == width else (height, width))
+    return ShardSource(
+        config.data,
+        image_size=size,
+        channels=config.channels,
+        fit=config.fit,
+        paired=paired,
+        peers=peers,
+        files=files,
+    )
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    """Begin the errors of a folder with the flag that named it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error) if str(error).startswith("--") else f"--data {error}") from error
 
 
 class ShardSource(PictureSource):
@@ -26,6 +72,7 @@ class ShardSource(PictureSource):
         fit: how images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image must come with an input.
         peers: the ranks that open the folder together.
+        files: the opened shards, or None to open them here.
 
     Raises:
         UserError: the manifest does not match the files, or only one of the recipe and the shards has pairs.
@@ -38,20 +85,21 @@ class ShardSource(PictureSource):
         self,
         name: str,
         *,
-        image_size: Size,
+        image_size: Size | None,
         channels: int | None,
         fit: Fit | None = None,
         paired: bool = False,
         peers: Peers = ALONE,
+        files: ShardReader | None = None,
     ) -> None:
-        try:
-            self._files = files = ShardReader(Path(name), peers)
+        with _named():
+            self._files = files = files or ShardReader(Path(name), peers)
             labels = on_all(files.labels, peers, f"--data {name}: its labels")
-        except UserError as error:
-            raise UserError(f"--data {error}") from error
         manifest = files.manifest
         _check_pairs(name, bool(manifest["pairs"]), paired)
-        self._stored = (*size_in(manifest), manifest["channels"])
+        size = size_in(manifest)
+        self._stored = (*size, manifest["channels"])
+        image_size = image_size or size
         try:
             refuse_aspect(self._stored[1], self._stored[0], image_size, fit)
         except WrongAspect as error:

@@ -1,0 +1,62 @@
+"""Encodes the numbers of an array in a record: as they are, or compressed by zlib after their bytes are shuffled.
+
+Shuffling puts the first bytes of all numbers together, then the second ones, and so on. The sign and the exponent of
+neighbouring numbers are alike, so that zlib finds them repeated.
+"""
+
+import sys
+import zlib
+from typing import Any, Literal
+
+import numpy as np
+
+Encoding = Literal["raw", "zlib"]
+SAMPLE, INPUT = "sample", "input"
+"""names of the features of a record"""
+_LEVEL = 1
+"""level of zlib; higher ones take several times as long and save a few percent"""
+
+
+def stored_type(dtype: Any) -> np.dtype:
+    """The type in which numbers are stored: the same one, with the lowest byte first."""
+    return np.dtype(dtype).newbyteorder("<")
+
+
+def encoded(numbers: np.ndarray, encoding: Encoding) -> bytes:
+    """The bytes of some numbers in a record.
+
+    Args:
+        numbers: numbers of any shape and type.
+        encoding: raw or zlib; both are exact.
+    """
+    content = np.ascontiguousarray(numbers, stored_type(numbers.dtype))
+    if encoding == "raw":
+        return content.tobytes()
+    planes = content.reshape(-1).view(np.uint8).reshape(-1, content.itemsize).T
+    return zlib.compress(planes.tobytes(), _LEVEL)
+
+
+def decode_into(content: bytes | memoryview, numbers: np.ndarray) -> None:
+    """Decompress the bytes that encoded() made with zlib; both parts release Python's lock.
+
+    Args:
+        content: the bytes.
+        numbers: contiguous array of the stored type, which receives the numbers.
+
+    Raises:
+        ValueError: they are damaged, or have another size.
+    """
+    try:
+        planes = zlib.decompress(content, bufsize=max(1, numbers.nbytes))
+    except zlib.error as error:
+        raise ValueError(f"cannot be decompressed: {error}") from error
+    if len(planes) != numbers.nbytes:
+        raise ValueError(f"{len(planes):,} bytes of numbers; expected {numbers.nbytes:,}")
+    together = numbers.reshape(-1).view(np.uint8).reshape(-1, numbers.itemsize)
+    for place, plane in enumerate(np.frombuffer(planes, np.uint8).reshape(numbers.itemsize, -1)):
+        together[:, place] = plane
+
+
+def native(numbers: np.ndarray) -> np.ndarray:
+    """Stored numbers in the byte order of this machine."""
+    return numbers if sys.byteorder == "little" else numbers.astype(numbers.dtype.newbyteorder("="))

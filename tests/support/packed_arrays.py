@@ -1,0 +1,48 @@
+"""Arrays in files, and hvdgan.prepare of them in this process."""
+
+from pathlib import Path
+
+import numpy as np
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.data import Source, open_source
+from hvdgan.prepare import main
+
+RNG = np.random.default_rng(0)
+
+
+def pack(source: Path | str, target: Path, *flags: str, workers: int = 1) -> Path:
+    """Pack arrays into three shards, which must succeed; returns the new folder."""
+    assert main([str(source), str(target), "--shards", "3", "--workers", str(workers), *flags]) == 0
+    return target
+
+
+def opened(data: Path | str, *, paired: bool = False, max_bad_fraction: float = 0.01, **arrays: object) -> Source:
+    """Arrays whose numbers are not mapped."""
+    arrays = {"values": "none", **({"input_values": "none"} if paired else {}), **arrays}
+    settings = ArrayConfig(**arrays)  # type: ignore[arg-type]
+    return open_source(Config(data=str(data), arrays=settings, max_bad_fraction=max_bad_fraction), paired=paired)
+
+
+def all_of(source: Source) -> np.ndarray:
+    """All records in their order."""
+    return source.fetch_batch(np.arange(len(source)))
+
+
+def fields(folder: Path, count: int = 20) -> Path:
+    """An .npz with all that arrays can have beside them."""
+    path = folder / "fields.npz"
+    np.savez(
+        path,
+        images=RNG.normal(size=(count, 6, 4, 2)).astype(np.float32),
+        coarse=RNG.integers(0, 900, (count, 3, 2), np.int16),
+        labels=np.arange(count) % 3,
+        energy=RNG.uniform(1, 50, count),
+        angle=RNG.uniform(0, 3, (count, 2)).astype(np.float32),
+        ground=RNG.normal(size=(6, 4)),
+    )
+    return path
+
+
+BESIDE = ("--pairs", "--inputs", "coarse", "--conditions", "energy,angle", "--constants", "ground")
