@@ -91,9 +91,9 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
         num_angles: number of conditions besides the energy.
 
     Returns:
-        A model of a dict with `cells` (B, D, H, W, 1), the logarithms of the cells' shares in the deposits; `profiles`
-        (B, D + H + W), those of the layers, rows and columns; `response` (B, 1), log(deposits / energy); and
-        `features` (B, n) of the conditions. It returns a dict, all float32, with `logits` (B,); `energy` (B,), an
+        A model of four inputs: `cells` (B, D, H, W, 1), the cells' shares in the deposits, on a scale for dense layers;
+        `profiles` (B, D + H + W), those of the layers, rows and columns; `response` (B, 1), log(deposits / energy);
+        and `features` (B, n) of the conditions. It returns a dict, all float32, with `logits` (B,); `energy` (B,), an
         estimate of log(energy / deposits); `deposits` (B,), an estimate of the mean response; and, if there are
         angles, `angles` (B, num_angles), estimates of the conditions as networks see them.
 
@@ -126,8 +126,7 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
     excess = (response - ops.stop_gradient(expected)) * 10.0
     joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
     outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
-    inputs = {"cells": cells, "profiles": profiles, "response": response, "features": features}
-    return keras.Model(inputs, outputs, name="discriminator")
+    return keras.Model([cells, profiles, response, features], outputs, name="discriminator")
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[Shape, int]:

@@ -1,6 +1,7 @@
 """3DGAN: showers in a calorimeter, conditional on energy and angle (Khattak et al. 2022, arXiv:2109.07388)."""
 
 import dataclasses
+import math
 from typing import Any
 
 import keras
@@ -35,8 +36,7 @@ _KERAS = Operations(
     lambda values, like: values[0],
 )
 _CONTRAST = 10.0
-"""a layer, row or cell with a tenth of its equal share is halfway between the linear and the logarithmic part of the
-scale on which the discriminator sees it"""
+"""a layer, row or column with a tenth of its equal share lies where the discriminator's scale turns logarithmic"""
 _TINY = 1e-6
 
 
@@ -137,12 +137,11 @@ class Calo3D(Recipe):
 
     def r1(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The squared gradient at real showers (Mescheder et al. 2018, arXiv:1801.04406, equation 9)."""
-        seen = self._seen(batch.images, batch.conditions)
-        features = seen.pop("features")
+        *shower, features = self._seen(batch.images, batch.conditions)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(seen)
-            outputs = nets.discriminator({**seen, "features": features})
-        slopes = tape.gradient(outputs["logits"], list(seen.values()))
+            tape.watch(shower)
+            outputs = nets.discriminator([*shower, features])
+        slopes = tape.gradient(outputs["logits"], shower)
         squares = [tf.reduce_sum(tf.square(slope), axis=range(1, slope.shape.rank)) for slope in slopes]
         penalty = tf.reduce_mean(tf.add_n(squares))
         # The heads do not affect the penalty; adding 0 times their outputs gives them gradients of 0.
@@ -223,8 +222,8 @@ class Calo3D(Recipe):
         """Sums of the cells, (B,)."""
         return tf.reduce_sum(self._cells(showers), axis=(1, 2, 3))
 
-    def _seen(self, showers: tf.Tensor, conditions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the discriminator sees of showers, on scales that do not depend on their energy."""
+    def _seen(self, showers: tf.Tensor, conditions: tf.Tensor) -> list[tf.Tensor]:
+        """The inputs of the discriminator, on scales that do not depend on the energy of a shower."""
         cells = tf.nn.relu(self._cells(showers))
         features, energy = self._features(conditions)
         deposits = tf.reduce_sum(cells, axis=(1, 2, 3))[:, None] + _TINY * energy  # (B, 1)
@@ -234,12 +233,12 @@ class Calo3D(Recipe):
             tf.reduce_sum(shares, axis=[each for each in (1, 2, 3) if each != axis]) * length
             for axis, length in enumerate(lengths, 1)
         ]
-        return {
-            "cells": tf.math.log1p(_CONTRAST * lengths[0] * lengths[1] * lengths[2] / 10 * shares)[..., None],
-            "profiles": tf.math.log1p(_CONTRAST * tf.concat(profiles, axis=1)),
-            "response": tf.math.log(deposits / energy),
-            "features": features,
-        }
+        return [
+            tf.math.log1p(math.prod(lengths) * shares)[..., None],
+            tf.math.log1p(_CONTRAST * tf.concat(profiles, axis=1)),
+            tf.math.log(deposits / energy),
+            features,
+        ]
 
     def _generate(self, nets: Any, batch: Batch) -> tf.Tensor:
         return nets.generator([batch.latents, batch.noise, batch.conditions])

@@ -37,8 +37,8 @@ def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     begin = step * run.config.global_batch_size
     indices = np.arange(begin + first, begin + last)
-    labels = {} if run.source.labels is None else {"labels": tf.constant(run.source.labels[indices])}
-    return {"images": tf.constant(run.source.fetch_batch(indices)), **labels}
+    known = {name: values for name, values in run.source.facts(indices).items() if name != "numbers"}
+    return {name: tf.constant(each) for name, each in {"images": run.source.fetch_batch(indices), **known}.items()}
 
 
 def values_of(run: Run) -> dict[str, np.ndarray]:
