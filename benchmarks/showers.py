@@ -10,7 +10,7 @@ deep and 8 Moliere radii R_M high and wide, whatever the number of cells. In eac
 2. The path s along the axis, in X0, has the density beta (beta s)^(alpha-1) exp(-beta s) / Gamma(alpha), with the
    maximum at T = (alpha - 1) / beta (Longo and Sestili 1975; PDG, equations 34.36 and 34.37). Both fluctuate from
    shower to shower: ln T and ln alpha are normal, with the means, deviations and correlation of Grindhammer and
-   Peters 1993 (hep-ex/0001020, section 3.1); the mean depth grows with ln E.
+   Peters 1993 (hep-ex/0001020, section 3.1); the mean depth grows with ln E. An alpha below 1.1 is set to 1.1.
 3. The axis crosses the middle of the layers at a depth of 10 X0, and moves along W by cot(theta) per depth. A layer
    from depth t1 to t2 holds the path from t1 / sin(theta) to t2 / sin(theta).
 4. Around the axis the energy of a layer has the density exp(-r / lambda) / (2 pi lambda^2), whose mean radius is 2

@@ -11,6 +11,7 @@ Shape = tuple[int, int, int]
 
 _HIDDEN = 128  # width of the dense layers; the conditions and profiles that they read do not grow with the cells
 _COARSEST = 4  # cells of the shortest axis where the generator begins
+_LEAST_SPREAD = 1e-3
 _TINY = 1e-6
 
 
@@ -61,9 +62,9 @@ def calo3d_generator(
             width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
         )(x)
         x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
-    x = layers.Concatenate(name="with_noise")([x, noise])
-    x = layers.Conv3D(1, 3, padding="same", kernel_initializer=_weights(), bias_initializer="ones", name="to_cells")(x)
-    x = layers.Activation("relu", dtype="float32", name="cells")(x)
+    x = layers.Conv3D(2, 3, padding="same", kernel_initializer=_weights(), bias_initializer="ones", name="to_cells")(x)
+    x = layers.Activation("linear", dtype="float32", name="means_and_deviations")(x)
+    x = layers.ReLU(dtype="float32", name="cells")(x[..., :1] + x[..., 1:] * noise)
     x = ops.square(x)  # the largest cells are thousands of times the smallest
     for axis, letter in enumerate("dhw"):
         gains = layers.Dense(size[axis], kernel_initializer="zeros", dtype="float32", name=f"gains_{letter}")(style)
@@ -94,8 +95,9 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
         A model of four inputs: `cells` (B, D, H, W, 1), the cells' shares in the deposits, on a scale for dense layers;
         `profiles` (B, D + H + W), those of the layers, rows and columns; `response` (B, 1), log(deposits / energy);
         and `features` (B, n) of the conditions. It returns a dict, all float32, with `logits` (B,); `energy` (B,), an
-        estimate of log(energy / deposits); `deposits` (B,), an estimate of the mean response; and, if there are
-        angles, `angles` (B, num_angles), estimates of the conditions as networks see them.
+        estimate of log(energy / deposits); `deposits` and `spread` (B,), estimates of the mean response and of its mean
+        absolute deviation; and, if there are angles, `angles` (B, num_angles), estimates of the conditions as networks
+        see them.
 
     Raises:
         UserError: the shape cannot be used.
@@ -118,12 +120,14 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
     if num_angles:
         outputs["angles"] = layers.Dense(num_angles, dtype="float32", name="angles")(_dense(shower, 32, "angles_1"))
 
-    expected = _dense(_dense(features, 32, "deposits_1", dtype="float32"), 32, "deposits_2", dtype="float32")
-    expected = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="deposits_3")(expected)
+    known = _dense(_dense(features, 32, "deposits_1", dtype="float32"), 32, "deposits_2", dtype="float32")
+    expected = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="deposits_3")(known)
+    spread = layers.Dense(1, "softplus", kernel_initializer="zeros", dtype="float32", name="spread_3")(known)
     outputs["deposits"] = layers.Reshape((), dtype="float32", name="deposits")(expected)
+    outputs["spread"] = layers.Reshape((), dtype="float32", name="spread")(spread)
+    # In units of its usual fluctuation, which differs by calorimeter and energy.
+    excess = (response - ops.stop_gradient(expected)) / (ops.stop_gradient(spread) + _LEAST_SPREAD)
 
-    # A response of 5 % to 50 % above what is expected is 0.5 to 5 here, whatever the unit of the deposits.
-    excess = (response - ops.stop_gradient(expected)) * 10.0
     joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
     outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
     return keras.Model([cells, profiles, response, features], outputs, name="discriminator")

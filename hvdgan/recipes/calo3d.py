@@ -37,6 +37,8 @@ _KERAS = Operations(
 )
 _CONTRAST = 10.0
 """a layer, row or column with a tenth of its equal share lies where the discriminator's scale turns logarithmic"""
+_USUAL = 3.0
+"""largest deviation of a sum of deposits from its mean that is usual, in mean absolute deviations"""
 _TINY = 1e-6
 
 
@@ -61,7 +63,7 @@ class Calo3DOptions:
     radians"""
     deposits_weight: NonNegative = 0.1
     """weight of the error of the sum of deposits, in percent"""
-    r1_weight: NonNegative = 0.1
+    r1_weight: NonNegative = 0.03
     """weight of the R1 penalty on the discriminator's gradient; 0: off"""
     r1_every: Count = 8
     """steps between two updates with the R1 penalty, which is also weighted by this number"""
@@ -125,12 +127,13 @@ class Calo3D(Recipe):
         real = nets.discriminator(self._seen(batch.images, batch.conditions))
         fake = nets.discriminator(self._seen(self._generate(nets, batch), batch.conditions))
         energy, deposits = self._energy(batch.conditions), self._deposits(batch.images)
-        expected = tf.exp(real["deposits"]) * energy
+        deviation = tf.abs(tf.math.log(deposits / energy + _TINY) - tf.stop_gradient(real["deposits"]))
         loss, errors = self._weighted(
             losses.non_saturating_discriminator(real["logits"], fake["logits"]),
-            _percent(tf.exp(real["energy"]) * deposits, energy),
+            _percent(tf.exp(real["energy"]) * deposits / energy - 1.0),
             self._angle_error(real, batch.conditions),
-            _percent(expected, deposits),
+            _percent(tf.exp(real["deposits"]) * energy / (deposits + _TINY * energy) - 1.0)
+            + _percent(real["spread"] - deviation),
         )
         scores = {"real_score": tf.sigmoid(real["logits"]), "fake_score": tf.sigmoid(fake["logits"])}
         return loss, {**errors, **{name: tf.reduce_mean(score) for name, score in scores.items()}}
@@ -149,15 +152,16 @@ class Calo3D(Recipe):
         return 0.5 * self.options.r1_weight * self.options.r1_every * penalty + 0.0 * unused, {"penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """What the heads say of generated showers, and their sums of deposits against those of real ones."""
+        """What the heads estimate of generated showers; errors that the best estimate of a real one has are free."""
         showers = self._generate(nets, batch)
         fake = nets.discriminator(self._seen(showers, batch.conditions))
         energy, deposits = self._energy(batch.conditions), self._deposits(showers)
+        usual = _USUAL * fake["spread"]
         return self._weighted(
             losses.non_saturating_generator(fake["logits"]),
-            _percent(tf.exp(fake["energy"]) * deposits, energy),
+            _percent(tf.exp(fake["energy"]) * deposits / energy - 1.0, usual),
             self._angle_error(fake, batch.conditions),
-            _percent(deposits, self._deposits(batch.images)),
+            _percent(deposits / (tf.exp(fake["deposits"]) * energy) - 1.0, usual),
         )
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
@@ -262,9 +266,9 @@ class Calo3D(Recipe):
         return tf.add_n([weight * part for weight, part in zip(weights, parts.values(), strict=True)]), parts
 
 
-def _percent(found: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """Mean of |found - wanted| / wanted, in percent, as Keras's mean absolute percentage error."""
-    return 100.0 * tf.reduce_mean(tf.abs(found - wanted) / tf.maximum(tf.abs(wanted), _TINY))
+def _percent(errors: tf.Tensor, free: tf.Tensor | float = 0.0) -> tf.Tensor:
+    """Mean of |error| in percent, as Keras's mean absolute percentage error; of what exceeds `free`, (B,), alone."""
+    return 100.0 * tf.reduce_mean(tf.nn.relu(tf.abs(errors) - free))
 
 
 def _mean_depth(cells: tf.Tensor) -> tf.Tensor:

@@ -58,7 +58,7 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
     if name != "calo3d":
         return {"image_size": 32}
     words = {**_SHOWERS, "conditions": tuple(_SHOWERS["conditions"].split(","))}
-    return {"data": f"{folder / 'showers.npz'}:ECAL", "arrays": ArrayConfig(**words)}
+    return {"data": f"{folder / 'showers.npz'}:ECAL", "arrays": ArrayConfig(**words), "image_size": None}
 
 
 def data_flags(name: str, folder: Path) -> list[str]:
