@@ -5,6 +5,7 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
 from hvdgan.networks.standard_keras import foreign, plain
+from hvdgan.training.inference.physical import physical
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 
 _HELP = """Write a trained network to a file that needs no hvdgan, in one process and without a launcher.
@@ -41,6 +43,8 @@ class Request:
     """keras, savedmodel or npz; default: by the suffix of --out"""
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
+    units: Literal["physical", "network"] = "physical"
+    """physical: inputs, conditions and samples in the units of the data (--values); network: as networks see them"""
     overwrite: bool = False
     """write over existing files"""
 
@@ -50,16 +54,20 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
     form = _format(request)
     trained = load_trained(run)
     network = _network(trained, request)
+    mapped: list[str] = []
     if form == "npz":
         values = {variable.path: variable.numpy() for variable in network.variables}
+        if trained.recipe.data.values is not None:
+            values["value_maps"] = np.array(json.dumps(trained.recipe.data.values.to_json()))
         outputs.write(request.out, lambda path: np.savez(path, **values))
-        written = f"{len(values)} weights"
+        written = f"{len(network.variables)} weights, and value_maps as JSON"
     elif form == "keras":
+        network, mapped = _in_units(trained, plain(network), request)
         network = _loadable(network, request)
         outputs.write(request.out, network.save)
         written = _signature(network)
     else:
-        network = plain(network)
+        network, mapped = _in_units(trained, plain(network), request)
         outputs.write_folder(request.out, lambda path: _save_model(network, path))
         written = _signature(network)
     averaged = request.weights == "averaged" and request.network in trained.state.ema
@@ -67,6 +75,8 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
         f"{request.out}: {request.network} of {trained.checkpoint}, step {trained.step:,}, "
         f"{'averaged' if averaged else 'as trained'}: {written}"
     )
+    if mapped:
+        print(f"in the units of the data: {'; '.join(mapped)}")
 
 
 def _format(request: Request) -> Format:
@@ -97,8 +107,12 @@ def _network(trained: Trained, request: Request) -> keras.Model:
     return networks[request.network]
 
 
+def _in_units(trained: Trained, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:
+    """The network in the units that --units asks for, and what of it was changed for that."""
+    return (network, []) if request.units == "network" else physical(network, trained.recipe.data)
+
+
 def _loadable(network: keras.Model, request: Request) -> keras.Model:
-    network = plain(network)
     if found := foreign(network):
         raise UserError(
             f"--out {request.out}: {found} is a class of the recipe, which Keras alone cannot load; name a folder: a "

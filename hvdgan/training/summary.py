@@ -95,7 +95,7 @@ def _samples_of(source: Source) -> str:
     """Describe the shape and type of the samples."""
     layout = source.layout
     what = "pairs of " if source.paired else ""
-    kind = "pictures" if source.is_pictures else "arrays"
+    kind = "pictures" if source.is_pictures else f"{source.stored_dtype} arrays"
     text = f"{what}{kind} of shape {layout.shape}"
     if layout.input_shape not in (None, layout.shape):
         text += f" with inputs of shape {layout.input_shape}"

@@ -100,6 +100,11 @@ class SampleValues:
         """The maps by the names of the parts."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
+    @property
+    def has_ranges(self) -> bool:
+        """True if numbers of samples or inputs can lie outside of a declared range."""
+        return any(each is not None and each.has_range for each in (self.images, self.inputs))
+
     def lines(self) -> list[str]:
         """A description of each map, for the start of a run."""
         return [f"{name}{_named(each)}: {each}" for name, each in self.parts().items() if each is not None]

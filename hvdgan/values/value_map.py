@@ -39,6 +39,11 @@ class ValueMap:
         """True if a step needs means and deviations that have not been computed."""
         return any(_unresolved_in(chain) is not None for chain in self.chains)
 
+    @property
+    def has_range(self) -> bool:
+        """True if a chain begins with a range."""
+        return any(chain and isinstance(chain[0], Range) for chain in self.chains)
+
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
         if self.is_identity:

@@ -93,7 +93,7 @@ class Source(abc.ABC):
         self.name = name
         self.layout = layout
         self.fingerprint = fingerprint
-        self.dtype = np.dtype(dtype)
+        self.dtype = self.stored_dtype = np.dtype(dtype)
         self.values = values
         self.labels = labels
         self.class_names = None if class_names is None else list(class_names)
@@ -141,6 +141,10 @@ class Source(abc.ABC):
     def named(self, index: int) -> str:
         """The name of a sample, for messages."""
         return f"{self.name}[{index}]"
+
+    def take_outside(self) -> int:
+        """How many numbers outside of the declared ranges were read since the last call."""
+        return 0
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -248,7 +252,7 @@ class SourceWrapper(Source):
         own = {name: getattr(source, name) for name in inspect.signature(Source).parameters}
         super().__init__(**{**own, **changes})
         self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
-        self.is_pictures = source.is_pictures
+        self.is_pictures, self.stored_dtype = source.is_pictures, source.stored_dtype
         self._source = source
 
     @property

@@ -1,1 +1,1 @@
-"""What a sample consists of, and how its parts come out of a record of the data."""
+"""What the data are, as a recipe sees them, and how samples are shown to people."""

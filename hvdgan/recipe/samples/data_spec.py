@@ -31,16 +31,19 @@ class DataSpec:
         num_images: number of samples to train on, without the held-out ones.
         num_classes: number of classes, labelled 0 to num_classes - 1; 0 if the data has no labels.
         input_shape: shape of a sample's input, if the recipe is paired; else None.
+        constants_shape: shape of the fields that all samples share, (*space, K), as networks see them; None: there are
+            none.
         conditions: names of the numbers in batch.conditions.
         values: maps between the data's numbers and those that networks see; None: nothing is known.
         layout: how a record of the data is divided; None: into what `shape` and `input_shape` say.
-        constants: fields that all samples share, (*space, K) float32 as networks see them; None: there are none.
+        constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
     """
 
     shape: tuple[int, ...]
     num_images: int
     num_classes: int = 0
     input_shape: tuple[int, ...] | None = None
+    constants_shape: tuple[int, ...] | None = None
     conditions: tuple[str, ...] = ()
     values: SampleValues | None = dataclasses.field(default=None, repr=False)
     layout: Layout | None = dataclasses.field(default=None, repr=False)
@@ -93,6 +96,7 @@ class DataSpec:
             "num_images": self.num_images,
             "num_classes": self.num_classes,
             "input_shape": None if self.input_shape is None else list(self.input_shape),
+            "constants_shape": None if self.constants_shape is None else list(self.constants_shape),
             "conditions": list(self.conditions),
             "values": None if self.values is None else self.values.to_json(),
             "layout": None if self.layout is None else dataclasses.asdict(self.layout),
@@ -110,7 +114,7 @@ def of_json(facts: dict[str, Any]) -> DataSpec:
         return DataSpec(shape, facts["num_images"], facts["num_classes"])
     facts = dict(facts)
     layout, values = facts.pop("layout"), facts.pop("values")
-    for name in ("shape", "input_shape", "conditions"):
+    for name in ("shape", "input_shape", "constants_shape", "conditions"):
         facts[name] = facts[name] and tuple(facts[name])
     facts["conditions"] = facts["conditions"] or ()
     return DataSpec(

@@ -143,6 +143,7 @@ def spec_of(source: Source) -> DataSpec:
         len(source),
         source.num_classes,
         layout.input_seen,
+        None if source.constants is None else (*layout.seen[:-1], source.constants.shape[-1]),
         () if values.conditions is None else values.conditions.channels,
         values,
         layout,

@@ -8,8 +8,8 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.recipe import DataSpec
+from hvdgan.recipe.samples.showing import save_samples
 from hvdgan.training.inference.inputs import Input
-from hvdgan.training.showing import save_samples
 
 ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
 

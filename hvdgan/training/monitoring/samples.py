@@ -11,9 +11,9 @@ from hvdgan.data import BadImage, Source
 from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.samples.unpacking import unpack
+from hvdgan.recipe.samples.showing import save_samples, shown
+from hvdgan.recipe.unpacking import unpack
 from hvdgan.training.monitoring.record import Record
-from hvdgan.training.showing import save_samples, shown
 from hvdgan.training.steps.forward import specs_of
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 from hvdgan.training.variables.state import TrainState

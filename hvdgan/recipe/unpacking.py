@@ -34,6 +34,8 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
     layout = spec.parts
     inputs, images = layout.split(numbers, tf.reshape)
     constants = None if spec.constants is None else tf.constant(spec.constants[None], tf.float32)
+    if constants is None and spec.constants_shape is not None:
+        raise ValueError("the constants of these data have not been read")
     parts = Parts(images, inputs, constants)
     return parts if layout.crop is None else _cropped(parts, layout, random)
 

@@ -1,0 +1,182 @@
+"""Volumes and rectangular fields through the whole trainer: every promise of pictures holds for them.
+
+Modules: training.inference.physical
+"""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from hvdgan.export import main as export
+from hvdgan.sample import main as sample
+from hvdgan.train import main
+from launching import train as launch
+from saved import manifest, state
+from tiny_arrays import UNITS, pairs, volumes
+
+VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
+VOLUMES += ["--axes", "DHW", "--global-batch-size", "12", "--log-every", "1"]
+FIELDS = ["--recipe", "tiny_arrays:Volumes", "--data", "f.npz:ECAL", "--conditions", "energy,theta", *UNITS]
+FIELDS += ["--global-batch-size", "12", "--log-every", "1"]
+PAIRS = ["--recipe", "tiny_arrays:Pairs", "--data", "p.npz", "--constants", "ground", "--global-batch-size", "8"]
+PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    volumes(tmp_path / "v.npz")
+    volumes(tmp_path / "f.npz", shape=(6, 10), channels=(3,))
+    pairs(tmp_path / "p.npz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def metrics(run_dir):
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    varying = ("images_per_sec", "step_seconds", "wait_seconds")
+    records = [{name: value for name, value in json.loads(line).items() if name not in varying} for line in lines]
+    return [record for record in records if "eval/distance" not in record]
+
+
+def with_values(flags, values):
+    """The same flags with another map of the samples."""
+    return [values if before == "--values" else word for before, word in zip(["", *flags], flags, strict=False)]
+
+
+@pytest.mark.parametrize("flags", [VOLUMES, FIELDS, PAIRS], ids=["volumes", "fields", "pairs"])
+def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
+    assert main([*flags, "--run-dir", "whole"]) == 0
+    assert main([*flags, "--run-dir", "parts", "--max-steps", "2"]) == 0
+    assert main([*flags, "--run-dir", "parts"]) == 0
+    assert state(folder / "whole", 4) == state(folder / "parts", 4)
+    assert metrics(folder / "whole") == metrics(folder / "parts")
+
+
+@pytest.mark.parametrize("flags", [VOLUMES, FIELDS], ids=["volumes", "fields"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--accumulate", "2"],
+        ["--precision", "mixed_bfloat16"],
+        ["--precision", "mixed_float16"],
+        ["--cache", "disk"],
+        ["--cache", "memory"],
+        ["--flip-axes", "width,height", "--diff-augment", "color,translation,cutout"],
+        ["--holdout", "0.2", "--eval-every", "2"],
+    ],
+    ids=" ".join,
+)
+def test_each_setting_works_on_volumes_and_fields(folder, flags, more):
+    assert main([*flags, "--run-dir", "run", *more]) == 0
+    final = metrics(folder / "run")[-1]
+    assert all(np.isfinite(value) for value in final.values() if isinstance(value, float))
+
+
+def test_crops_of_a_volume_are_trained_and_evaluated(folder):
+    assert main([*VOLUMES, "--crop", "4,4,4", "--run-dir", "run"]) == 0
+    spec = manifest(folder / "run", 4)["data"]["spec"]
+    assert spec["shape"] == [4, 4, 4, 1] and spec["layout"]["shape"] == [4, 6, 8, 1]
+
+
+def test_crops_and_flips_of_a_pair_show_the_same_region(folder):
+    assert main([*PAIRS, "--crop", "8,12", "--flip-axes", "height,width", "--run-dir", "run"]) == 0
+    assert all(record["fit/apart"] < 1e-5 for record in metrics(folder / "run"))
+
+
+@pytest.mark.parametrize("flags", [VOLUMES, PAIRS], ids=["volumes", "pairs"])
+def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder, flags):
+    """The first steps differ by the order of sums alone, with BatchNorm over the global batch."""
+    norm = ["--sync-batch-norm"] if flags is VOLUMES else []
+    launch(folder, *flags, *norm, "--run-dir", "one", "--check-ranks-every", "1")
+    launch(folder, *flags, *norm, "--run-dir", "two", "--check-ranks-every", "1", "--max-steps", "2", ranks=2)
+    launch(folder, *flags, *norm, "--run-dir", "two", "--check-ranks-every", "1")
+    for mine, theirs in zip(metrics(folder / "one"), metrics(folder / "two"), strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            # On two ranks the mean of a rank's first energy is another one.
+            if isinstance(value, float) and name != "judge/energy":
+                assert theirs[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
+
+
+def test_the_maps_stand_in_the_settings_the_checkpoint_and_the_start_lines(folder, capsys):
+    ecal, energy = volumes(folder / "v.npz")
+    assert main([*VOLUMES, "--run-dir", "run", "--holdout", "0"]) == 0
+    said = capsys.readouterr().err
+    assert "96 float32 arrays of shape (4, 6, 8, 1)" in said and "images: log1p+standard (mean" in said
+    assert "energy=range:0,100; theta=none" in said
+    assert json.loads((folder / "run" / "config.json").read_text())["values"] == "log1p+standard"
+    saved = manifest(folder / "run", 4)["data"]["spec"]["values"]["images"]
+    (_, _), (name, [[mean], [deviation]]) = saved["chains"][0]
+    mapped = np.log1p(ecal.astype(np.float64))
+    assert name == "standard" and mean == pytest.approx(mapped.mean()) and deviation == pytest.approx(mapped.std())
+    assert main([*VOLUMES, "--dry-run", "--holdout", "0"]) == 0
+    assert "images: log1p+standard (mean" in capsys.readouterr().out
+
+
+def test_other_maps_than_those_of_the_checkpoint_are_refused(folder, capsys):
+    assert main([*VOLUMES, "--run-dir", "run", "--max-steps", "2"]) == 0
+    assert main([*with_values(VOLUMES, "power:0.85"), "--run-dir", "run"]) == 2
+    assert "values 'log1p+standard'" in capsys.readouterr().err
+
+
+def test_samples_are_in_the_units_of_the_data(folder, capsys):
+    assert main([*VOLUMES, "--run-dir", "run"]) == 0
+    flags = ["--num", "5", "--condition", "energy=50,theta=0.5"]
+    for name in ("s.npz", "s.h5", "s.npy", "s.png"):
+        assert sample(["run", "--out", name, *flags]) == 0
+    drawn = np.load("s.npz")
+    assert drawn["samples"].shape == (5, 4, 6, 8, 1) and drawn["samples"].dtype == np.float32
+    assert drawn["energy"] == pytest.approx([50] * 5, rel=1e-5) and drawn["theta"] == pytest.approx([0.5] * 5)
+    assert (np.load("s.npy") == drawn["samples"]).all()
+    assert sample(["run", "--out", "t.npz", "--num", "5"]) == 2
+    assert "--condition energy=NUMBER,theta=NUMBER" in capsys.readouterr().err
+
+
+def test_each_row_of_a_table_of_conditions_gives_a_sample(folder):
+    assert main([*VOLUMES, "--run-dir", "run"]) == 0
+    (folder / "wanted.csv").write_text("theta,energy\n0.1,10\n0.2,20\n")
+    assert sample(["run", "--out", "s.npz", "--num", "3", "--conditions", "wanted.csv"]) == 0
+    assert np.load("s.npz")["energy"] == pytest.approx([10, 20, 10], rel=1e-5)
+    assert np.load("s.npz")["theta"] == pytest.approx([0.1, 0.2, 0.1], rel=1e-5)
+
+
+@pytest.mark.parametrize("text", ["energy=50", "energy=50,theta=x", "energy=50,phi=1", "energy=1,energy=2", "50,1"])
+def test_a_wrong_condition_is_one_line(folder, capsys, text):
+    assert main([*VOLUMES, "--run-dir", "run", "--max-steps", "1"]) == 0
+    capsys.readouterr()
+    assert sample(["run", "--out", "s.npz", "--condition", text]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_exported_network_gives_and_takes_the_units_of_the_data(folder):
+    assert main([*VOLUMES, "--run-dir", "run"]) == 0
+    for name in ("mine.keras", "saved"):
+        assert export(["run", "--network", "generator", "--out", name]) == 0
+    assert export(["run", "--network", "generator", "--out", "plain.keras", "--units", "network"]) == 0
+    latents = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    energies = np.array([[50.0, 0.5], [20.0, 0.1]], np.float32)
+    physical = keras.models.load_model("mine.keras").predict([latents, energies], verbose=0)
+    plain = keras.models.load_model("plain.keras")
+    seen = plain.predict([latents, np.stack([energies[:, 0] / 50 - 1, energies[:, 1]], 1)], verbose=0)
+    (_, _), (_, [mean, deviation]) = manifest(folder / "run", 4)["data"]["spec"]["values"]["images"]["chains"][0]
+    assert physical == pytest.approx(np.expm1(seen * deviation[0] + mean[0]), rel=1e-4)
+    layer = keras.layers.TFSMLayer("saved", call_endpoint="serve")
+    returned = layer([latents, energies])
+    assert np.asarray(returned) == pytest.approx(physical, rel=1e-5)
+
+
+def test_samples_of_pairs_start_from_other_data(folder, capsys):
+    assert main([*PAIRS, "--run-dir", "run"]) == 0
+    pairs(folder / "others.npz", count=5)
+    assert sample(["run", "--out", "s.npy", "--num", "5", "--data", "others.npz"]) == 0
+    assert np.load("s.npy").shape == (5, 12, 20, 2)
+    pairs(folder / "wide.npz", count=5, width=24)
+    assert sample(["run", "--out", "t.npy", "--num", "5", "--data", "wide.npz"]) == 2
+    assert "the run was trained on (12, 20, 2)" in capsys.readouterr().err
+
+
+def test_numbers_outside_the_declared_range_are_counted_and_kept(folder, capsys):
+    assert main([*with_values(VOLUMES, "range:0,100"), "--holdout", "0", "--run-dir", "run"]) == 0
+    assert "numbers outside of the declared range were read, and not clipped" in capsys.readouterr().err
