@@ -64,7 +64,7 @@ class Downscale(Recipe):
     def networks(self) -> dict[str, keras.Model]:
         o, data = self.options, self.data
         doublings(data.shape, data.input_shape)
-        constants = 0 if data.constants is None else data.constants.shape[-1]
+        constants = 0 if data.constants_shape is None else data.constants_shape[-1]
         shape: dict[str, Any] = {"image_shape": data.shape, "input_shape": data.input_shape, "constants": constants}
         return {
             "generator": downscaling_generator(**shape, noise=o.noise_channels, nf=o.nf, blocks=o.blocks),

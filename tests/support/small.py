@@ -6,6 +6,7 @@ from hvdgan.recipe.recipe import Recipe
 _OPTIONS = {
     "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},
     "dcgan": {"nf": 2, "steps": 3},
+    "downscale": {"nf": 2, "blocks": 1, "noise_channels": 2, "steps": 3, "n_critic": 1},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
     "sngan": {"nf": 2, "steps": 3, "d_updates": 1},
     "stylegan2": {
