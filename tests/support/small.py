@@ -17,6 +17,7 @@ _OPTIONS = {
     "calo3d": {"nf": 2, "latent_size": 4, "steps": 3, "r1_every": 1},
     "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},
     "dcgan": {"nf": 2, "steps": 3},
+    "downscale": {"nf": 2, "blocks": 1, "noise_channels": 2, "steps": 3, "n_critic": 1},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
     "sngan": {"nf": 2, "steps": 3, "d_updates": 1},
     "stylegan2": {
