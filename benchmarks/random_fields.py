@@ -49,9 +49,7 @@ def main() -> None:
     if given.size % given.factor:
         parser.error(f"--factor {given.factor}: does not divide --size {given.size}")
     heights = orography(given.size, given.seed)
-    images = fields(
-        given.num, heights, channels=given.channels, slope=given.slope, seed=given.seed, first=given.first
-    )
+    images = fields(given.num, heights, channels=given.channels, slope=given.slope, seed=given.seed, first=given.first)
     np.savez(given.out, images=images, inputs=coarsened(images, given.factor), orography=heights)
     print(f"{given.out}: images {images.shape}, inputs {given.size // given.factor} pixels high and wide")
 

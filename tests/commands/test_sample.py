@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from hvdgan.training.showing import to_uint8
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
@@ -22,7 +23,6 @@ from hvdgan.recipe import DataSpec
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
 from hvdgan.training.inference.sample_random import SampleRandom
-from hvdgan.training.showing import to_uint8
 from launching import run as run_process
 
 

@@ -230,7 +230,9 @@ def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
                 assert theirs[name] == pytest.approx(mine[name], rel=2e-3, abs=1e-4), name
 
 
-@pytest.mark.parametrize("more", [["--precision", "mixed_float16"], ["--precision", "mixed_bfloat16"], ["--accumulate", "2"]])
+@pytest.mark.parametrize(
+    "more", [["--precision", "mixed_float16"], ["--precision", "mixed_bfloat16"], ["--accumulate", "2"]]
+)
 def test_precision_and_accumulation(folder, more):
     """float16 skips the first steps, until its loss scale fits."""
     assert main([*FLAGS, "--constant-values", "none", "--run-dir", "run", *more]) == 0
