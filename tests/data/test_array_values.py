@@ -66,10 +66,14 @@ def test_float32_numbers_are_those_of_the_array(tmp_path, write, name):
     for images, index in alone:
         assert images.dtype == np.float32 and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
     assert sorted(np.concatenate([index for _, index in alone])) == list(range(18))
-    for step, size in ((0, 3), (1, 2)):  # each begins at this position, as a resumed run does
-        parts = [read(source, rank, size, step * 6, 1)[0] for rank in range(size)]
-        assert np.concatenate([images for images, _ in parts]).tobytes() == alone[step][0].tobytes()
-        assert np.concatenate([index for _, index in parts]).tolist() == alone[step][1].tolist()
+    for step, size in ((1, 2), (2, 3)):  # each begins at this position, as a resumed run does
+        images, index = alone[step]
+        # All ranks for one type, and the last for the others, since each takes a moment to begin.
+        for rank in range(size) if name == "float32" else [size - 1]:
+            ((its_images, its_index),) = read(source, rank, size, step * 6, 1)
+            places = slice(rank * 6 // size, (rank + 1) * 6 // size)
+            assert its_images.tobytes() == images[places].tobytes()
+            assert its_index.tolist() == index[places].tolist()
 
 
 @pytest.mark.parametrize("write", [write for write, _ in KINDS])

@@ -202,7 +202,7 @@ def test_files_that_are_refused(tmp_path, capsys, make):
 
 
 def beside(kind, folder, **more):
-    """Samples with other arrays beside them."""
+    """Samples, and other arrays in the same file."""
     if kind == "npz":
         np.savez(folder / "a.npz", images=FLOATS, **more)
         return f"{folder}/a.npz"

@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_store_that_loses_a_chunk_does_not_go_on_with_other_numbers(tmp_path):
+def test_a_store_with_a_damaged_chunk_ends_the_run(tmp_path):
     source = arrays(f"{write(tmp_path, 'zarr', t2m={'chunks': (1, 6, 8)})}:t2m")
     chunk = next(path for path in (tmp_path / "weather.zarr" / "t2m" / "c").rglob("7/0/0"))
     chunk.write_bytes(b"damaged")
