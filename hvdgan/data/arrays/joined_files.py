@@ -16,7 +16,7 @@ from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.sharing import share_out
 
-_OPEN = 64
+MOST_OPEN = 64
 """files that stay open"""
 Opener = Callable[[str], Container]
 
@@ -165,7 +165,7 @@ class JoinedArray(Stored):
             )
         with self._lock:
             self._opened[number] = part
-            if len(self._opened) > _OPEN:
+            if len(self._opened) > MOST_OPEN:
                 self._opened.popitem(last=False)  # its file is closed once no thread reads it any more
         return part
 

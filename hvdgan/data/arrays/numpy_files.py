@@ -27,7 +27,8 @@ class NumpyArray(Stored):
     Args:
         name: name for messages.
         array: the array.
-        units, channels: as in Stored.
+        units: unit of all numbers, or one for each channel.
+        channels: names of the channels.
     """
 
     def __init__(
