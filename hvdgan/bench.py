@@ -159,7 +159,6 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
     if request.plot:
         outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
-        plot.check_plot()
     if request.timeline:
         if max(request.ranks) == 1:
             raise UserError("--timeline: shows the communication of two or more ranks; give some with --ranks")

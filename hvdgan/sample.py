@@ -25,7 +25,7 @@ from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.inference import sample_files
 from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
 from hvdgan.training.inference.given_conditions import described, given
-from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs
+from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs, each_repeated
 from hvdgan.training.inference.sample_random import SampleRandom
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 
@@ -42,6 +42,8 @@ class Request:
     """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data"""
     num: Count = 64
     """number of samples"""
+    members: Count = 1
+    """samples in a row from each input of the data, each with noise of its own: an ensemble; --num counts them all"""
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     separate: bool = False
@@ -90,7 +92,8 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray,
     spec = recipe.data
     if not request.separate:
         drawn, started = zip(*batches, strict=True)
-        sample_files.write(request.out, shown(np.concatenate(drawn), spec), spec, list(itertools.chain(*started)))
+        numbers, inputs = shown(np.concatenate(drawn), spec), list(itertools.chain(*started))
+        sample_files.write(request.out, numbers, spec, inputs, of_data=recipe.shows_data)
         return
     suffix, number = ".png" if spec.is_pictures else ".npy", 0
     for samples, inputs in batches:
@@ -116,6 +119,11 @@ def _check(recipe: Recipe, request: Request) -> None:
         _check_interpolation(recipe, request, drawn)
     if request.data is not None and not recipe.shows_data:
         raise UserError(f"--data {request.data}: the recipe of this run starts from no images; leave the flag out")
+    if request.members > 1 and not recipe.shows_data:
+        raise UserError(
+            f"--members {request.members}: the recipe of this run starts from no inputs; leave the flag out: --num "
+            "gives the number of samples"
+        )
 
 
 def _check_class(recipe: Recipe, chosen: int, drawn: dict[str, Any]) -> None:
@@ -140,6 +148,8 @@ def _check_interpolation(recipe: Recipe, request: Request, drawn: dict[str, Any]
         )
     if request.seed:
         raise UserError("--interpolate: has two seeds of its own; leave out --seed")
+    if request.members > 1:
+        raise UserError(f"--members {request.members}: an interpolation starts from one input; leave the flag out")
     if request.num < 2:
         raise UserError(f"--num {request.num}: an interpolation has two ends; expected 2 or more with --interpolate")
 
@@ -164,6 +174,7 @@ def _inputs(trained: Trained, request: Request) -> Iterator[Input]:
         if conditions is not None:
             rows = itertools.cycle(conditions)
             inputs = ({**one, "conditions": next(rows)} for one in inputs)
+        inputs = each_repeated(inputs, request.members)
     elif spec.conditions and conditions is None:
         raise UserError(f"the run has conditions, which samples need: give {described(spec)}")
     else:

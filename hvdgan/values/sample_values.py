@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.values import value_map
+from hvdgan.values.steps import Range
 from hvdgan.values.value_map import ValueMap
 
 Shape = tuple[int, ...]
@@ -108,6 +109,17 @@ class SampleValues:
     def lines(self) -> list[str]:
         """A description of each map, for the start of a run."""
         return [f"{name}{_named(each)}: {each}" for name, each in self.parts().items() if each is not None]
+
+
+def of_pixels(channels: int, *, paired: bool) -> SampleValues:
+    """The map of 8-bit pictures, from 0 to 255 to [-1, 1].
+
+    Args:
+        channels: channels of a picture, 1 or 3.
+        paired: True if each picture comes with an input.
+    """
+    pixels = ValueMap(((Range(0, 255),),), tuple(map(str, range(channels))))
+    return SampleValues(pixels, pixels if paired else None)
 
 
 def _named(value_map: ValueMap) -> str:

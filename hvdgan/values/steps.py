@@ -221,8 +221,11 @@ def _own(module: str, there: str, back: str, flag: str) -> Own:
         again = np.asarray(step.inverse(step.forward(_TRIED, NUMPY), NUMPY))
     except Exception as error:  # the user's code may raise anything
         raise UserError(f"{flag}: {step}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    if again.shape != _TRIED.shape or not np.allclose(again, _TRIED, rtol=_TOLERANCE, atol=_TOLERANCE):
-        raise UserError(f"{flag}: {back} of {module} does not undo {there}: {_TRIED} became {again}")
+    if again.shape != _TRIED.shape:
+        raise UserError(f"{flag}: {step} changes the shape of an array from {_TRIED.shape} to {again.shape}")
+    if not np.allclose(again, _TRIED, rtol=_TOLERANCE, atol=_TOLERANCE):
+        worst = int(np.argmax(np.abs(again - _TRIED)))
+        raise UserError(f"{flag}: {back} of {module} does not undo {there}: {_TRIED[worst]:g} became {again[worst]:g}")
     return step
 
 

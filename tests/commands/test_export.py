@@ -3,7 +3,6 @@
 Modules: networks.standard_keras.
 """
 
-import dataclasses
 import sys
 import zipfile
 
@@ -23,7 +22,7 @@ from hvdgan.training.building.saved_settings import to_json
 from hvdgan.training.inference.trained import load_trained
 from hvdgan.training.variables.state import build_state
 from launching import run as run_process
-from small import RECIPES, small
+from small import RECIPES, small, spec
 from tiny import Tiny, TinyOptions
 
 # What anyone might do with the files; -I keeps even the working folder out.
@@ -89,17 +88,17 @@ def _swing(x):
     return keras.ops.sin(x)
 
 
-def save_run(folder, name, recipe, options, num_classes=0):
+def save_run(folder, name, recipe, options, data=None):
     """A checkpoint as after two steps, whose every number is another than at the beginning."""
     keras.utils.clear_session()
-    spec = DataSpec((*[8 if issubclass(recipe, Tiny) else 32] * 2, 1), 100, num_classes)
-    config = Config(recipe=name, image_size=spec.image_size, run_dir=folder)
-    state = build_state(recipe(options, spec), 0.9)
+    data = data or DataSpec((8, 8, 1), 100)
+    config = Config(recipe=name, image_size=data.shape[0], run_dir=folder)
+    state = build_state(recipe(options, data), 0.9)
     tensors = state.tensors()
     random = np.random.default_rng(0)
     for variable in tensors.values():
         variable.assign(variable + (0.02 * random.normal(size=variable.shape)).astype(variable.dtype))
-    facts = {"config": to_json(config, options), "data": {"spec": dataclasses.asdict(spec)}}
+    facts = {"config": to_json(config, options), "data": {"spec": data.to_json()}}
     write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
 
 
@@ -122,7 +121,7 @@ def runs(tmp_path_factory):
     """A run of each recipe."""
     folder = tmp_path_factory.mktemp("runs")
     for name in RECIPES:
-        save_run(folder / name, name, *small(name), num_classes=10 if name == "sngan" else 0)
+        save_run(folder / name, name, *small(name), spec(name, num_classes=10 if name == "sngan" else 0))
     save_run(folder / "tiny", "tiny:Tiny", load_recipe("tiny:Tiny"), TinyOptions(norm="batch"))
     save_run(folder / "own", "test_export:Own", load_recipe("test_export:Own"), TinyOptions())
     return folder

@@ -3,6 +3,7 @@
 Modules: training.inference.sample_random, training.inference.trained.
 """
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -10,17 +11,18 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from hvdgan.training.showing import to_uint8
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data.order import sample_indices
 from hvdgan.data.sources.builtin import DigitsSource
 from hvdgan.recipe import DataSpec
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
 from hvdgan.training.inference.sample_random import SampleRandom
-from hvdgan.training.monitoring.samples import to_uint8
 from launching import run as run_process
 
 
@@ -253,6 +255,27 @@ def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint
 
 def test_an_older_checkpoint_of_a_damaged_run_can_be_named(folder):
     assert len(draw("broken/checkpoints/step-00000001", folder / "out", "--num", 1)) == 1
+
+
+def test_a_checkpoint_from_before_other_shapes_starts_from_its_pictures_as_it_did(runs, tmp_path):
+    """Its pictures were cropped without a flag; here they are 40 x 32."""
+    photos, old = tmp_path / "photos", tmp_path / "old"
+    photos.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 40), np.uint8)
+    Image.fromarray(pixels).save(photos / "wide.png")
+    shutil.copytree(runs / "completion" / "checkpoints" / "step-00000002", old)
+    manifest = json.loads((old / "manifest.json").read_text())
+    kept = {"num_images": manifest["data"]["spec"]["num_images"], "num_classes": 0}
+    manifest["data"]["spec"] = {"image_size": 32, "channels": 1, **kept}
+    for name in dataclasses.fields(ArrayConfig):
+        del manifest["config"][name.name]
+    manifest["config"] = {**manifest["config"], "image_size": 32}
+    del manifest["config"]["fit"]
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    drawn = draw(old, tmp_path / "drawn", "--num", 2, "--data", photos)
+    np.testing.assert_array_equal(drawn[:, :, 64:], np.stack([pixels[:, 4:36]] * 2))
+    before = draw(runs / "completion", tmp_path / "before", "--num", 2)
+    np.testing.assert_array_equal(draw(old, tmp_path / "after", "--num", 2), before)
 
 
 def test_under_a_launcher_it_refuses(folder, capsys, monkeypatch):

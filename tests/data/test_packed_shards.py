@@ -287,8 +287,10 @@ def test_damage_during_training_ends_it_and_the_last_checkpoint_stays(copy, tmp_
         return written[-1]
 
     monkeypatch.setattr(checkpoint, "write", write_and_damage)
-    flags = "--recipe tiny:Tiny --image-size 8 --fit crop --global-batch-size 4 --steps 1000 --sample-every 0"
-    flags += " --checkpoint-every 50"
+    flags = (
+        "--recipe tiny:Tiny --image-size 8 --fit crop --global-batch-size 4 --steps 1000 "
+        "--checkpoint-every 50 --sample-every 0"
+    )
     assert train([*flags.split(), "--data", str(copy), "--run-dir", str(tmp_path / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"hvdgan: --data {copy}: images-0000") and ", record " in error

@@ -8,9 +8,11 @@ import tensorflow as tf
 from hvdgan.data.sources.arrays import ArraySource
 
 from building import tiny_run
-from hvdgan.data import hold_out
+from hvdgan.cli.config import Config
+from hvdgan.data import hold_out, open_source
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.sources.builtin import DigitsSource
+from hvdgan.data.sources.picture_arrays import PictureArraySource
 from tiny import Tiny
 
 
@@ -33,14 +35,14 @@ def test_what_rank_0_has_kept_both_take(ranks, monkeypatch):
     if ranks.is_root:
         np.save(folder / "some.npy", np.random.default_rng(0).integers(0, 256, (1200, 8, 8, 3), np.uint8))
     ranks.gather(None, "written")
-    hashed, digest = [], ArraySource.digest
-    monkeypatch.setattr(ArraySource, "digest", lambda self, index: hashed.append(index) or digest(self, index))
+    hashed, digest = [], PictureArraySource.digest
+    monkeypatch.setattr(PictureArraySource, "digest", lambda self, index: hashed.append(index) or digest(self, index))
     held = []
     for count in (600, 0):
         hashed.clear()
         # Rank 1 has no run folder of its own.
         kept = ScanCache(folder / "cache", is_root=ranks.is_root)
-        source = ArraySource(str(folder / "some.npy"), image_size=8, channels=3)
+        source = open_source(Config(data=str(folder / "some.npy")))
         held.append(hold_out(source, 0.1, ranks, kept)[1].indices.tolist())
         assert len(hashed) == count
         kept.write()

@@ -24,7 +24,7 @@ def folder(ranks):
 
 
 def opened(folder, **how):
-    return open_source(Config(data=str(folder), image_size=8, max_bad_fraction=0.9), **how)
+    return open_source(Config(data=str(folder), image_size=8, fit="crop", max_bad_fraction=0.9), **how)
 
 
 @pytest.mark.parametrize(("portion", "message"), [(100_000, 2**28), (3, 16)], ids=["in one go", "in portions"])

@@ -1,6 +1,9 @@
 """Every recipe on two ranks: each stage changes what it owns, and computes what one rank computes."""
 
+import functools
 import hashlib
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +11,22 @@ import tensorflow as tf
 
 from building import changed, data_of, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from small import RECIPES, small
+from small import RECIPES, settings, small, write_showers
 
 
-def built(name, ranks, **settings):
+@pytest.fixture(scope="module")
+def built(ranks):
+    """A function that builds a run of a recipe, by name, on some ranks."""
+    folder = Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
+    if ranks.is_root:
+        write_showers(folder / "showers.npz")
+    ranks.gather(None, "written")
+    return functools.partial(_built, folder)
+
+
+def _built(folder, name, ranks, **others):
     recipe, options = small(name)
-    return tiny_run(recipe, options, ranks, image_size=32, **settings)
+    return tiny_run(recipe, options, ranks, **settings(name, folder), **others)
 
 
 def slots(values):
@@ -41,7 +54,7 @@ _TESTED_ALONE = {"sngan": ["mixed_float16"], "stylegan2": ["mixed_bfloat16"], "w
     ("name", "precision"),
     [(name, p) for name in RECIPES for p in _TESTED_ALONE.get(name, ["mixed_float16", "mixed_bfloat16"])],
 )
-def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, name, precision):
+def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, name, precision):
     run = built(name, ranks, precision=precision)
     for scale in run.state.loss_scales.values():
         scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits
@@ -53,7 +66,7 @@ def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, name, prec
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_two_ranks_compute_what_one_computes(ranks, name):
+def test_two_ranks_compute_what_one_computes(ranks, built, name):
     """BatchNorm synchronised where there is some; the gradients of the first step of every stage, and the metrics."""
     alone = built(name, Ranks())
     norm = any("moving_mean" in variable for variable in values_of(alone))

@@ -1,11 +1,23 @@
-"""Each of hvdgan's recipes with options that train in a moment; what is on by choice is on."""
+"""Each of hvdgan's recipes with options and data that train in a moment; what is on by choice is on."""
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import known_recipes, load_recipe
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.steps import Power, Standard
+from hvdgan.values.value_map import ValueMap
 
 _OPTIONS = {
+    "calo3d": {"nf": 2, "latent_size": 4, "steps": 3, "r1_every": 1},
     "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},
     "dcgan": {"nf": 2, "steps": 3},
+    "downscale": {"nf": 2, "blocks": 1, "noise_channels": 2, "steps": 3, "n_critic": 1},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
     "sngan": {"nf": 2, "steps": 3, "d_updates": 1},
     "stylegan2": {
@@ -27,6 +39,44 @@ def small(name: str) -> tuple[type[Recipe], object]:
     """The recipe's class and options for it."""
     recipe = load_recipe(name)
     return recipe, recipe.Options(**_OPTIONS[name])
+
+
+_SHOWERS = {"axes": "DHW", "conditions": "energy,theta", "values": "power:0.85"}
+
+
+def write_showers(path: Path, num: int = 40) -> Path:
+    """Write sparse showers of 8^3 cells, with the energy [GeV] and theta [rad] of each, as .npz."""
+    random = np.random.default_rng(0)
+    energy, theta = random.uniform(10, 500, num), random.uniform(1.0, 2.0, num)
+    shapes = random.exponential(size=(num, 8, 8, 8)) * (random.uniform(size=(num, 8, 8, 8)) < 0.3)
+    cells = (shapes * (0.9 * energy / shapes.sum(axis=(1, 2, 3)))[:, None, None, None]).astype(np.float32)
+    np.savez(path, ECAL=cells, energy=energy.astype(np.float32), theta=theta.astype(np.float32))
+    return path
+
+
+def settings(name: str, folder: Path) -> dict[str, Any]:
+    """The settings of a Config for data that the recipe takes; write_showers(folder / "showers.npz") has made them."""
+    if name != "calo3d":
+        return {"image_size": 32}
+    words = {**_SHOWERS, "conditions": tuple(_SHOWERS["conditions"].split(","))}
+    return {"data": f"{folder / 'showers.npz'}:ECAL", "arrays": ArrayConfig(**words), "image_size": None}
+
+
+def data_flags(name: str, folder: Path) -> list[str]:
+    """The same settings as words of the command line."""
+    if name != "calo3d":
+        return ["--image-size", "32"]
+    words = [word for key, value in _SHOWERS.items() for word in (f"--{key}", value)]
+    return ["--data", f"{folder / 'showers.npz'}:ECAL", *words]
+
+
+def spec(name: str, num_classes: int = 0) -> DataSpec:
+    """Facts about 100 samples of such data."""
+    if name != "calo3d":
+        return DataSpec((32, 32, 1), 100, num_classes)
+    conditions = ValueMap(((Standard((250.0, 1.5), (140.0, 0.3)),),), ("energy", "theta"))
+    values = SampleValues(ValueMap(((Power(0.85),),), ("0",)), conditions=conditions)
+    return DataSpec((8, 8, 8, 1), 100, conditions=("energy", "theta"), values=values)
 
 
 def flags(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Recipes of arrays that train in milliseconds, and data for them; tests name them as tiny_arrays:Volumes and the like."""
+"""Recipes of arrays that train in milliseconds, and data for them; tests name them as tiny_arrays:Volumes."""
 
 import dataclasses
 import math

@@ -101,7 +101,7 @@ def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder, flags):
 
 
 def test_the_maps_stand_in_the_settings_the_checkpoint_and_the_start_lines(folder, capsys):
-    ecal, energy = volumes(folder / "v.npz")
+    ecal, _ = volumes(folder / "v.npz")
     assert main([*VOLUMES, "--run-dir", "run", "--holdout", "0"]) == 0
     said = capsys.readouterr().err
     assert "96 float32 arrays of shape (4, 6, 8, 1)" in said and "images: log1p+standard (mean" in said

@@ -55,10 +55,8 @@ def one_by_one(run):
     """What evaluations gave when the main thread read an image at a time."""
     evaluator, sums, source = evaluator_of(run), {}, run.held_out
     for number in range(math.ceil(len(source) / 4)):
-        images, there = (
-            np.zeros((4, *source.record_shape), np.uint8),
-            np.arange(4 * number, 4 * number + 4) < len(source),
-        )
+        places = np.arange(4 * number, 4 * number + 4)
+        images, there = source.blank(4), places < len(source)
         for place in np.flatnonzero(there):
             images[place] = source.fetch(4 * number + int(place))
         values = evaluator.measure(tf.constant(-2 - number, tf.int64), {"images": tf.constant(images)})

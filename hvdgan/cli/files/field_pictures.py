@@ -10,6 +10,7 @@ import numpy as np
 
 _COLUMNS = 3
 _INCHES = 5.0
+_TICKS = 7
 _COLOURS = "viridis"
 
 
@@ -52,7 +53,8 @@ def save_panels(path: Path, panels: Sequence[Panel]) -> None:
     for place, panel in zip(axes, panels, strict=False):
         picture = place.imshow(_mosaic(panel.fields), cmap=_COLOURS, norm=_norm(panel), interpolation="nearest")
         place.set_title(panel.title, fontsize="medium")
-        figure.colorbar(picture, ax=place, shrink=0.8)
+        ticks = picture.norm.inverse(np.linspace(0, 1, _TICKS))  # evenly spread over the colours
+        figure.colorbar(picture, ax=place, shrink=0.8, ticks=ticks, format="%.3g")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
 

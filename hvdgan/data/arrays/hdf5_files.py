@@ -8,7 +8,9 @@ Reference: The HDF Group, "HDF5 File Format Specification", version 3.0, section
 """
 
 import contextlib
+import functools
 import itertools
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,14 +19,16 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data.arrays.raw_files import RawFile
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.bounded_cache import BoundedCache
+from hvdgan.data.base.raw_files import RawFile
 from hvdgan.data.base.scan_cache import identity
 
 _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 _CACHE = BoundedCache(64 * 2**20)
 """decoded chunks of several samples, of all files that this process reads"""
+_MOST_CHUNKS = 2**22
+"""chunks whose places are remembered, 16 bytes each"""
 _serials = itertools.count()
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
@@ -86,22 +90,21 @@ class Hdf5Array(Stored):
         self._is_decoded_here = (
             is_plain and dataset.chunks is not None and {code for code, _ in self._filters} <= {_DEFLATE, _SHUFFLE}
         )
+        self._chunk_bytes = int(np.prod(self._chunk)) * self._type.itemsize
         self._sample_bytes = int(np.prod(shape[1:])) * self._type.itemsize
         self._first_byte = dataset.id.get_offset() if is_plain and is_contiguous and shape else None
-        has_whole_samples = self._is_decoded_here and not self._filters and self._chunk[1:] == shape[1:]
-        self._places = np.full(-(-shape[0] // self._chunk[0]), -1, np.int64) if has_whole_samples and shape else None
-        """first byte of each chunk of whole samples as they are; -1 until it is asked for, -2 where there is none"""
+        self._has_whole_samples = self._is_decoded_here and not self._filters and self._chunk[1:] == shape[1:]
         super().__init__(
             name,
             shape,
             self._type.newbyteorder("="),
             units=_texts(dataset.attrs.get("units", dataset.attrs.get("unit"))),
             channels=_texts(dataset.attrs.get("channels")),
-            prepared=self._first_byte is not None or has_whole_samples,
+            prepared=self._first_byte is not None or self._has_whole_samples,
         )
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        if self._first_byte is None and self._places is None:
+        if self._first_byte is None and not (self._has_whole_samples and self._index is not None):
             return self._of_chunks(indices)
         self._raw.refuse_changed(self.named, indices)
         raw = np.empty((len(indices), self._sample_bytes), np.uint8)
@@ -117,13 +120,19 @@ class Hdf5Array(Stored):
         """Place of a sample in the file; negative if it was never written."""
         if self._first_byte is not None:
             return self._first_byte + index * self._sample_bytes
-        assert self._places is not None
+        assert self._index is not None
         row, within = divmod(index, self._chunk[0])
-        if self._places[row] == -1:
-            found = self._dataset.id.get_chunk_info_by_coord((row * self._chunk[0], *[0] * (len(self.shape) - 1)))
-            self._places[row] = -2 if found.byte_offset is None else found.byte_offset
-        first = int(self._places[row])
+        first = int(self._index.first_bytes[row])
         return first if first < 0 else first + within * self._sample_bytes
+
+    @functools.cached_property
+    def _index(self) -> "_ChunkIndex | None":
+        """The places of the chunks; None if there are too many to remember, or the library cannot list them."""
+        index = _ChunkIndex(self.shape, self._chunk)
+        if index.count > _MOST_CHUNKS or not hasattr(self._dataset.id, "chunk_iter"):
+            return None
+        self._dataset.id.chunk_iter(index.add)
+        return index
 
     def _of_chunks(self, indices: np.ndarray) -> np.ndarray:
         """Read each chunk that the samples touch once."""
@@ -161,17 +170,23 @@ class Hdf5Array(Stored):
 
     def _decoded(self, corner: tuple[int, ...]) -> np.ndarray | None:
         """The whole chunk; None if it was never written, or is not stored as the filters say."""
-        found = self._dataset.id.get_chunk_info_by_coord(corner)
-        if found.byte_offset is None:
-            return None
-        stored = np.empty(found.size, np.uint8)
-        self._raw.read_into(stored, found.byte_offset)
-        content: Any = stored
+        content: Any
+        if self._index is None:
+            filter_mask, content = self._dataset.id.read_direct_chunk(corner)
+        else:
+            first, size, filter_mask = self._index.at(corner)
+            if first < 0:
+                return None
+            content = np.empty(size, np.uint8)
+            self._raw.read_into(content, first)
         try:
             for place, (code, _) in reversed(list(enumerate(self._filters))):
-                if found.filter_mask >> place & 1:
+                if filter_mask >> place & 1:
                     continue
-                content = zlib.decompress(content) if code == _DEFLATE else _unshuffled(content, self._type.itemsize)
+                if code == _DEFLATE:
+                    content = zlib.decompress(content, bufsize=self._chunk_bytes)
+                else:
+                    content = _unshuffled(content, self._type.itemsize)
             return np.frombuffer(content, self._type).reshape(self._chunk)
         except (zlib.error, ValueError):
             return None  # edges may be stored without filters; if the file is damaged, the library says so
@@ -199,11 +214,47 @@ def _opened(path: str) -> Any:
         return h5py.File(path, "r", locking=False)  # the file system has no locks, or another process writes the file
 
 
+class _ChunkIndex:
+    """Where the chunks of a data set are, since the library searches all of them for each one.
+
+    Args:
+        shape: shape of the data set.
+        chunk: shape of a chunk.
+    """
+
+    def __init__(self, shape: Sequence[int], chunk: Sequence[int]) -> None:
+        self._chunk = chunk
+        self._grid = [-(-size // length) for size, length in zip(shape, chunk, strict=True)]
+        self.count = math.prod(self._grid)
+        self.first_bytes = np.full(min(self.count, _MOST_CHUNKS), -1, np.int64)
+        """place in the file of each chunk; -1: it was never written"""
+        self._sizes = np.zeros(len(self.first_bytes), np.uint32)
+        self._masks = np.zeros(len(self.first_bytes), np.uint32)
+
+    def add(self, found: Any) -> None:
+        """Note a chunk that the library lists."""
+        place = self._place(found.chunk_offset)
+        self.first_bytes[place] = found.byte_offset
+        self._sizes[place], self._masks[place] = found.size, found.filter_mask
+
+    def at(self, corner: Sequence[int]) -> tuple[int, int, int]:
+        """First byte, number of bytes, and filters that were left out, of the chunk that begins at these indices."""
+        place = self._place(corner)
+        return int(self.first_bytes[place]), int(self._sizes[place]), int(self._masks[place])
+
+    def _place(self, corner: Sequence[int]) -> int:
+        place = 0
+        for first, length, count in zip(corner, self._chunk, self._grid, strict=True):
+            place = place * count + first // length
+        return place
+
+
 def _unshuffled(content: Any, item_bytes: int) -> np.ndarray:
     """Undo HDF5's shuffle, which stores the first bytes of all numbers, then all second bytes, and so on."""
     planes = np.frombuffer(content, np.uint8).reshape(item_bytes, -1)
     numbers = np.empty(planes.shape[::-1], np.uint8)
-    numbers[...] = planes.T
+    for place, plane in enumerate(planes):
+        numbers[:, place] = plane
     return numbers.reshape(-1)
 
 

@@ -18,7 +18,8 @@ from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
 _FILE = "value-statistics.json"
-_BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 32 * 2**20
+"""size of the samples of a block"""
 Moments = tuple[int, np.ndarray, np.ndarray]
 """count, mean (C,), sum of squared differences from the mean (C,)"""
 
@@ -68,11 +69,11 @@ def _of_numbers(value_map: ValueMap, numbers: np.ndarray) -> list[Any]:
 
 
 def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, scans: ScanCache) -> Moments:
-    numbers = source.numbers(np.array([0, len(source) - 1])).tolist()
-    key = json.dumps([source.fingerprint, len(source), numbers, part, str(value_map), source.stamp()])
-    if (content := scans.get(f"{part}-{_FILE}", key)) is not None:
-        return _of_json(json.loads(content))
-    each = max(1, _BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
+    work = functools.partial(_from_cache, source, part, value_map, scans)
+    key, kept = from_first(work, peers, f"--data {source.name}: kept statistics")
+    if kept is not None:
+        return _of_json(kept)
+    each = max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
     blocks = [f"{first} {min(first + each, len(source))}" for first in range(0, len(source), each)]
 
     def look(some: Sequence[str]) -> list[Any]:
@@ -82,8 +83,20 @@ def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, sc
     total = moments[0]
     for more in moments[1:]:
         total = combined(total, more)
-    scans.put(f"{part}-{_FILE}", key, lambda: json.dumps(_to_json(total)).encode(), len(source))
+    if key:
+        scans.put(f"{part}-{_FILE}", key, lambda: json.dumps(_to_json(total)).encode(), len(source))
     return total
+
+
+def _from_cache(source: Source, part: str, value_map: ValueMap, scans: ScanCache) -> list[Any]:
+    """The key of the moments, or None if they cannot be cached; and the moments, if they are cached."""
+    numbers = source.numbers(np.array([0, len(source) - 1])).tolist()
+    try:
+        key = json.dumps([source.fingerprint, len(source), numbers, part, str(value_map), source.stamp()])
+    except OSError:
+        return [None, None]
+    content = scans.get(f"{part}-{_FILE}", key)
+    return [key, None if content is None else json.loads(content)]
 
 
 def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: int) -> Moments:

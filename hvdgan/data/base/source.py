@@ -10,9 +10,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.types import Fit
-from hvdgan.values.sample_values import Layout, SampleValues
-from hvdgan.values.steps import Range
-from hvdgan.values.value_map import ValueMap
+from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
 
 _NAMED_IN_ERRORS = 5
 Size = int | tuple[int, int]
@@ -234,8 +232,7 @@ class PictureSource(Source):
         **others: Any,
     ) -> None:
         shape = (*sides(image_size), channels)
-        pixels = ValueMap(((Range(0, 255),),), tuple(map(str, range(channels))))
-        values = SampleValues(pixels, pixels if paired else None)
+        values = of_pixels(channels, paired=paired)
         super().__init__(layout=Layout(shape, shape if paired else None), values=values, **others)
         self.image_size, self.channels, self.fit = image_size, channels, fit
 

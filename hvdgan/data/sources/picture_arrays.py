@@ -142,8 +142,8 @@ class ArrayPairs(PictureSource):
             )
         both = (inputs or images, images)
         widths = {each.shape[-1] if len(each.shape) == 4 else 1 for each in both}
-        shared: dict[str, Any] = {"container": container, "image_size": image_size, "channels": channels, "fit": fit}
-        shared["labels"] = labels
+        shared: dict[str, Any] = {"container": container, "image_size": image_size, "channels": channels}
+        shared |= {"fit": fit, "labels": labels}
         if len(widths) > 1:
             shared["channels"] = channels or 3
         halves = (None, None) if inputs is not None else (0, 1)

@@ -4,20 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.cli.errors import UserError
 from hvdgan.diagnostics.speed.report import NAMES
-
-
-def check_plot() -> None:
-    """Check that matplotlib is installed.
-
-    Raises:
-        UserError: it is not.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UserError("--plot: needs matplotlib: pip install 'hvdgan[plot]'") from error
 
 
 def draw(path: Path, facts: Mapping[str, Any]) -> None:

@@ -103,15 +103,25 @@ class DataSpec:
         }
 
 
-def of_json(facts: dict[str, Any]) -> DataSpec:
+def of_json(facts: dict[str, Any], *, paired: bool = False) -> DataSpec:
     """Make a DataSpec again from to_json(), or from what hvdgan wrote when all data were square pictures.
+
+    Args:
+        facts: the facts.
+        paired: True if the recipe takes pairs; needed for facts of the latter kind alone.
 
     Raises:
         KeyError, TypeError: these are other facts.
     """
     if "image_size" in facts:
         shape = (facts["image_size"], facts["image_size"], facts["channels"])
-        return DataSpec(shape, facts["num_images"], facts["num_classes"])
+        return DataSpec(
+            shape,
+            facts["num_images"],
+            facts.get("num_classes", 0),
+            shape if paired else None,
+            values=sample_values.of_pixels(shape[-1], paired=paired),
+        )
     facts = dict(facts)
     layout, values = facts.pop("layout"), facts.pop("values")
     for name in ("shape", "input_shape", "constants_shape", "conditions"):

@@ -10,6 +10,9 @@ from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.values.value_map import ValueMap
 
+_VOLUMES = 25
+"""volumes whose slices are shown, at most"""
+
 
 def to_uint8(images: np.ndarray) -> np.ndarray:
     """Convert images from [-1, 1] to uint8, rounded and clipped."""
@@ -59,6 +62,6 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
         if numbers.ndim == 3:
             yield Panel(title, numbers, limits, one.forward, one.inverse)
             continue
-        for axis, letter in enumerate("DHW", 1):
-            middle = np.take(numbers, numbers.shape[axis] // 2, axis=axis)
-            yield Panel(f"{title}, middle of {letter}", middle, limits, one.forward, one.inverse)
+        for axis, along in enumerate(("depth", "height", "width"), 1):
+            middle = np.take(numbers[:_VOLUMES], numbers.shape[axis] // 2, axis=axis)
+            yield Panel(f"{title}, middle slice along {along}", middle, limits, one.forward, one.inverse)

@@ -86,6 +86,8 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
     Raises:
         UserError: the recipe cannot be found, or a value is not possible.
     """
+    # An older config.json does not name --fit: pictures were always cropped.
+    saved = saved if "fit" in saved else {**saved, "fit": "crop"}
     try:
         command = _parse((), saved, source, _check_options)
     except UserError as error:

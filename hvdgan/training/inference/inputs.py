@@ -62,6 +62,11 @@ def data_inputs(trained: Trained, data: str | None, seed: int) -> Iterator[Input
     return _in_order(source, seed)
 
 
+def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
+    """Yield each input `members` times in a row, so that sample n starts from input n // members."""
+    return itertools.chain.from_iterable(itertools.repeat(one, members) for one in inputs)
+
+
 def _fitting(source: Source, spec: DataSpec) -> Source:
     """The source, if its samples have the shapes that the networks were trained on."""
     if (source.layout.shape, source.layout.input_shape) != (spec.parts.shape, spec.parts.input_shape):

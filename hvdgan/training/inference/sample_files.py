@@ -32,14 +32,15 @@ def check(path: Path, *, separate: bool, overwrite: bool) -> None:
         )
 
 
-def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input]) -> None:
+def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False) -> None:
     """Write samples to one file.
 
     Args:
-        path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names.
+        path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names, and `index`.
         samples: samples in the units of the data, (N, ...).
         spec: facts about the data.
         inputs: what each sample was drawn from.
+        of_data: True if these are samples of the data, whose numbers in the data are the array `index`.
     """
     suffix = path.suffix.lower()
     if suffix == ".png":
@@ -48,6 +49,8 @@ def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Inpu
         outputs.write(path, lambda partial: np.save(partial, samples))
     else:
         arrays = {"samples": samples, **_conditions(spec, inputs)}
+        if of_data:
+            arrays["index"] = np.array([each["numbers"] for each in inputs], np.int64)
         units = _units(spec)
         save = _save_npz if suffix == ".npz" else _save_hdf5
         outputs.write(path, lambda partial: save(partial, arrays, units))

@@ -60,7 +60,7 @@ def load_trained(path: Path) -> Trained:
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
     prepare_keras("float32")
-    spec = _spec(found, manifest)
+    spec = _spec(found, manifest, paired=command.recipe.paired)
     with mistakes.of(command.recipe):
         recipe = make_recipe(command.recipe, command.options, spec)
         state = build_state(recipe, command.config.ema_decay)
@@ -69,9 +69,9 @@ def load_trained(path: Path) -> Trained:
     return Trained(found, manifest["step"], command.config, recipe, state)
 
 
-def _spec(found: Path, manifest: dict[str, Any]) -> DataSpec:
+def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:
     try:
-        return of_json(manifest["data"]["spec"])
+        return of_json(manifest["data"]["spec"], paired=paired)
     except (KeyError, TypeError) as error:
         raise RunError(
             f"{found}: its manifest.json does not describe the images (data, spec); resume the run for a step to get a "

@@ -9,18 +9,24 @@ from typing import Any
 import keras
 
 from hvdgan.checkpoints.versions import versions
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.stages import checked_stages
+from hvdgan.recipe.recipe import NoOptions
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.building.run import Run
+from hvdgan.training.building.saved_settings import to_json
 
 # Settings that may differ without changing the results, except for the last bits.
 # The data may be named differently or have moved: its fingerprint is compared.
 _MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
-_MAY_CHANGE |= {"log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every", "max_bad_steps", "keep"}
-_MAY_CHANGE |= {"check_ranks_every", "best_metric", "best_mode", "deterministic", "peer_timeout", "stall_timeout"}
+_MAY_CHANGE |= {"image_size", "fit", "log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every"}
+_MAY_CHANGE |= {"max_bad_steps", "keep", "check_ranks_every", "best_metric", "best_mode", "deterministic"}
+_MAY_CHANGE |= {"peer_timeout", "stall_timeout"}
+# Settings that an older config.json lacks, and whose default is not None.
+_DEFAULTS = {name: to_json(Config(), NoOptions())[name] for name in ("crop", "flip_axes", "conditions")}
 # Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}
 
@@ -44,6 +50,7 @@ def check_settings(
         UserError: a setting, or a stage before the last, has changed.
     """
     now, at = run.settings(), at or {}
+    before = {**_DEFAULTS, **before}
     changed = [key for key in now | before if now.get(key) != before.get(key)]
     free = _MAY_CHANGE | set(run.recipe.may_change)
     refused, lines = [], []

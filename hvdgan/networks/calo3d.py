@@ -1,0 +1,167 @@
+"""Networks for showers in a calorimeter, in the manner of 3DGAN (Khattak et al. 2022, arXiv:2109.07388)."""
+
+from collections.abc import Callable
+
+import keras
+from keras import layers, ops
+
+from hvdgan.cli.errors import UserError
+
+Shape = tuple[int, int, int]
+
+_HIDDEN = 128  # width of the dense layers; the conditions and profiles that they read do not grow with the cells
+_COARSEST = 4  # cells of the shortest axis where the generator begins
+_LEAST_SPREAD = 1e-3
+_TINY = 1e-6
+
+
+def calo3d_generator(
+    *,
+    shape: tuple[int, ...],
+    latent_size: int,
+    nf: int,
+    num_conditions: int,
+    features: Callable[[keras.KerasTensor], tuple[keras.KerasTensor, keras.KerasTensor]],
+    exponent: float,
+) -> keras.Model:
+    """Latents, noise and conditions to showers by transposed convolutions.
+
+    The convolutions return the shape of a shower, which is then scaled to a total energy of its own: the energy of the
+    particle times a response that depends on conditions and latents.
+
+    Args:
+        shape: shape of a shower, (D, H, W, 1); each of D, H and W divisible by 4.
+        latent_size: length of a latent vector.
+        nf: width of the layer before the last.
+        num_conditions: number k of conditions.
+        features: function of the conditions (B, k) that returns what dense layers read, (B, n), and the energy of the
+            particle in the unit of the deposits, (B, 1), above 0. It is made of operations of Keras.
+        exponent: exponent p of the map value = energy ** p from the energy of a cell to what networks see, above 0.
+
+    Returns:
+        A model [(B, latent_size), (B, D, H, W, 1), (B, k)] -> (B, D, H, W, 1) float32 from 0 up, as networks see it.
+
+    Raises:
+        UserError: the shape cannot be used.
+    """
+    size, halvings = _checked(shape)
+    latents = keras.Input((latent_size,), name="latents")
+    noise = keras.Input(shape, name="noise")
+    conditions = keras.Input((num_conditions,), name="conditions")
+    known, energy = features(conditions)
+    start = layers.Concatenate(name="start")([latents, known])
+    style = _dense(_dense(start, _HIDDEN, "style_1"), _HIDDEN, "style_2")
+
+    base, width = [length >> halvings for length in size], nf << halvings
+    x = _dense(style, base[0] * base[1] * base[2] * width, "from_style")
+    x = layers.Reshape((*base, width), name="block_0")(x)
+    for number in range(1, halvings + 1):
+        width //= 2
+        # A kernel of 4 covers all cells equally; on CPUs this takes half the time of an enlargement and a convolution.
+        x = layers.Conv3DTranspose(
+            width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
+        )(x)
+        x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
+    x = layers.Conv3D(2, 3, padding="same", kernel_initializer=_weights(), bias_initializer="ones", name="to_cells")(x)
+    x = layers.Activation("linear", dtype="float32", name="means_and_deviations")(x)
+    x = layers.ReLU(dtype="float32", name="cells")(x[..., :1] + x[..., 1:] * noise)
+    x = ops.square(x)  # the largest cells are thousands of times the smallest
+    for axis, letter in enumerate("dhw"):
+        gains = layers.Dense(size[axis], kernel_initializer="zeros", dtype="float32", name=f"gains_{letter}")(style)
+        places = [size[axis] if axis == each else 1 for each in range(3)]
+        x = x * ops.reshape(ops.exp(gains), (-1, *places, 1))
+
+    response = _dense(_dense(start, 32, "response_1", dtype="float32"), 32, "response_2", dtype="float32")
+    response = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="response")(response)
+    total = ops.exp(response) * energy
+    summed = ops.sum(ops.power(x, 1.0 / exponent), axis=(1, 2, 3))  # (B, 1)
+    scales = ops.power(total / (summed + _TINY), exponent)
+    showers = layers.Activation("linear", dtype="float32", name="showers")(x * ops.reshape(scales, (-1, 1, 1, 1, 1)))
+    return keras.Model([latents, noise, conditions], showers, name="generator")
+
+
+def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, num_angles: int) -> keras.Model:
+    """Showers to logits, with heads that estimate the energy, the other conditions and the sum of deposits.
+
+    The heads of the energy and of the angles see the shower alone; that of the deposits sees the conditions alone.
+
+    Args:
+        shape: shape of a shower, (D, H, W, 1); each of D, H and W divisible by 4.
+        nf: width of the first layer.
+        num_features: number n of features of the conditions.
+        num_angles: number of conditions besides the energy.
+
+    Returns:
+        A model of four inputs: `cells` (B, D, H, W, 1), the cells' shares in the deposits, on a scale for dense layers;
+        `profiles` (B, D + H + W), those of the layers, rows and columns; `response` (B, 1), log(deposits / energy);
+        and `features` (B, n) of the conditions. It returns a dict, all float32, with `logits` (B,); `energy` (B,), an
+        estimate of log(energy / deposits); `deposits` and `spread` (B,), estimates of the mean response and of its mean
+        absolute deviation; and, if there are angles, `angles` (B, num_angles), estimates of the conditions as networks
+        see them.
+
+    Raises:
+        UserError: the shape cannot be used.
+    """
+    size, halvings = _checked(shape)
+    cells = keras.Input(shape, name="cells")
+    profiles = keras.Input((sum(size),), name="profiles")
+    response = keras.Input((1,), name="response")
+    features = keras.Input((num_features,), name="features")
+
+    x = cells
+    for number in range(1, halvings + 1):
+        x = layers.Conv3D(
+            nf << (number - 1), 3, strides=2, padding="same", kernel_initializer=_weights(), name=f"down_{number}"
+        )(x)
+        x = layers.LeakyReLU(0.2, name=f"down_{number}_relu")(x)
+    x = layers.Concatenate(name="shower")([layers.Flatten(name="flat")(x), profiles])
+    shower = _dense(x, _HIDDEN, "shower_1")
+    outputs = {"energy": _number(_dense(shower, 32, "energy_1"), "energy")}
+    if num_angles:
+        outputs["angles"] = layers.Dense(num_angles, dtype="float32", name="angles")(_dense(shower, 32, "angles_1"))
+
+    known = _dense(_dense(features, 32, "deposits_1", dtype="float32"), 32, "deposits_2", dtype="float32")
+    expected = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="deposits_3")(known)
+    spread = layers.Dense(1, "softplus", kernel_initializer="zeros", dtype="float32", name="spread_3")(known)
+    outputs["deposits"] = layers.Reshape((), dtype="float32", name="deposits")(expected)
+    outputs["spread"] = layers.Reshape((), dtype="float32", name="spread")(spread)
+    # In units of its usual fluctuation, which differs by calorimeter and energy.
+    excess = (response - ops.stop_gradient(expected)) / (ops.stop_gradient(spread) + _LEAST_SPREAD)
+
+    joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
+    outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
+    return keras.Model([cells, profiles, response, features], outputs, name="discriminator")
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[Shape, int]:
+    """The depth, height and width of a shower, and how often they are halved."""
+    if len(shape) != 4 or shape[3] != 1:
+        raise UserError(
+            f"the recipe takes volumes (D, H, W, 1), and the data have samples of shape {shape}; "
+            "name the axes of one channel, as in --axes DHW"
+        )
+    size = (shape[0], shape[1], shape[2])
+    if any(length % 4 for length in size):
+        wanted = ",".join(str(max(length // 4 * 4, 4)) for length in size)
+        raise UserError(
+            f"the recipe takes volumes whose sides are divisible by 4, and the data have {size}; cut a part out with "
+            f"--crop {wanted}"
+        )
+    halvings = 2
+    while all(length % (2 << halvings) == 0 for length in size) and min(size) >> (halvings + 1) >= _COARSEST:
+        halvings += 1
+    return size, halvings
+
+
+def _dense(x: keras.KerasTensor, width: int, name: str, dtype: str | None = None) -> keras.KerasTensor:
+    x = layers.Dense(width, kernel_initializer=_weights(), dtype=dtype, name=name)(x)
+    return layers.LeakyReLU(0.2, dtype=dtype, name=f"{name}_relu")(x)
+
+
+def _number(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    return layers.Reshape((), dtype="float32", name=name)(layers.Dense(1, dtype="float32", name=f"{name}_2")(x))
+
+
+def _weights() -> keras.initializers.Initializer:
+    # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
+    return keras.initializers.HeNormal()

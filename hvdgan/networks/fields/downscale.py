@@ -1,0 +1,166 @@
+"""The networks of conditional super-resolution of fields (Leinonen et al. 2020, Harris et al. 2022), of any size."""
+
+import keras
+from keras import layers
+
+from hvdgan.cli.errors import UserError
+
+Shape = tuple[int, ...]
+_MOST_WIDENING = 8  # widest layer / nf
+_SMALLEST_SIDE = 4  # of the critic's last features (pixels)
+_SMALL = 0.02  # variance with which a residual block begins
+
+
+def doublings(image_shape: Shape, input_shape: Shape | None) -> int:
+    """How often an input must be doubled in height and width to reach the size of its image.
+
+    Args:
+        image_shape: shape of an image, (H, W, C).
+        input_shape: shape of its input, (h, w, c).
+
+    Raises:
+        UserError: these are not two-dimensional fields, or H / h and W / w are not the same power of two.
+    """
+    if input_shape is None or len(image_shape) != 3 or len(input_shape) != 3:
+        raise UserError(
+            f"--recipe downscale: samples of shape {image_shape} with inputs {input_shape}; expected fields (H, W, C) "
+            "with inputs (h, w, c), which --axes and --input-axes name"
+        )
+    factor = image_shape[0] // input_shape[0]
+    fits = all(size == factor * small for size, small in zip(image_shape[:2], input_shape[:2], strict=True))
+    if not fits or factor & (factor - 1):
+        raise UserError(
+            f"--recipe downscale: fields of {image_shape[0]} x {image_shape[1]} with inputs of {input_shape[0]} x "
+            f"{input_shape[1]}; expected height and width to be the same power of two times those of the inputs; "
+            "coarsen or crop the fields so that they are"
+        )
+    return factor.bit_length() - 1
+
+
+def downscaling_generator(
+    *, image_shape: Shape, input_shape: Shape, constants: int, noise: int, nf: int, blocks: int
+) -> keras.Model:
+    """Low-resolution inputs and noise to fields: residual blocks, then doublings, then the constants join.
+
+    The network adds to a linear function of the interpolated inputs, so that it has to learn the small scales only.
+
+    Args:
+        image_shape: shape of an image, (H, W, C).
+        input_shape: shape of its input, (h, w, c), with H / h = W / w a power of two.
+        constants: number of constant fields, K; 0: the model has no such input.
+        noise: number of noise channels, n.
+        nf: width of the layers at the size of the image, doubled at each halving, up to 8 nf.
+        blocks: number of residual blocks at the size of the input.
+
+    Returns:
+        A model [(B, h, w, c) inputs, (B, h, w, n) noise, (B or 1, H, W, K) constants] -> (B, H, W, C) images.
+
+    Raises:
+        UserError: the shapes do not fit.
+
+    Reference: Leinonen et al. 2020 (arXiv:2005.10374), section III; Harris et al. 2022 (arXiv:2204.02028), section 3.
+    """
+    depth = doublings(image_shape, input_shape)
+    inputs = keras.Input(input_shape, name="inputs")
+    drawn = keras.Input((*input_shape[:2], noise), name="noise")
+    x = layers.Concatenate(name="inputs_and_noise")([inputs, drawn])
+    x = _conv(x, _width(nf, depth), "from_inputs")  # (B, h, w, width)
+    for number in range(blocks):
+        x = _residual(x, f"block_{number}")
+    coarse = inputs
+    for left in reversed(range(depth)):
+        x = _residual(_double(x, _width(nf, left), f"up_{left}"), f"up_{left}_block")
+        coarse = layers.UpSampling2D(interpolation="bilinear", name=f"coarse_{left}")(coarse)
+    all_inputs = [inputs, drawn]
+    if constants:
+        fields = keras.Input((*image_shape[:2], constants), name="constants")
+        all_inputs.append(fields)
+        # The same as a convolution of both together, and computed once for all samples of a batch.
+        x = layers.Add(name="join_constants")([_conv(x, nf, "join"), _conv(fields, nf, "from_constants", bias=False)])
+    x = _conv(_residual(x, "last_block"), image_shape[-1], "to_images", before=True)
+    x = layers.Add(name="sum")([x, layers.Conv2D(image_shape[-1], 1, use_bias=False, name="of_coarse")(coarse)])
+    return keras.Model(all_inputs, layers.Activation("linear", dtype="float32", name="images")(x), name="generator")
+
+
+def downscaling_critic(*, image_shape: Shape, input_shape: Shape, constants: int, nf: int) -> keras.Model:
+    """Fields, together with the inputs and the constants, to scores, by strided convolutions without BatchNorm.
+
+    Args:
+        image_shape: shape of an image, (H, W, C).
+        input_shape: shape of its input, (h, w, c), with H / h = W / w a power of two.
+        constants: number of constant fields, K; 0: the model has no such input.
+        nf: half the width of the first layer, which is doubled at each halving, up to 8 nf.
+
+    Returns:
+        A model [(B, H, W, C) images, (B, h, w, c) inputs, (B or 1, H, W, K) constants] -> (B,) scores.
+
+    Raises:
+        UserError: the shapes do not fit.
+    """
+    factor = 2 ** doublings(image_shape, input_shape)
+    images = keras.Input(image_shape, name="images")
+    inputs = keras.Input(input_shape, name="inputs")
+    grown = layers.UpSampling2D(factor, name="grown")(inputs)
+    x = layers.Concatenate(name="images_and_inputs")([images, grown])
+    x = _conv(x, 2 * nf, "halve_0", strides=2)
+    all_inputs = [images, inputs]
+    if constants:
+        fields = keras.Input((*image_shape[:2], constants), name="constants")
+        all_inputs.append(fields)
+        joined = _conv(fields, 2 * nf, "from_constants", strides=2, bias=False)
+        x = layers.Add(name="join_constants")([x, joined])
+    depth = 1
+    while min(x.shape[1:3]) > _SMALLEST_SIDE:
+        depth += 1
+        x = _conv(x, _width(nf, depth), f"halve_{depth - 1}", strides=2, before=True)
+    x = _conv(x, _width(nf, depth), "last", before=True)
+    x = layers.GlobalAveragePooling2D(name="mean")(_relu(x, "mean_relu"))
+    scores = layers.Reshape((), dtype="float32", name="scores")(layers.Dense(1, name="to_score")(x))
+    return keras.Model(all_inputs, scores, name="critic")
+
+
+def _width(nf: int, depth: int) -> int:
+    return nf * min(2**depth, _MOST_WIDENING)
+
+
+def _residual(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    """x + f(x) with two convolutions; f begins small, so that a deep network begins as a shallow one."""
+    width = x.shape[-1]
+    inner = _conv(_conv(x, width, f"{name}_1", before=True), width, f"{name}_2", before=True, scale=_SMALL)
+    return layers.Add(name=f"{name}_sum")([x, inner])
+
+
+def _conv(
+    x: keras.KerasTensor,
+    width: int,
+    name: str,
+    *,
+    strides: int = 1,
+    bias: bool = True,
+    before: bool = False,
+    scale: float = 2.0,
+) -> keras.KerasTensor:
+    """3 x 3, or 4 x 4 with stride 2; `before`: after a LeakyReLU; `scale`: variance of output / input, times 2."""
+    if before:
+        x = _relu(x, f"{name}_relu")
+    return layers.Conv2D(
+        width,
+        4 if strides == 2 else 3,
+        strides=strides,
+        padding="same",
+        use_bias=bias,
+        # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
+        kernel_initializer=keras.initializers.VarianceScaling(scale, "fan_in", "truncated_normal"),
+        name=name,
+    )(x)
+
+
+def _double(x: keras.KerasTensor, width: int, name: str) -> keras.KerasTensor:
+    """Twice as high and wide. Growing pixels instead would leave no power where their own spectrum is zero."""
+    weights = keras.initializers.VarianceScaling(8.0, "fan_out", "truncated_normal")  # each sees 4 of 16 weights
+    convolution = layers.Conv2DTranspose(width, 4, strides=2, padding="same", kernel_initializer=weights, name=name)
+    return convolution(_relu(x, f"{name}_relu"))
+
+
+def _relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    return layers.LeakyReLU(0.2, name=name)(x)

@@ -1,0 +1,281 @@
+"""3DGAN: showers in a calorimeter, conditional on energy and angle (Khattak et al. 2022, arXiv:2109.07388)."""
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from hvdgan.networks.calo3d import calo3d_discriminator, calo3d_generator
+from hvdgan.recipe import (
+    Batch,
+    Count,
+    Decay,
+    LearningRate,
+    NonNegative,
+    Positive,
+    Random,
+    Recipe,
+    Stage,
+    Update,
+    UserError,
+    losses,
+)
+from hvdgan.values.steps import Operations, Power
+
+_KERAS = Operations(
+    ops.log1p,
+    ops.expm1,
+    ops.sign,
+    ops.abs,
+    ops.power,
+    lambda parts: ops.concatenate(parts, axis=-1),
+    lambda values, like: values[0],
+)
+_CONTRAST = 10.0
+"""a layer, row or column with a tenth of its equal share lies where the discriminator's scale turns logarithmic"""
+_USUAL = 3.0
+"""largest deviation of a sum of deposits from its mean that is usual, in mean absolute deviations"""
+_TINY = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calo3DOptions:
+    """Options of the recipe calo3d."""
+
+    steps: Count = 20_000
+    """steps of the only stage"""
+    nf: Count = 16
+    """width of the networks: channels next to the cells, doubled at each halving of the size"""
+    latent_size: Count = 64
+    """length of a latent vector; in the paper 254"""
+    energy: str = "energy"
+    """name of the condition that is the energy of the particle; the others are angles, or other numbers"""
+    real_fake_weight: Positive = 3.0
+    """weight of the loss of real against generated showers"""
+    energy_weight: NonNegative = 0.1
+    """weight of the error of the energy that the discriminator estimates, in percent"""
+    angle_weight: NonNegative = 25.0
+    """weight of the error of the angle that the discriminator estimates, in the unit of the condition; the value is for
+    radians"""
+    deposits_weight: NonNegative = 0.1
+    """weight of the error of the sum of deposits, in percent"""
+    r1_weight: NonNegative = 0.03
+    """weight of the R1 penalty on the discriminator's gradient; 0: off"""
+    r1_every: Count = 8
+    """steps between two updates with the R1 penalty, which is also weighted by this number"""
+    learning_rate: Positive = 5e-4
+    """Adam's step size for both networks at the first step; it falls linearly to a tenth of it at the last step"""
+    beta_1: Decay = 0.5
+    """Adam's beta_1: decay of the gradients' mean"""
+    beta_2: Decay = 0.99
+    """Adam's beta_2: decay of the squared gradients' mean"""
+
+
+class Calo3D(Recipe):
+    """3DGAN: a generator of showers for given conditions, and a discriminator with four heads."""
+
+    Options = Calo3DOptions
+    ema = ("generator",)
+
+    def networks(self) -> dict[str, keras.Model]:
+        o, data = self.options, self.data
+        self._check()
+        return {
+            "generator": calo3d_generator(
+                shape=data.shape,
+                latent_size=o.latent_size,
+                nf=o.nf,
+                num_conditions=len(data.conditions),
+                features=self._features,
+                exponent=self._exponent(),
+            ),
+            "discriminator": calo3d_discriminator(
+                shape=data.shape,
+                nf=o.nf,
+                num_features=len(data.conditions) + 1,
+                num_angles=len(data.conditions) - 1,
+            ),
+        }
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        o = self.options
+        return {
+            name: keras.optimizers.Adam(o.learning_rate, o.beta_1, o.beta_2) for name in ("generator", "discriminator")
+        }
+
+    def stages(self) -> list[Stage]:
+        o = self.options
+        rate = LearningRate(o.learning_rate, "linear", final=0.1 * o.learning_rate)
+        judge = Update("judge", owns=["discriminator"], loss=self.judge, learning_rate=rate)
+        r1 = Update("r1", owns=["discriminator"], loss=self.r1, every=o.r1_every, learning_rate=rate)
+        fool = Update("fool", owns=["generator"], loss=self.fool, learning_rate=rate)
+        return [Stage("adversarial", o.steps, [judge, *([r1] if o.r1_weight else []), fool])]
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        """Draw `latents` (B, latent_size), and `noise` (B, D, H, W, 1) for the fluctuations of single cells."""
+        return {
+            "latents": random.normal("latents", (self.options.latent_size,)),
+            "noise": random.normal("noise", self.data.shape),
+        }
+
+    def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Real against generated showers, and the estimates of the heads for real ones."""
+        real = nets.discriminator(self._seen(batch.images, batch.conditions))
+        fake = nets.discriminator(self._seen(self._generate(nets, batch), batch.conditions))
+        energy, deposits = self._energy(batch.conditions), self._deposits(batch.images)
+        deviation = tf.abs(tf.math.log(deposits / energy + _TINY) - tf.stop_gradient(real["deposits"]))
+        loss, errors = self._weighted(
+            losses.non_saturating_discriminator(real["logits"], fake["logits"]),
+            _percent(tf.exp(real["energy"]) * deposits / energy - 1.0),
+            self._angle_error(real, batch.conditions),
+            _percent(tf.exp(real["deposits"]) * energy / (deposits + _TINY * energy) - 1.0)
+            + _percent(real["spread"] - deviation),
+        )
+        scores = {"real_score": tf.sigmoid(real["logits"]), "fake_score": tf.sigmoid(fake["logits"])}
+        return loss, {**errors, **{name: tf.reduce_mean(score) for name, score in scores.items()}}
+
+    def r1(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The squared gradient at real showers (Mescheder et al. 2018, arXiv:1801.04406, equation 9)."""
+        *shower, features = self._seen(batch.images, batch.conditions)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(shower)
+            outputs = nets.discriminator([*shower, features])
+        slopes = tape.gradient(outputs["logits"], shower)
+        squares = [tf.reduce_sum(tf.square(slope), axis=range(1, slope.shape.rank)) for slope in slopes]
+        penalty = tf.reduce_mean(tf.add_n(squares))
+        # The heads do not affect the penalty; adding 0 times their outputs gives them gradients of 0.
+        unused = tf.add_n([tf.reduce_sum(output) for output in outputs.values()])
+        return 0.5 * self.options.r1_weight * self.options.r1_every * penalty + 0.0 * unused, {"penalty": penalty}
+
+    def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """What the heads estimate of generated showers; errors that the best estimate of a real one has are free."""
+        showers = self._generate(nets, batch)
+        fake = nets.discriminator(self._seen(showers, batch.conditions))
+        energy, deposits = self._energy(batch.conditions), self._deposits(showers)
+        usual = _USUAL * fake["spread"]
+        return self._weighted(
+            losses.non_saturating_generator(fake["logits"]),
+            _percent(tf.exp(fake["energy"]) * deposits / energy - 1.0, usual),
+            self._angle_error(fake, batch.conditions),
+            _percent(deposits / (tf.exp(fake["deposits"]) * energy) - 1.0, usual),
+        )
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return self._generate(nets, batch)
+
+    def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
+        """Compare generated with held-out showers of the same conditions: the deposits, and the mean depth (layers)."""
+        showers = self._generate(nets, batch)
+        made, real = (self._deposits(each) for each in (showers, batch.images))
+        depths = [_mean_depth(self._cells(each)) for each in (showers, batch.images)]
+        energy = self._energy(batch.conditions)
+        return {
+            "deposits_error": (made - real) / energy,
+            "deposits_absolute_error": tf.abs(made - real) / energy,
+            "depth_error": depths[0] - depths[1],
+        }
+
+    def _check(self) -> None:
+        """Refuse data without the energy, and maps under which an empty cell is not 0."""
+        names, energy = self.data.conditions, self.options.energy
+        if not names:
+            raise UserError("the recipe calo3d needs conditions: give --conditions energy,theta, or the names of yours")
+        if energy not in names:
+            raise UserError(f"--energy {energy}: no such condition; expected one of {', '.join(names)}")
+        if self._exponent() <= 0:
+            raise UserError(
+                f"--values {self.data.values and self.data.values.images}: calo3d needs a map under which an empty "
+                "cell is 0: power:EXPONENT, such as power:0.85, or none"
+            )
+
+    def _exponent(self) -> float:
+        """The exponent of the map of the cells' energies; 0: it is another map."""
+        chain = self.data.values.images.chains[0] if self.data.values is not None else ()
+        if not chain:
+            return 1.0
+        return chain[0].exponent if len(chain) == 1 and isinstance(chain[0], Power) else 0.0
+
+    def _features(self, conditions: Any) -> tuple[Any, Any]:
+        """What dense layers read of conditions (B, k): those and the logarithm of the energy; and the energy (B, 1).
+
+        The operations are Keras's, so that a network can be made of them.
+        """
+        place = self.data.conditions.index(self.options.energy)
+        energy, usual = conditions[:, place : place + 1], 1.0
+        if self.data.values is not None and self.data.values.conditions is not None:
+            value_map = self.data.values.conditions.channel(place)
+            energy = value_map.inverse_of(energy, _KERAS)
+            usual = float(value_map.inverse(np.zeros((1, 1)))[0, 0])
+        energy = ops.maximum(energy, _TINY)
+        logarithm = ops.log(energy / max(usual, 1.0))
+        return ops.concatenate([conditions, logarithm], axis=-1), energy
+
+    def _energy(self, conditions: tf.Tensor) -> tf.Tensor:
+        """Energies of the particles in the unit of the data, (B,)."""
+        return self._features(conditions)[1][:, 0]
+
+    def _cells(self, showers: tf.Tensor) -> tf.Tensor:
+        """Energies of the cells in the unit of the data, (B, D, H, W)."""
+        return self.data.physical(showers)[..., 0]
+
+    def _deposits(self, showers: tf.Tensor) -> tf.Tensor:
+        """Sums of the cells, (B,)."""
+        return tf.reduce_sum(self._cells(showers), axis=(1, 2, 3))
+
+    def _seen(self, showers: tf.Tensor, conditions: tf.Tensor) -> list[tf.Tensor]:
+        """The inputs of the discriminator, on scales that do not depend on the energy of a shower."""
+        cells = tf.nn.relu(self._cells(showers))
+        features, energy = self._features(conditions)
+        deposits = tf.reduce_sum(cells, axis=(1, 2, 3))[:, None] + _TINY * energy  # (B, 1)
+        shares = cells / deposits[..., None, None]  # (B, D, H, W)
+        lengths = self.data.shape[:3]
+        profiles = [
+            tf.reduce_sum(shares, axis=[each for each in (1, 2, 3) if each != axis]) * length
+            for axis, length in enumerate(lengths, 1)
+        ]
+        return [
+            tf.math.log1p(math.prod(lengths) * shares)[..., None],
+            tf.math.log1p(_CONTRAST * tf.concat(profiles, axis=1)),
+            tf.math.log(deposits / energy),
+            features,
+        ]
+
+    def _generate(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return nets.generator([batch.latents, batch.noise, batch.conditions])
+
+    def _angle_error(self, heads: dict[str, tf.Tensor], conditions: tf.Tensor) -> tf.Tensor:
+        """Mean absolute error of the other conditions, in their own units; 0 if there are none."""
+        if "angles" not in heads:
+            return tf.zeros(())
+        place, angles = self.data.conditions.index(self.options.energy), heads["angles"]
+        estimates = tf.concat([angles[:, :place], conditions[:, place : place + 1], angles[:, place:]], axis=1)
+        physical = [self.data.physical(each, "conditions") for each in (estimates, conditions)]
+        return tf.reduce_sum(tf.abs(physical[0] - physical[1])) / tf.cast(tf.size(angles), tf.float32)
+
+    def _weighted(
+        self, real_fake: tf.Tensor, energy: tf.Tensor, angle: tf.Tensor, deposits: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The sum of the four losses, and each of them without its weight."""
+        o = self.options
+        weights = (o.real_fake_weight, o.energy_weight, o.angle_weight, o.deposits_weight)
+        parts = {"real_fake": real_fake, "energy": energy, "angle": angle, "deposits": deposits}
+        return tf.add_n([weight * part for weight, part in zip(weights, parts.values(), strict=True)]), parts
+
+
+def _percent(errors: tf.Tensor, free: tf.Tensor | float = 0.0) -> tf.Tensor:
+    """Mean of |error| in percent, as Keras's mean absolute percentage error; of what exceeds `free`, (B,), alone."""
+    return 100.0 * tf.reduce_mean(tf.nn.relu(tf.abs(errors) - free))
+
+
+def _mean_depth(cells: tf.Tensor) -> tf.Tensor:
+    """Mean depth of the deposits, (B,), in layers from 0; 0 for an empty shower."""
+    layers = tf.reduce_sum(cells, axis=(2, 3))  # (B, D)
+    depths = tf.range(layers.shape[1], dtype=layers.dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(layers * depths, axis=1), tf.reduce_sum(layers, axis=1))
+
+
+RECIPE = Calo3D

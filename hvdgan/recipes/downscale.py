@@ -1,0 +1,164 @@
+"""Stochastic super-resolution of physical fields (Leinonen et al. 2020, arXiv:2005.10374; Harris et al. 2022)."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvdgan.networks.fields.downscale import doublings, downscaling_critic, downscaling_generator
+from hvdgan.recipe import (
+    Batch,
+    Count,
+    Decay,
+    NonNegative,
+    Positive,
+    Random,
+    Recipe,
+    Stage,
+    Update,
+    losses,
+)
+
+_EVALUATED_MEMBERS = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DownscaleOptions:
+    """Options of the recipe downscale."""
+
+    steps: Count = 20_000
+    """steps of the only stage; each is one update of the critic"""
+    nf: Count = 32
+    """width of the networks: channels at the size of the image, doubled at each halving"""
+    blocks: Count = 2
+    """residual blocks of the generator at the size of the input"""
+    noise_channels: Count = 16
+    """noise channels at the size of the input, from which the members of an ensemble differ"""
+    n_critic: Count = 3
+    """critic updates for each update of the generator"""
+    gp_weight: Positive = 10.0
+    """weight of the gradient penalty in the critic's loss"""
+    content_weight: NonNegative = 100.0
+    """weight of the CRPS of two members in the generator's loss; 0: the adversarial loss alone"""
+    learning_rate: Positive = 2e-4
+    """Adam's step size for both networks"""
+    beta_1: Decay = 0.0
+    """Adam's beta_1: decay of the gradients' mean"""
+    beta_2: Decay = 0.9
+    """Adam's beta_2: decay of the squared gradients' mean"""
+
+
+class Downscale(Recipe):
+    """Conditional WGAN-GP for fields: a low-resolution input of any channels, constant fields, and noise for ensembles.
+
+    Differences from the papers: the content loss is the fair CRPS of two members instead of an error of the ensemble's
+    mean, so that it favours no ensemble that is too narrow; there are no recurrent layers.
+    """
+
+    Options = DownscaleOptions
+    ema = ("generator",)
+    paired = True
+    shows_data = True
+
+    def networks(self) -> dict[str, keras.Model]:
+        o, data = self.options, self.data
+        doublings(data.shape, data.input_shape)
+        constants = 0 if data.constants_shape is None else data.constants_shape[-1]
+        shape: dict[str, Any] = {"image_shape": data.shape, "input_shape": data.input_shape, "constants": constants}
+        return {
+            "generator": downscaling_generator(**shape, noise=o.noise_channels, nf=o.nf, blocks=o.blocks),
+            "critic": downscaling_critic(**shape, nf=o.nf),
+        }
+
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        o = self.options
+        return {
+            name: keras.optimizers.Adam(o.learning_rate, beta_1=o.beta_1, beta_2=o.beta_2)
+            for name in ("generator", "critic")
+        }
+
+    def stages(self) -> list[Stage]:
+        judge = Update("critic", owns=["critic"], loss=self.judge)
+        fool = Update("generator", owns=["generator"], loss=self.fool, every=self.options.n_critic)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
+
+    def draw(self, random: Random) -> dict[str, tf.Tensor]:
+        return {"noise": self._noise(random, "noise")}
+
+    def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """WGAN-GP's loss; the penalty is on the slope with respect to the fields, for the given inputs."""
+        fake = self._member(nets, batch, batch.noise)
+        loss = losses.wasserstein_critic(
+            nets.critic(self._judged(batch, batch.images)), nets.critic(self._judged(batch, fake))
+        )
+        mix = batch.random.uniform("mix", ())
+        penalty = losses.gradient_penalty(
+            lambda images: nets.critic(self._judged(batch, images)), batch.images, fake, mix
+        )
+        return loss + self.options.gp_weight * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
+
+    def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        fake = self._member(nets, batch, batch.noise)
+        adversarial = losses.wasserstein_generator(nets.critic(self._judged(batch, fake)))
+        if not self.options.content_weight:
+            return adversarial, {}
+        other = self._member(nets, batch, self._noise(batch.random, "other"))
+        content = tf.reduce_mean(fair_crps(batch.images, tf.stack([fake, other])))
+        return adversarial + self.options.content_weight * content, {"adversarial": adversarial, "crps": content}
+
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return self._member(nets, batch, batch.noise)
+
+    def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
+        """Scores of an ensemble of 8 members, on the scale that networks see.
+
+        crps: fair continuous ranked probability score, the mean over pixels and channels.
+        rmse: root of the mean squared error of the ensemble's mean.
+        mae: mean absolute error of the first member.
+        """
+        noises = [batch.noise] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
+        members = tf.stack([self._member(nets, batch, noise) for noise in noises])
+        error = tf.reduce_mean(members, axis=0) - batch.images
+        return {
+            "crps": fair_crps(batch.images, members),
+            "rmse": tf.sqrt(tf.reduce_mean(tf.square(error), axis=(1, 2, 3))),
+            "mae": tf.reduce_mean(tf.abs(members[0] - batch.images), axis=(1, 2, 3)),
+        }
+
+    def _noise(self, random: Random, key: str) -> tf.Tensor:
+        height, width = self.data.input_shape[:2]
+        return random.normal(key, (height, width, self.options.noise_channels))
+
+    def _member(self, nets: Any, batch: Batch, noise: tf.Tensor) -> tf.Tensor:
+        return nets.generator([batch.inputs, noise, *self._constants(batch)])
+
+    def _judged(self, batch: Batch, images: tf.Tensor) -> list[tf.Tensor]:
+        return [images, batch.inputs, *self._constants(batch)]
+
+    def _constants(self, batch: Batch) -> list[tf.Tensor]:
+        return [] if batch.constants is None else [batch.constants]
+
+
+def fair_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
+    """Continuous ranked probability score of an ensemble, the unbiased estimate of that of endlessly many members.
+
+    With members x_i of M and the truth y it is mean_i |x_i - y| - sum_ij |x_i - x_j| / (2 M (M - 1)), here the mean
+    over pixels and channels.
+
+    Args:
+        images: truth, (B, H, W, C).
+        members: ensemble, (M, B, H, W, C), M >= 2.
+
+    Returns:
+        Scores, (B,); the smaller the better. Its expectation is smallest if members and truth have one distribution.
+
+    Reference: Gneiting and Raftery 2007, equation 21; Ferro 2014, "Fair scores for ensemble forecasts".
+    """
+    count = members.shape[0]
+    errors = tf.reduce_mean(tf.abs(members - images[None]), axis=0)
+    distances = tf.reduce_sum(tf.abs(members[:, None] - members[None]), axis=(0, 1))
+    return tf.reduce_mean(errors - distances / (2 * count * (count - 1)), axis=(1, 2, 3))
+
+
+RECIPE = Downscale

@@ -1,0 +1,73 @@
+"""Which numbers are taken, the map that floats get without a flag, and classes."""
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of, spread
+from hvdgan.data.arrays.numpy_files import NumpyArray
+
+
+def mapped_by(array, given=None):
+    stored = NumpyArray("a.npy", array)
+    return str(map_of(given, stored, array[..., None], flag="--values", channels=("0",)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [(0, 1, "range:0,1"), (0.2, 0.3, "range:0,1"), (-1e-4, 1.0005, "range:0,1"), (-1, 1, "none"), (-0.1, 0.5, "none")],
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_of_a_usual_range_have_its_map(low, high, found, dtype):
+    assert mapped_by(np.linspace(low, high, 27).reshape(3, 3, 3).astype(dtype)) == found
+
+
+def test_numbers_that_are_not_finite_do_not_decide():
+    array = np.full((3, 2, 2), 0.5)
+    array[1, 0] = np.nan, np.inf
+    assert mapped_by(array) == "range:0,1"
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.full((3, 2, 2), 1.01), r"numbers from 1\.01 to 1\.01 in 3 samples looked at, outside of \[0, 1\] and "),
+        (np.linspace(-2, 1, 12).reshape(3, 2, 2), "numbers from -2 to 1 .* declare their map, such as --values stan"),
+        (np.full((3, 2, 2), np.nan), "none of 3 samples looked at has a finite number"),
+        (np.ones((3, 2, 2), np.uint16), "integers of type uint16 without a map .* such as --values standard"),
+        (np.ones((3, 2, 2), np.int8), "integers of type int8 without a map"),
+    ],
+)
+def test_other_numbers_need_a_declared_map(array, message):
+    with pytest.raises(UserError, match=message) as caught:
+        mapped_by(array)
+    assert str(caught.value).startswith("--data a.npy: ") and "\n" not in str(caught.value)
+    assert mapped_by(array, "log1p") == "log1p"
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "u1", "i1", "u2", ">i2", "u4", "i4", "i8"])
+def test_real_numbers_are_taken(dtype):
+    check_numbers(NumpyArray("a.npy", np.zeros((2, 3), dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16", "U3", "S3", "M8[s]", "m8[s]", "?", np.longdouble])
+def test_what_is_no_real_number_is_refused(dtype):
+    with pytest.raises(UserError, match=r"^--data a\.npy: numbers of type .*; expected float16, float32, float64 or"):
+        check_numbers(NumpyArray("a.npy", np.zeros((2, 3), dtype)))
+
+
+@pytest.mark.parametrize(("count", "number"), [(1, 1), (3, 3), (64, 64), (100_000, 64)])
+def test_a_sample_is_spread_over_all(count, number):
+    places = spread(count)
+    assert len(places) == number and places[0] == 0 and places[-1] == count - 1
+
+
+def test_classes():
+    assert check_labels("a", np.array([3, -1], np.int64), 2).dtype == np.int32
+    for labels, message in (
+        (np.array([1.0, 2.0]), "type float64; expected one integer for each of 2 images"),
+        (np.array([1]), r"labels of shape \(1,\)"),
+        (np.array([0, 2**40]), "expected values of int32"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check_labels("a", labels, 2)

@@ -1,0 +1,135 @@
+"""Means and deviations: the same bits on any number of ranks, over the finite samples to train on alone, and kept."""
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data import hold_out, open_source
+from hvdgan.data.arrays import statistics
+from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from thread_ranks import Threads
+
+FIELDS = np.random.default_rng(0).normal((3, -1000), (1e-3, 50), (1203, 4, 5, 2)).astype(np.float32)
+
+
+def opened(path, array, values="standard", **more):
+    np.savez(path / "a.npz", images=array, **more)
+    beside = {"inputs": "inputs"} if "inputs" in more else {}
+    config = Config(data=str(path / "a.npz"), arrays=ArrayConfig(values=values, input_values=values, **beside))
+    return open_source(config, paired="inputs" in more)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So that there are many of them: 25 samples each."""
+    monkeypatch.setattr(statistics, "_BLOCK_BYTES", 25 * 4 * 5 * 2 * 4)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_they_are_those_of_numpy(tmp_path):
+    values = with_statistics(opened(tmp_path, FIELDS), ALONE, NO_SCANS)
+    (step,) = values.images.chains[0]
+    wide = FIELDS.astype(np.float64).reshape(-1, 2)
+    np.testing.assert_allclose(step.means, wide.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(step.deviations, wide.std(axis=0), rtol=1e-10)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("values", ["standard", "power:0.5+standard+power:2+standard", "0=standard;1=none"])
+def test_any_number_of_ranks_has_the_same_bits(tmp_path, values):
+    source = opened(tmp_path, FIELDS, values)
+    alone = with_statistics(source, ALONE, NO_SCANS)
+    assert not alone.images.lacks_statistics
+    for size in (2, 3):
+        found = {}
+
+        def work(peers, found=found):
+            found[peers.rank] = with_statistics(source, peers, NO_SCANS)
+
+        assert Threads(size).run(work) == [None] * size
+        assert [*found.values()] == [alone] * size  # floats are equal to the bit
+
+
+def test_what_networks_see_has_mean_0_and_deviation_1(tmp_path):
+    source = opened(tmp_path, FIELDS, inputs=FIELDS[:, :2, :2] * 7)
+    seen = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    inputs, images = seen.layout.split(seen.fetch_batch(np.arange(len(seen))))
+    for part in (inputs, images):
+        np.testing.assert_allclose(
+            part.mean(axis=(0, 1, 2)), 0, atol=2e-3
+        )  # of float32 numbers that are close together
+        np.testing.assert_allclose(part.std(axis=(0, 1, 2)), 1, rtol=2e-3)
+
+
+def test_held_out_samples_do_not_count(tmp_path):
+    array = FIELDS.copy()
+    source = opened(tmp_path, array)
+    _, held = hold_out(source, 0.2)
+    array[held.indices] += 1e4
+    training, _ = hold_out(opened(tmp_path, array), 0.2)
+    assert training.indices.tolist() == np.setdiff1d(np.arange(len(array)), held.indices).tolist()
+    (step,) = with_statistics(training, ALONE, NO_SCANS).images.chains[0]
+    np.testing.assert_allclose(step.means, array[training.indices].astype(np.float64).mean(axis=(0, 1, 2)), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_samples_that_are_not_finite_do_not_count(tmp_path):
+    array = FIELDS.copy()
+    array[100, 1, 1, 0], array[500, 0, 0, 1] = np.nan, np.inf
+    (step,) = with_statistics(opened(tmp_path, array), ALONE, NO_SCANS).images.chains[0]
+    others = np.delete(FIELDS, [100, 500], axis=0).astype(np.float64)
+    np.testing.assert_allclose(step.means, others.mean(axis=(0, 1, 2)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_constant_channel_is_refused_on_every_rank(tmp_path, size):
+    array = FIELDS.copy()
+    array[..., 1] = 4
+    source = opened(tmp_path, array)
+    failures = Threads(size).run(lambda peers: with_statistics(source, peers, NO_SCANS))
+    for failure in failures:
+        assert isinstance(failure, UserError)
+        assert str(failure) == (
+            f"--data {tmp_path}/a.npz: images: channel 1 has the value 4 everywhere, so that standard would divide by "
+            "0; give it another map, such as none"
+        )
+
+
+def test_no_finite_sample_is_refused(tmp_path):
+    with pytest.raises(UserError, match="none of its 3 samples has finite images only"):
+        with_statistics(opened(tmp_path, np.full((3, 4, 4), np.nan)), ALONE, NO_SCANS)
+
+
+def count_reads(source):
+    read, fetch = [], source.fetch_batch
+    source.fetch_batch = lambda indices: read.append(len(indices)) or fetch(indices)
+    return read
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_they_are_kept_for_the_next_start_with_the_same_data(tmp_path, size):
+    """Rank 1 has no run folder of its own."""
+    source = opened(tmp_path, FIELDS)
+    read = count_reads(source)
+    found = []
+
+    def start(peers):
+        scans = ScanCache(tmp_path / "cache" if peers.rank == 0 else tmp_path / "nowhere", is_root=peers.rank == 0)
+        found.append(with_statistics(source, peers, scans))
+        scans.write()
+
+    assert Threads(size).run(start) == [None] * size
+    assert sum(read) == len(FIELDS)
+    read.clear()
+    assert Threads(size).run(start) == [None] * size
+    assert read == [] and found == [found[0]] * 2 * size
+    other = opened(tmp_path, FIELDS * 2)
+    read = count_reads(other)
+    source = other
+    assert Threads(size).run(start) == [None] * size
+    assert sum(read) == len(FIELDS) and found[-1] != found[0]

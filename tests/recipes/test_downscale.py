@@ -1,0 +1,250 @@
+"""The recipe downscale and its networks.
+
+Modules: recipes.downscale, networks.fields.downscale
+"""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdgan.export import main as export
+from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.recipes.downscale import Downscale, DownscaleOptions, fair_crps
+from hvdgan.train import main
+from launching import train as launch
+from saved import state
+from tiny_arrays import pairs
+
+SMALL = {"nf": 2, "blocks": 1, "noise_channels": 3, "steps": 4, "n_critic": 2}
+FLAGS = "--recipe downscale --data p.npz --constants ground --values standard --input-values standard".split()
+FLAGS += "--global-batch-size 8 --nf 2 --blocks 1 --noise-channels 3 --n-critic 2 --steps 4 --log-every 1".split()
+COUNT = 3
+
+
+def recipe_of(image_shape=(8, 12, 2), input_shape=(2, 3, 3), constants=1, **changes):
+    shape = (*image_shape[:2], constants) if constants else None
+    data = DataSpec(image_shape, 10, input_shape=input_shape, constants_shape=shape)
+    return Downscale(DownscaleOptions(**{**SMALL, **changes}), data)
+
+
+def batch_of(recipe, update, count=COUNT):
+    """A batch of random fields, as an update of this name sees it; constants are (1, H, W, K)."""
+    numbers = np.random.default_rng(0)
+    data = recipe.data
+    images, inputs = (
+        tf.constant(numbers.normal(size=(count, *shape)), tf.float32) for shape in (data.shape, data.input_shape)
+    )
+    constants = data.constants_shape and tf.constant(numbers.normal(size=(1, *data.constants_shape)), tf.float32)
+    random = Random(0, tf.constant(0, tf.int64), 0, count)
+    drawn = recipe.draw(random.scoped("draw"))
+    return Batch(images, None, random.scoped(update), drawn, inputs=inputs, constants=constants)
+
+
+def one_of(tensor, place):
+    """One sample, or the constants of all samples, as a batch of 1."""
+    return tensor[place : place + 1] if tensor.shape[0] > 1 else tensor
+
+
+# networks
+
+
+@pytest.mark.parametrize("factor", [1, 2, 8])
+@pytest.mark.parametrize("constants", [0, 2])
+def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
+    recipe = recipe_of((16, 8 * 5, 4), (16 // factor, 40 // factor, 3), constants)
+    batch, networks = batch_of(recipe, "critic"), recipe.networks()
+    images = recipe.sample(Nets(networks, training=False), batch)
+    assert images.shape == (COUNT, 16, 40, 4) and images.dtype == tf.float32
+    given = [batch.constants] if constants else []
+    scores = networks["critic"]([images, batch.inputs, *given])
+    assert scores.shape == (COUNT,) and scores.dtype == tf.float32
+    assert not [v for network in networks.values() for v in network.non_trainable_variables]
+
+
+@pytest.mark.parametrize(
+    ("image_shape", "input_shape"),
+    [((12, 12, 1), (4, 4, 1)), ((8, 8, 1), (2, 4, 1)), ((9, 8, 1), (4, 4, 1)), ((4, 4, 1), (8, 8, 1))],
+)
+def test_other_factors_are_refused(image_shape, input_shape):
+    with pytest.raises(UserError, match="power of two times those of the inputs"):
+        recipe_of(image_shape, input_shape, 0).networks()
+
+
+def test_what_is_no_pair_of_fields_is_refused():
+    for image_shape, input_shape in (((8, 8, 8, 1), (4, 4, 4, 1)), ((8, 8, 1), None)):
+        with pytest.raises(UserError, match=r"expected fields \(H, W, C\) with inputs \(h, w, c\)"):
+            recipe_of(image_shape, input_shape, 0).networks()
+
+
+def test_a_refused_factor_is_one_line_of_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pairs("p.npz", height=12, width=12, factor=3)
+    assert main([*FLAGS, "--constant-values", "none", "--run-dir", "run"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "power of two" in line]
+    assert "fields of 12 x 12 with inputs of 4 x 4" in line
+
+
+def test_constants_of_all_samples_and_of_each_sample_give_the_same():
+    """With --crop each sample has constants of its own."""
+    recipe = recipe_of()
+    batch, networks = batch_of(recipe, "critic"), recipe.networks()
+    repeated = tf.repeat(batch.constants, COUNT, axis=0)
+    for network, first in (("generator", [batch.inputs, batch.noise]), ("critic", [batch.images, batch.inputs])):
+        one, many = (networks[network]([*first, constants]) for constants in (batch.constants, repeated))
+        np.testing.assert_allclose(one, many, rtol=1e-5, atol=1e-6)
+        others = networks[network]([*first, -batch.constants])
+        assert np.abs(one - others).max() > 1e-3
+
+
+# losses, by hand
+
+
+def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
+    """Sample by sample, from scores and slopes of single fields."""
+    recipe = recipe_of(gp_weight=7.0)
+    batch, networks = batch_of(recipe, "critic"), recipe.networks()
+    fake = networks["generator"]([batch.inputs, batch.noise, batch.constants])
+    mix = batch.random.uniform("mix", ()).numpy()
+    distances, penalties = [], []
+    for place in range(COUNT):
+
+        def score(image, place=place):
+            return networks["critic"]([image, one_of(batch.inputs, place), batch.constants])[0]
+
+        real, made = one_of(batch.images, place), one_of(fake, place)
+        distances.append(score(real) - score(made))
+        point = mix[place] * real + (1 - mix[place]) * made
+        with tf.GradientTape() as tape:
+            tape.watch(point)
+            value = score(point)
+        penalties.append((np.linalg.norm(tape.gradient(value, point)) - 1) ** 2)
+    loss, metrics = recipe.judge(Nets(networks, training=True), batch)
+    np.testing.assert_allclose(metrics["wasserstein"], np.mean(distances), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(metrics["gradient_penalty"], np.mean(penalties), rtol=1e-4)
+    np.testing.assert_allclose(loss, -np.mean(distances) + 7 * np.mean(penalties), rtol=1e-4)
+
+
+def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():
+    recipe = recipe_of(content_weight=5.0)
+    batch, networks = batch_of(recipe, "generator"), recipe.networks()
+    noises = [batch.noise, batch.random.normal("other", (2, 3, 3))]
+    assert np.abs(noises[0] - noises[1]).min() > 0
+    one, other = (networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises)
+    score = np.mean(networks["critic"]([one, batch.inputs, batch.constants]))
+    truth = batch.images.numpy()
+    crps = np.mean((np.abs(one - truth) + np.abs(other - truth) - np.abs(one - other)) / 2)
+    nets = Nets(networks, training=True)
+    loss, metrics = recipe.fool(nets, batch)
+    np.testing.assert_allclose(metrics["crps"], crps, rtol=1e-5)
+    np.testing.assert_allclose(metrics["adversarial"], -score, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(loss, -score + 5 * crps, rtol=1e-4)
+    recipe = recipe_of(content_weight=0.0)
+    loss, metrics = recipe.fool(nets, batch)
+    np.testing.assert_allclose(loss, -score, rtol=1e-4, atol=1e-6)
+    assert metrics == {}
+
+
+def test_the_fair_score_of_few_members_is_that_of_many_in_the_mean():
+    """For truth and members of one normal distribution it is 1 / sqrt(pi) for any number of members."""
+    numbers = np.random.default_rng(0).normal(size=(6, 1, 100, 100, 2)).astype(np.float32)
+    truth = tf.constant(numbers[0])
+    scores = {count: float(fair_crps(truth, tf.constant(numbers[1 : 1 + count]))[0]) for count in (2, 5)}
+    assert scores == pytest.approx({count: 1 / np.sqrt(np.pi) for count in scores}, abs=0.015)
+    narrow, wide = (float(fair_crps(truth, tf.constant(scale * numbers[1:]))[0]) for scale in (0.5, 2.0))
+    assert min(narrow, wide) > scores[5] + 0.02
+
+
+# samples and metrics
+
+
+def test_members_differ_and_the_noise_decides_them():
+    recipe = recipe_of()
+    batch, nets = batch_of(recipe, "sample"), Nets(recipe.networks(), training=False)
+    first, again = (recipe.sample(nets, batch).numpy() for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert first.shape == batch.images.shape
+    batch.noise = -batch.noise
+    assert np.abs(recipe.sample(nets, batch) - first).max(axis=(1, 2, 3)).min() > 1e-3
+
+
+def test_the_metrics_are_those_of_an_ensemble_of_eight():
+    recipe = recipe_of()
+    batch, networks = batch_of(recipe, "evaluate"), recipe.networks()
+    noises = [batch.noise] + [batch.random.normal(f"member_{number}", (2, 3, 3)) for number in range(1, 8)]
+    members = np.stack([networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises])
+    truth = batch.images.numpy()
+    apart = np.mean([np.abs(members[i] - members[j]) for i in range(8) for j in range(8) if i != j], axis=0)
+    expected = {
+        "crps": (np.abs(members - truth).mean(axis=0) - apart / 2).mean(axis=(1, 2, 3)),
+        "rmse": np.sqrt(((members.mean(axis=0) - truth) ** 2).mean(axis=(1, 2, 3))),
+        "mae": np.abs(members[0] - truth).mean(axis=(1, 2, 3)),
+    }
+    metrics = recipe.evaluate(Nets(networks, training=False), batch)
+    assert metrics.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
+
+
+# runs
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with pairs of 12 x 20 and 3 x 5 pixels."""
+    pairs(tmp_path / "p.npz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def records(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_resumed_run_of_crops_equals_the_uninterrupted_one(folder):
+    """Each crop has the constants of its own place."""
+    flags = [*FLAGS, "--constant-values", "none", "--crop", "8,8"]
+    assert main([*flags, "--run-dir", "whole"]) == 0
+    assert main([*flags, "--run-dir", "parts", "--max-steps", "3"]) == 0
+    assert main([*flags, "--run-dir", "parts"]) == 0
+    assert state(folder / "whole", 4) == state(folder / "parts", 4)
+    last = records(folder / "whole")
+    assert {"eval/crps", "eval/rmse", "eval/mae"} <= {name for record in last for name in record}
+    assert ["generator/loss" in record for record in last if "critic/loss" in record] == [False, True] * 2
+
+
+def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
+    flags = [*FLAGS, "--constant-values", "none", "--crop", "8,12", "--check-ranks-every", "1"]
+    launch(folder, *flags, "--run-dir", "one")
+    launch(folder, *flags, "--run-dir", "two", "--max-steps", "2", ranks=2)
+    launch(folder, *flags, "--run-dir", "two")
+    varying = ("images_per_sec", "step_seconds", "wait_seconds")
+    steps = [[record for record in records(folder / name) if "critic/loss" in record] for name in ("one", "two")]
+    assert len(steps[0]) == 4
+    for mine, theirs in zip(*steps, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine.keys() - set(varying):
+            if isinstance(mine[name], float):
+                assert theirs[name] == pytest.approx(mine[name], rel=2e-3, abs=1e-4), name
+
+
+@pytest.mark.parametrize(
+    "more", [["--precision", "mixed_float16"], ["--precision", "mixed_bfloat16"], ["--accumulate", "2"]]
+)
+def test_precision_and_accumulation(folder, more):
+    """float16 skips the first steps, until its loss scale fits."""
+    assert main([*FLAGS, "--constant-values", "none", "--run-dir", "run", *more]) == 0
+    values = [value for record in records(folder / "run") for name, value in record.items() if "/" in name]
+    assert values and np.isfinite(values).all()
+
+
+def test_the_exported_generator_takes_and_gives_the_units_of_the_data(folder):
+    assert main([*FLAGS, "--constant-values", "standard", "--run-dir", "run"]) == 0
+    assert export(["run", "--network", "generator", "--out", "mine.keras"]) == 0
+    data = np.load("p.npz")
+    noise = np.random.default_rng(0).normal(size=(4, 3, 5, 3)).astype(np.float32)
+    constants = np.repeat(data["ground"][None, ..., None], 4, axis=0)
+    fields = keras.models.load_model("mine.keras").predict([data["inputs"][:4], noise, constants], verbose=0)
+    assert fields.shape == (4, 12, 20, 2) and np.isfinite(fields).all()

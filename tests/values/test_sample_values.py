@@ -1,0 +1,65 @@
+"""The parts of a sample in a record: shapes, dividing and joining, crops; and the maps of all parts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hvdgan.values import sample_values
+from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.value_map import parse
+
+RNG = np.random.default_rng(0)
+
+LAYOUTS = [
+    (Layout((8, 6, 3)), (8, 6, 3)),
+    (Layout((8, 6, 3), (8, 6, 2)), (8, 6, 5)),  # side by side in the channels
+    (Layout((8, 6, 3), (4, 3, 5)), (8 * 6 * 3 + 4 * 3 * 5,)),
+    (Layout((4, 4, 4, 1), (7,)), (71,)),
+    (Layout((5,), (5,)), (10,)),
+]
+
+
+@pytest.mark.parametrize(("layout", "record"), LAYOUTS)
+def test_records_are_joined_and_divided(layout, record):
+    assert layout.record == record
+    images = RNG.normal(size=(3, *layout.shape)).astype(np.float32)
+    if layout.input_shape is None:
+        inputs, again = layout.split(images)
+        assert inputs is None
+    else:
+        inputs = RNG.normal(size=(3, *layout.input_shape)).astype(np.float32)
+        records = layout.joined(inputs, images, np.dtype(np.float32))
+        assert records.shape == (3, *record)
+        its, again = layout.split(records)
+        np.testing.assert_array_equal(its, inputs)
+    np.testing.assert_array_equal(again, images)
+
+
+def test_parts_of_different_types_are_joined_in_a_common_one():
+    layout = Layout((2, 2, 1), (2, 2, 1))
+    joined = layout.joined(np.full((1, 2, 2, 1), 300, np.uint16), np.full((1, 2, 2, 1), 0.5), np.dtype(np.float64))
+    assert joined.dtype == np.float64 and joined[0, 0, 0].tolist() == [300, 0.5]
+
+
+def test_a_crop_cuts_the_input_by_the_same_factor():
+    layout = Layout((64, 96, 2), (16, 48, 5), crop=(32, 32))
+    assert (layout.factors, layout.seen, layout.input_seen) == ((4, 2), (32, 32, 2), (8, 16, 5))
+    assert Layout((64, 96, 2), (16, 48, 5)).input_seen == (16, 48, 5)
+    assert Layout((9, 9, 9, 1), crop=(4, 5, 6)).seen == (4, 5, 6, 1)
+
+
+def test_maps_are_made_again_from_json_and_described():
+    values = SampleValues(
+        parse("log1p", "--values", ("0", "1")),
+        conditions=parse("energy=range:0,500;theta=none", "--condition-values", ("energy", "theta"), ("GeV", "")),
+    )
+    assert sample_values.of_json(json.loads(json.dumps(values.to_json()))) == values
+    assert values.lines() == ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_pixels_become_minus_one_to_one(paired):
+    values = sample_values.of_pixels(3, paired=paired)
+    np.testing.assert_allclose(values.images.forward(np.array([[0, 51, 255]], np.uint8)), [[-1, -0.6, 1]], atol=1e-7)
+    assert (values.inputs == values.images) == paired

@@ -1,0 +1,139 @@
+"""Each step of a value map against its formula; what is no step is refused in one line."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.errors import UserError
+from hvdgan.values import steps
+from hvdgan.values.steps import NUMPY, Log1p, Power, Range, Standard
+
+NUMBERS = np.array([[-3.0, 0.0], [0.25, 2.0], [7.5, 1000.0]])
+
+FORMULAS = [
+    ("range:-4,12", lambda x: -1 + 2 * (x + 4) / 16),
+    ("range:0,1e3", lambda x: 2 * x / 1000 - 1),
+    ("power:0.85", lambda x: np.where(x < 0, -1, 1) * np.abs(x) ** 0.85),
+    ("power:3", lambda x: x**3),
+]
+
+
+@pytest.mark.parametrize(("text", "formula"), FORMULAS)
+def test_a_step_follows_its_formula_and_is_undone(text, formula):
+    (step,) = steps.parse(text, "--values")
+    mapped = step.forward(NUMBERS, NUMPY)
+    np.testing.assert_allclose(mapped, formula(NUMBERS), rtol=1e-14)
+    np.testing.assert_allclose(step.inverse(mapped, NUMPY), NUMBERS, rtol=1e-12, atol=1e-13)
+
+
+def test_log1p_keeps_small_numbers():
+    mapped = Log1p().forward(np.array([1e-12, 0.0, math.e - 1]), NUMPY)
+    np.testing.assert_allclose(mapped, [1e-12, 0, 1], rtol=1e-11)
+    np.testing.assert_allclose(Log1p().inverse(mapped, NUMPY), [1e-12, 0, math.e - 1], rtol=1e-12)
+
+
+def test_standard_has_its_own_numbers_for_each_channel():
+    step = Standard((1.0, -2.0), (0.5, 10.0))
+    mapped = step.forward(NUMBERS, NUMPY)
+    np.testing.assert_allclose(mapped, [[-8, 0.2], [-1.5, 0.4], [13, 100.2]])
+    np.testing.assert_allclose(step.inverse(mapped, NUMPY), NUMBERS)
+
+
+def test_the_ends_of_a_range_become_minus_one_and_one_and_nothing_is_clipped():
+    assert Range(10, 30).forward(np.array([10.0, 20.0, 30.0, 50.0, -10.0]), NUMPY).tolist() == [-1, 0, 1, 3, -3]
+
+
+@pytest.mark.parametrize("step", [Range(-1.5, 2), Standard((1.0, 2.0), (3.0, 4.0)), Standard(), Log1p(), Power(0.5)])
+def test_a_step_is_made_again_from_its_name_and_arguments(step):
+    assert steps.of(step.name, step.arguments()) == step
+
+
+@pytest.mark.parametrize("text", ["range:0,1", "standard", "log1p", "power:0.85"])
+def test_a_step_is_written_as_it_is_read(text):
+    assert [str(step) for step in steps.parse(text, "--values")] == [text]
+
+
+def test_steps_are_joined_by_plus_in_their_order():
+    assert steps.parse("log1p + range:0,5+standard", "--values") == (Log1p(), Range(0, 5), Standard())
+    assert steps.parse("none", "--values") == ()
+
+
+REFUSED = [
+    ("", "'' is no value map; expected none, range:LOW,HIGH"),
+    ("log", "'log' is no value map"),
+    ("log1p:2", "'log1p:2' is no value map"),
+    ("none+log1p", "'none' is no value map"),
+    ("range", "range: expected range:LOW,HIGH with LOW below HIGH, such as range:0,1"),
+    ("range:1", "expected range:LOW,HIGH"),
+    ("range:1,1", "LOW below HIGH"),
+    ("range:2,1", "LOW below HIGH"),
+    ("range:0,inf", "LOW below HIGH"),
+    ("range:0,x", "LOW below HIGH"),
+    ("power:", "power:: expected power:EXPONENT with a number above 0, such as power:0.85"),
+    ("power:0", "above 0"),
+    ("power:-2", "above 0"),
+    ("power:nan", "above 0"),
+    ("log1p+", "'' is no value map"),
+    ("a_module:only_one", "'a_module:only_one' is no value map"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_what_is_no_step(text, message):
+    with pytest.raises(UserError) as caught:
+        steps.parse(text, "--values GIVEN")
+    assert str(caught.value).startswith("--values GIVEN: ") and message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+OWN = """
+import numpy as np
+
+def there(x):
+    return np.sinh(x)
+
+def back(x):
+    return np.arcsinh(x)
+
+def wrong(x):
+    return x + 1
+
+def one(x):
+    return 0.0
+
+def fails(x):
+    raise ValueError("not a number\\nat all")
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_values.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("own")
+def test_functions_of_ones_own():
+    (step,) = steps.parse("own_values:there,back", "--values")
+    np.testing.assert_array_equal(step.forward(NUMBERS[:2], NUMPY), np.sinh(NUMBERS[:2]))
+    np.testing.assert_allclose(step.inverse(step.forward(NUMBERS[:2], NUMPY), NUMPY), NUMBERS[:2], atol=1e-15)
+    assert steps.of(step.name, step.arguments()) == step and str(step) == "own_values:there,back"
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("own_values:there,wrong", "wrong of own_values does not undo there: 1 became 2.1752"),
+        ("own_values:there,one", "own_values:there,one changes the shape of an array from (11,) to ()"),
+        ("own_values:fails,back", "own_values:fails,back: ValueError: not a number at all"),
+        ("own_values:there,missing", "AttributeError: module 'own_values' has no attribute 'missing'"),
+        ("no_such_module:there,back", "ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_functions_that_do_not_undo_each_other_are_refused(text, message):
+    with pytest.raises(UserError) as caught:
+        steps.parse(text, "--values")
+    assert message in str(caught.value) and "\n" not in str(caught.value)

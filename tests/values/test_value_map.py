@@ -1,0 +1,126 @@
+"""A map of all channels, or one for each: exact inverse for every type, statistics, JSON, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.errors import UserError
+from hvdgan.values.steps import Log1p, Range, Standard
+from hvdgan.values.value_map import ValueMap, of_json, parse
+
+CHANNELS = ("t", "u", "q")
+RNG = np.random.default_rng(0)
+MAGNITUDES = (RNG.uniform(-1, 1, (50, 4, 3)) * 10.0 ** RNG.integers(-3, 4, (50, 4, 3))).astype(np.float32)
+
+
+def resolved(text, values, channels=CHANNELS):
+    """A map whose missing statistics are those of the values."""
+    made = parse(text, "--values", channels)
+    while made.lacks_statistics:
+        before = made.before_statistics(values).reshape(-1, len(channels))
+        made = made.with_statistics(before.mean(axis=0).tolist(), before.std(axis=0).tolist())
+    return made
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.uint16, np.int32]
+)
+@pytest.mark.parametrize(
+    "text",
+    ["none", "range:-1000,1000", "standard", "power:0.85", "power:0.5+standard", "t=none;u=standard;q=range:-9,9"],
+)
+def test_the_inverse_gives_the_data_back(text, dtype):
+    values = MAGNITUDES if np.dtype(dtype).kind == "f" else np.abs(MAGNITUDES) % 127
+    values = values.astype(dtype)
+    made = resolved(text, values)
+    mapped = made.forward(values)
+    assert mapped.dtype == np.float32 and mapped.shape == values.shape
+    back = made.inverse(mapped)
+    assert back.dtype == np.float32
+    # float32 between -1 and 1 resolves the whole range in steps of 1e-7.
+    np.testing.assert_allclose(back, values.astype(np.float64), rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("text", ["log1p", "power:0.85", "power:0.25"])
+def test_maps_without_an_offset_keep_every_magnitude(text):
+    values = np.abs(MAGNITUDES) + np.float32(0.01)
+    made = parse(text, "--values", CHANNELS)
+    np.testing.assert_allclose(made.inverse(made.forward(values)), values, rtol=1e-5)
+
+
+def test_none_keeps_the_bits():
+    made = parse("none", "--values", CHANNELS)
+    assert made.is_identity
+    assert made.forward(MAGNITUDES).tobytes() == MAGNITUDES.tobytes() == made.inverse(MAGNITUDES).tobytes()
+
+
+def test_numbers_that_float32_rounds_are_mapped_in_float64():
+    values = np.array([[2**31 - 1], [2**31 - 2**10], [2**31 - 2**20]], np.int32)
+    made = parse(f"range:{2**31 - 2**20},{2**31 - 1}", "--values", ("0",))
+    np.testing.assert_allclose(made.forward(values)[:, 0], [1, 1 - 2 * (2**10 - 1) / (2**20 - 1), -1], atol=1e-6)
+
+
+def test_channels_have_maps_of_their_own_in_any_order():
+    made = parse(" q=log1p ; t=none;u=range:0,2", "--values", CHANNELS)
+    values = np.array([[5.0, 1.0, np.expm1(3.0)]], np.float32)
+    np.testing.assert_allclose(made.forward(values), [[5, 0, 3]], atol=1e-6)
+    assert str(made) == "t=none; u=range:0,2; q=log1p"
+    assert [str(made.channel(place)) for place in range(3)] == ["none", "range:0,2", "log1p"]
+
+
+def test_statistics_fill_one_step_at_a_time():
+    made = parse("standard+power:3+standard", "--values", ("a", "b"))
+    once = made.with_statistics([1, 2], [3, 4])
+    assert once.lacks_statistics and once.chains[0][0] == Standard((1.0, 2.0), (3.0, 4.0))
+    np.testing.assert_allclose(once.before_statistics(np.array([[7, 10]])), [[8, 8]])
+    whole = once.with_statistics([0, 1], [1, 2])
+    assert not whole.lacks_statistics
+    np.testing.assert_allclose(whole.forward(np.array([[7.0, 10.0]])), [[8, 3.5]])
+    assert whole.channel(1).chains == ((Standard((2.0,), (4.0,)), whole.chains[0][1], Standard((1.0,), (2.0,))),)
+
+
+def test_a_constant_channel_is_named():
+    made = parse("u=none;t=standard;q=standard", "--values", CHANNELS)
+    with pytest.raises(UserError, match="^channel q has the value 7 everywhere, .* such as none$"):
+        made.with_statistics([0, 7, 7], [1, 0, 0])
+    assert not made.with_statistics([0, 7, 7], [1, 0, 2]).lacks_statistics  # u needs none
+
+
+def test_numbers_outside_a_range_are_counted():
+    values = np.array([[-1.0, 5.0], [0.0, 11.0], [10.5, 12.0], [np.nan, 10.0]])
+    assert parse("range:0,10", "--values", ("a", "b")).outside(values) == 4
+    assert parse("a=none;b=range:0,11.5", "--values", ("a", "b")).outside(values) == 1
+    assert parse("log1p+range:0,1", "--values", ("a", "b")).outside(values) == 0  # the range is not of the data
+
+
+@pytest.mark.parametrize("text", ["none", "log1p+standard+range:-3,3", "t=standard;u=none;q=power:0.5"])
+def test_a_map_is_made_again_from_json(text):
+    made = ValueMap(resolved(text, np.abs(MAGNITUDES)).chains, CHANNELS, ("K", "m/s", ""))
+    again = of_json(json.loads(json.dumps(made.to_json())))
+    assert again == made
+    values = np.abs(MAGNITUDES)
+    np.testing.assert_array_equal(again.forward(values), made.forward(values))
+
+
+def test_the_order_of_steps():
+    made = ValueMap(((Log1p(), Range(0, 2)),), ("0",))
+    np.testing.assert_allclose(made.forward(np.array([[np.e - 1.0]])), [[0]], atol=1e-7)
+    np.testing.assert_allclose(made.inverse(np.array([[1.0]])), [[np.expm1(2)]], rtol=1e-6)
+
+
+REFUSED = [
+    ("t=none", "no map for u, q; add u=none, or another one, after a ;"),
+    ("t=none;x=none", "there is no channel 'x'; expected t, u, q"),
+    ("t=none;t=log1p", "channel t has two maps; name it once"),
+    ("t=none;u", "'' is no value map"),
+    ("t=lin;u=none;q=none", "'lin' is no value map"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_what_is_no_map(text, message):
+    with pytest.raises(UserError) as caught:
+        parse(text, "--values", CHANNELS)
+    assert str(caught.value).startswith(f"--values {text}: ") and message in str(caught.value)
+    assert "\n" not in str(caught.value)
