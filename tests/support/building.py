@@ -37,8 +37,8 @@ def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     begin = step * run.config.global_batch_size
     indices = np.arange(begin + first, begin + last)
-    known = {name: values for name, values in run.source.facts(indices).items() if name != "numbers"}
-    return {name: tf.constant(each) for name, each in {"images": run.source.fetch_batch(indices), **known}.items()}
+    data = {"images": run.source.fetch_batch(indices), **run.source.facts(indices)}
+    return {name: tf.constant(values) for name, values in data.items()}
 
 
 def values_of(run: Run) -> dict[str, np.ndarray]:
