@@ -65,14 +65,14 @@ class Calo3DOptions:
     radians"""
     deposits_weight: NonNegative = 0.1
     """weight of the error of the sum of deposits, in percent"""
-    profile_weight: NonNegative = 2.0
+    profile_weight: NonNegative = 4.0
     """weight of the errors of the mean shares of layers, rows and columns in the deposits; 0 as in the paper"""
     r1_weight: NonNegative = 0.03
     """weight of the R1 penalty on the discriminator's gradient; 0: off"""
     r1_every: Count = 8
     """steps between two updates with the R1 penalty, which is also weighted by this number"""
     learning_rate: Positive = 5e-4
-    """Adam's step size for both networks at the first step; it falls linearly to a tenth of it at the last step"""
+    """Adam's step size for both networks at the first step; it falls linearly to a fiftieth of it at the last step"""
     beta_1: Decay = 0.5
     """Adam's beta_1: decay of the gradients' mean"""
     beta_2: Decay = 0.99
@@ -98,7 +98,7 @@ class Calo3D(Recipe):
     Command:
         python -m hvdgan.train --recipe calo3d --data showers.h5:ECAL --axes DHW --conditions energy,theta
             --values power:0.85 --condition-values "energy=log1p+standard;theta=standard" --nf 8
-            --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 6000
+            --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500
 
     Expect:
         TO BE MEASURED
@@ -135,7 +135,7 @@ class Calo3D(Recipe):
 
     def stages(self) -> list[Stage]:
         o = self.options
-        rate = LearningRate(o.learning_rate, "linear", final=0.1 * o.learning_rate)
+        rate = LearningRate(o.learning_rate, "linear", final=0.02 * o.learning_rate)
         judge = Update("judge", owns=["discriminator"], loss=self.judge, learning_rate=rate)
         r1 = Update("r1", owns=["discriminator"], loss=self.r1, every=o.r1_every, learning_rate=rate)
         fool = Update("fool", owns=["generator"], loss=self.fool, learning_rate=rate)
