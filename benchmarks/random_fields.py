@@ -2,7 +2,7 @@
 
     python benchmarks/random_fields.py --out fields.npz --num 5000 --size 64 --factor 4 --seed 0
 
-The file holds the arrays `images` (N, H, H, C), `inputs` (N, H / factor, H / factor, C) and `orography` (H, H), float32.
+The file holds the float32 arrays `images` (N, H, H, C), `inputs` (N, H / factor, H / factor, C), `orography` (H, H).
 
 A Gaussian random field g is periodic, of mean 0 and variance 1. Its Fourier modes are independent, and their power is
 
@@ -49,9 +49,7 @@ def main() -> None:
     if given.size % given.factor:
         parser.error(f"--factor {given.factor}: does not divide --size {given.size}")
     heights = orography(given.size, given.seed)
-    images = fields(
-        given.num, heights, channels=given.channels, slope=given.slope, seed=given.seed, first=given.first
-    )
+    images = fields(given.num, heights, channels=given.channels, slope=given.slope, seed=given.seed, first=given.first)
     np.savez(given.out, images=images, inputs=coarsened(images, given.factor), orography=heights)
     print(f"{given.out}: images {images.shape}, inputs {given.size // given.factor} pixels high and wide")
 

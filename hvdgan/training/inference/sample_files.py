@@ -32,9 +32,7 @@ def check(path: Path, *, separate: bool, overwrite: bool) -> None:
         )
 
 
-def write(
-    path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False
-) -> None:
+def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False) -> None:
     """Write samples to one file.
 
     Args:
