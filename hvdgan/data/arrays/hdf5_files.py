@@ -20,6 +20,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.bounded_cache import BoundedCache
 from hvdgan.data.base.raw_files import RawFile
 from hvdgan.data.base.scan_cache import identity
@@ -107,7 +108,7 @@ class Hdf5Array(Stored):
         if self._first_byte is None and not (self._has_whole_samples and self._index is not None):
             return self._of_chunks(indices)
         self._raw.refuse_changed(self.named, indices)
-        raw = np.empty((len(indices), self._sample_bytes), np.uint8)
+        raw = room(len(indices), (self._sample_bytes,), np.dtype(np.uint8))
         for place, index in enumerate(indices.tolist()):
             with self._named_errors(index):
                 if (first := self._first_byte_of(index)) < 0:
@@ -137,7 +138,7 @@ class Hdf5Array(Stored):
     def _of_chunks(self, indices: np.ndarray) -> np.ndarray:
         """Read each chunk that the samples touch once."""
         self._raw.refuse_changed(self.named, indices)
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        out = room(len(indices), self.shape[1:], self.dtype)
         places: dict[int, list[int]] = {}
         for place, index in enumerate(indices.tolist()):
             places.setdefault(index // self._chunk[0], []).append(place)
