@@ -22,7 +22,7 @@ from tqdm import tqdm
 from hvdgan.cli import hosts
 from hvdgan.cli.app import exit_code, refuse_more_processes, run_app
 from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
 from hvdgan.data.base.source import sides
@@ -35,10 +35,10 @@ from hvdgan.data.packing.worker_pool import FailedElsewhere, WorkerPool
 
 _HELP = """Convert images or arrays to packed shards, which hvdgan.train reads with --data.
 
-SRC is a folder of images, a zip or tar archive, or arrays (as in hvdgan.train, FILE or FILE:NAME), whose numbers are
-kept as they are; DST is the new folder. If the command is killed, the same command resumes it. The result is the same,
-byte for byte, for any number of processes. Under mpirun each rank is a process, on one machine or on several that share
-SRC and DST."""
+SRC is a folder of images, a zip or tar archive, TFRecord files, also GZIP ones, or arrays, whose numbers are kept as
+they are; all named as in hvdgan.train. DST is the new folder. If the command is killed, the same command resumes it.
+The result is the same, byte for byte, for any number of processes. Under mpirun each rank is a process, on one machine
+or on several that share SRC and DST."""
 _NAMED = 5
 
 
@@ -72,6 +72,18 @@ class Request:
     """arrays beside the samples, or columns of --condition-table, with numbers that describe each sample"""
     condition_table: Path | None = None
     """CSV with a header, a row per sample, and either a column `file` with the samples' paths or the samples' order"""
+    tfrecord_image: str | None = None
+    """feature that holds the image or the array of a TFRecord; default: image"""
+    tfrecord_label: str | None = None
+    """feature that holds the class of a TFRecord, an integer; default: no classes"""
+    tfrecord_input: str | None = None
+    """feature that holds the input of a pair in a TFRecord; default: the left half of the image"""
+    tfrecord_shape: str | None = None
+    """shape of raw bytes or of an array in a TFRecord, as in hvdgan.train"""
+    tfrecord_dtype: str | None = None
+    """type of the numbers of an array in a TFRecord, as in hvdgan.train"""
+    tfrecord_input_shape: str | None = None
+    """shape of the array that --tfrecord-input names; default: that of the sample"""
     min_size: CountOrNever = 0
     """minimum length of the shorter side (pixels); smaller images are left out; 0: no limit"""
     dedup: bool = False
@@ -135,14 +147,17 @@ def _plan(source: Path | None, destination: Path | None, request: Request) -> Pl
         raise UserError(f"--shards {request.shards}: expected at most 99999")
     if request.inputs is not None and not request.pairs:
         raise UserError(f"--inputs {request.inputs}: packs an input with each sample; add --pairs, or leave it out")
-    names = {field.name for field in dataclasses.fields(ArrayConfig)}
+    given = vars(request)
+    of_arrays = {field.name for field in dataclasses.fields(ArrayConfig)}
+    of_records = {field.name: given[f"tfrecord_{field.name}"] for field in dataclasses.fields(TFRecordConfig)}
     config = Config(
         data=str(source),
         image_size=request.image_size,
         fit=request.fit,
         channels=request.channels,
         max_bad_fraction=request.max_bad_fraction,
-        arrays=ArrayConfig(**{name: value for name, value in vars(request).items() if name in names}),
+        arrays=ArrayConfig(**{name: value for name, value in given.items() if name in of_arrays}),
+        tfrecord=TFRecordConfig(**of_records),
     )
     return Plan(
         config=config,

@@ -23,7 +23,12 @@ class TFRecordConfig:
     input: Annotated[str | None, Parameter(name="--tfrecord-input"), DATA] = None
     """feature that holds the input of a pair in a TFRecord; default: the left half of the image"""
     shape: Annotated[str | None, Parameter(name="--tfrecord-shape"), DATA] = None
-    """height,width,channels or channels,height,width of images that are raw bytes; default: images are encoded"""
+    """height,width,channels or channels,height,width of images that are raw bytes; default: images are encoded; with
+    --tfrecord-dtype the shape of an array, channels last: C; H,W; H,W,C or D,H,W,C"""
+    dtype: Annotated[str | None, Parameter(name="--tfrecord-dtype"), DATA] = None
+    """type of the numbers of an array, such as float32 or int16, in a list of floats or integers or as raw bytes"""
+    input_shape: Annotated[str | None, Parameter(name="--tfrecord-input-shape"), DATA] = None
+    """shape of the array that --tfrecord-input names, as in --tfrecord-shape; default: that of the sample"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
@@ -12,7 +11,6 @@ from hvdgan.data.arrays import conditions
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.source import PictureSource, Source, fingerprint_of
 from hvdgan.data.formats.manifest import is_prepared
-from hvdgan.data.formats.tfrecord_scan import Features
 from hvdgan.data.sources.array_files import open_arrays
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
 from hvdgan.data.sources.folder import FolderSource
@@ -20,7 +18,7 @@ from hvdgan.data.sources.keras_datasets import KerasSource
 from hvdgan.data.sources.outlines import OutlinePairs
 from hvdgan.data.sources.packed_shards import open_shards
 from hvdgan.data.sources.tfds import open_tfds
-from hvdgan.data.sources.tfrecords import RecordSource, files_named, shape_of
+from hvdgan.data.sources.tfrecords import files_named, open_records
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
@@ -103,15 +101,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) ->
         )
     if not (files := files_named(data)):
         return None
-    named = config.tfrecord
-    shape = shape_of(named.shape, paired=paired)
-    features = Features(named.image or "image", named.label, named.input, shape)
-    if shape and features.input:
-        raise UserError(f"--tfrecord-input {features.input}: goes with encoded images, not with --tfrecord-shape")
-    if features.input and not paired:
-        features = dataclasses.replace(features, input=None)
-    shared: dict[str, Any] = {"image_size": size, "channels": channels or 3, "fit": fit, "paired": paired}
-    return RecordSource(data, files, features, peers=peers, scans=scans, **shared)
+    return open_records(config, files, paired=paired, size=size, peers=peers, scans=scans)
 
 
 def _with_table(source: Source, config: Config) -> Source:

@@ -25,6 +25,7 @@ from launching import HAS_MPI, ROOT, environment, run
 from packed import bytes_of, manifest_of, names_in, prepare, shards_of, write_images, zipped
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
+SMALL = ["--image-size", "8", "--fit", "crop"]
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +54,7 @@ def test_any_number_of_processes_makes_the_same_bytes(images, wanted, tmp_path, 
 @pytest.mark.parametrize("flags", [[], ["--dedup", "--workers", "2"]])
 def test_two_ranks_under_mpirun_make_the_same_bytes(images, tmp_path, flags):
     alone = prepare(images, tmp_path / "alone", *flags)
-    command = [
-        "mpirun",
-        "-n",
-        "2",
-        "--oversubscribe",
-        *PREPARE,
-        images,
-        tmp_path / "made",
-        "--image-size",
-        "8",
-        "--fit",
-        "crop",
-    ]
+    command = ["mpirun", "-n", "2", "--oversubscribe", *PREPARE, images, tmp_path / "made", *SMALL]
     done = run([*command, "--shards", "3", *flags], tmp_path)
     assert done.returncode == 0, done.stderr
     assert bytes_of(tmp_path / "made") == bytes_of(alone)
@@ -105,7 +94,7 @@ def test_a_rank_that_fails_ends_all_and_the_same_command_continues(images, wante
         "from hvdgan.prepare import main\n"
         "sys.exit(main())\n"
     )
-    flags = [images, "made", "--image-size", "8", "--fit", "crop", "--shards", "3"]
+    flags = [images, "made", *SMALL, "--shards", "3"]
     done = run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, "failing.py", *flags], tmp_path)
     assert done.returncode not in (0, 2) and said in done.stderr, done.stderr
     assert not (tmp_path / "made" / "manifest.json").exists() and "Traceback" not in done.stderr
@@ -176,7 +165,7 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(Path, "rename", crash_at_last)
-        code = main([str(images), str(made), "--image-size", "8", "--fit", "crop", "--workers", "1", *flags])
+        code = main([str(images), str(made), *SMALL, "--workers", "1", *flags])
         monkeypatch.setattr(Path, "rename", rename)
         if code == 0:
             break
@@ -203,9 +192,7 @@ def test_a_process_that_dies_is_reported(images, tmp_path):
         "if __name__ == '__main__':\n"
         "    sys.exit(main())\n"
     )
-    done = run(
-        [sys.executable, "dying.py", images, "made", "--image-size", "8", "--fit", "crop", "--workers", "2"], tmp_path
-    )
+    done = run([sys.executable, "dying.py", images, "made", *SMALL, "--workers", "2"], tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "a process of --workers has died" in done.stderr
 
@@ -215,18 +202,7 @@ def test_a_full_disk_is_one_line_and_the_command_continues_later(images, wanted,
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(replacing, "flush", full)
-    flags = [
-        str(images),
-        str(tmp_path / "made"),
-        "--image-size",
-        "8",
-        "--fit",
-        "crop",
-        "--shards",
-        "3",
-        "--workers",
-        "1",
-    ]
+    flags = [str(images), str(tmp_path / "made"), *SMALL, "--shards", "3", "--workers", "1"]
     assert main(flags) == 1
     error = capsys.readouterr().err
     assert "cannot be written: [Errno 28] No space left" in error and error.count("\n") == 1
@@ -248,23 +224,7 @@ def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path,
         return done[-1]
 
     monkeypatch.setattr(shard_writer, "record_of", read_and_vanish)
-    assert (
-        main(
-            [
-                str(source),
-                str(tmp_path / "made"),
-                "--image-size",
-                "8",
-                "--fit",
-                "crop",
-                "--shards",
-                "3",
-                "--workers",
-                "1",
-            ]
-        )
-        == 1
-    )
+    assert main([str(source), str(tmp_path / "made"), *SMALL, "--shards", "3", "--workers", "1"]) == 1
     error = capsys.readouterr().err
     assert "No such file or directory" in error and "it existed when the images were listed" in error
     assert "class 1/" in error and error.count("\n") == 1 and not (tmp_path / "made" / "manifest.json").exists()
@@ -276,7 +236,7 @@ def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path,
 def test_originals_changed_between_a_kill_and_the_restart_are_refused(images, tmp_path, monkeypatch, capsys):
     """Even where each still has its size."""
     source, made = shutil.copytree(images, tmp_path / "originals"), tmp_path / "made"
-    flags = [str(source), str(made), "--image-size", "8", "--fit", "crop", "--shards", "3", "--workers", "1"]
+    flags = [str(source), str(made), *SMALL, "--shards", "3", "--workers", "1"]
     with monkeypatch.context() as patch:
         patch.setattr(replacing, "flush", lambda path: os.fsync(-1) if "00002" in path.name else None)
         assert main(flags) == 1
@@ -310,7 +270,7 @@ def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
         "    sys.exit(main())\n"
     )
     for workers, name in (("1", "__main__"), ("2", "__mp_main__")):
-        flags = [images, f"made by {workers}", "--image-size", "8", "--fit", "crop", "--workers", workers]
+        flags = [images, f"made by {workers}", *SMALL, "--workers", workers]
         done = run([sys.executable, "spy.py", *flags], tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[:-1] == [f"[] {name}"] * 30
@@ -340,7 +300,7 @@ def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
     cut = images / "class 1" / "003.png"
     cut.write_bytes(cut.read_bytes()[:100])
     os.mkfifo(images / "class 0" / "pipe.png")
-    command = [str(images), str(tmp_path / "made"), "--image-size", "8", "--fit", "crop", "--workers", "1"]
+    command = [str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]
     assert main(command) == 2
     error = capsys.readouterr().err
     assert "3 of 19 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error

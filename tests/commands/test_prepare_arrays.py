@@ -43,7 +43,7 @@ def test_two_ranks_under_mpirun_make_the_same_bytes(data, wanted, tmp_path):
 
 
 @pytest.mark.parametrize("number", [3, 6])
-def test_the_same_command_goes_on_after_a_failure_to_the_same_bytes(
+def test_the_same_command_resumes_after_a_failure_to_the_same_bytes(
     data, wanted, tmp_path, monkeypatch, capsys, number
 ):
     """With the encoding that the first start has chosen."""
@@ -158,7 +158,7 @@ def test_a_folder_of_npy_files_is_packed_with_its_classes(tmp_path):
 
 
 def smooth():
-    """Fields whose exponents are alike, with many zeros, as physics has them."""
+    """Fields whose exponents are almost the same, with many zeros, as physics has them."""
     values = RNG.random((12, 16, 16, 1), np.float32)
     return np.where(values > 0.7, values, 0).astype(np.float32)
 

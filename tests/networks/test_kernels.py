@@ -78,9 +78,11 @@ def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32(policy):
         np.testing.assert_allclose(mine, other, rtol=0.01)
 
 
-def test_batch_norm_at_inference_frozen_or_on_vectors_is_keras_own():
+def test_batch_norm_at_inference_frozen_on_vectors_or_on_volumes_is_keras_own():
     images = np.random.default_rng(0).normal(size=(8, 6, 4, 5)).astype(np.float32)
-    for training, trainable, inputs in ((False, True, images), (True, False, images), (True, True, images[:, 0, 0])):
+    volumes = images.reshape(8, 2, 3, 4, 5)
+    cases = ((False, True, images), (True, False, images), (True, True, images[:, 0, 0]), (True, True, volumes))
+    for training, trainable, inputs in cases:
         plain, fused = (_norm(shape=(None,) * (inputs.ndim - 1) + (5,)) for _ in range(2))
         use_fast_kernels([keras.Sequential([fused])], [])
         plain.trainable = fused.trainable = trainable

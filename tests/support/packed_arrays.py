@@ -31,7 +31,7 @@ def all_of(source: Source) -> np.ndarray:
 
 
 def fields(folder: Path, count: int = 20) -> Path:
-    """An .npz with all that arrays can have beside them."""
+    """An .npz with samples, inputs, classes, conditions and constants."""
     path = folder / "fields.npz"
     np.savez(
         path,

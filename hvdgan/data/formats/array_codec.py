@@ -1,7 +1,7 @@
 """Encodes the numbers of an array in a record: as they are, or compressed by zlib after their bytes are shuffled.
 
-Shuffling puts the first bytes of all numbers together, then the second ones, and so on. The sign and the exponent of
-neighbouring numbers are alike, so that zlib finds them repeated.
+Shuffling puts the first bytes of all numbers together, then the second ones, and so on. Neighbouring numbers often have
+the same sign and exponent, so that zlib finds these bytes repeated.
 """
 
 import sys

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.formats.array_codec import INPUT, SAMPLE, Encoding, decode_into, native, stored_type
 from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.formats.tf_example import example, features_of, single_bytes
@@ -44,7 +45,7 @@ class ArrayRecords:
         Raises:
             RunError: a record cannot be read or is damaged; the message names file and record.
         """
-        arrays = [np.empty((len(indices), *shape), stored_type(dtype)) for shape, dtype in self._kinds.values()]
+        arrays = [room(len(indices), shape, stored_type(dtype)) for shape, dtype in self._kinds.values()]
         work = self._read_raw if self._encoding == "raw" else self._read_zlib
         work(indices, arrays)
         return [native(array) for array in arrays]

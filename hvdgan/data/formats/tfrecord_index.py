@@ -44,7 +44,8 @@ def index_files(name: str, files: Sequence[str], features: Features, peers: Peer
     sizes = [size for _, size, _ in identities]
     seen = [f"{file}\0{size}" for file, size in zip(files, sizes, strict=True)]
     share_out(seen, lambda some: [None] * len(some), peers, f"--data {name}")
-    key = json.dumps([identities, features.image, features.label, features.input])
+    needed = [features.image, features.label, features.input]
+    key = json.dumps([identities, *needed, *([features.conditions] if features.conditions else [])])
     found = from_first(lambda: _from_cache(scans, key, files), peers, f"--data {name}: the cached index")
     if found is not None:
         return [_unpacked(*each) for each in found]
@@ -84,11 +85,13 @@ def _from_cache(scans: ScanCache, key: str, files: Sequence[str]) -> list[list[A
 
 
 def _packed(index: Index) -> list[Any]:
-    return [pack(index.offsets), pack(index.labels), pack(index.checksums), index.end]
+    return [pack(index.offsets), pack(index.labels), pack(index.checksums), index.end, pack(index.conditions)]
 
 
-def _unpacked(offsets: str, labels: str, checksums: str, end: int) -> Index:
-    return Index(unpack(offsets, np.int64), unpack(labels, np.int32), unpack(checksums, np.uint32), end)
+def _unpacked(offsets: str, labels: str, checksums: str, end: int, conditions: str = "") -> Index:
+    """An index of _packed(); earlier versions kept no conditions."""
+    numbers = unpack(conditions, np.float64)
+    return Index(unpack(offsets, np.int64), unpack(labels, np.int32), unpack(checksums, np.uint32), end, numbers)
 
 
 def _indexed(name: str, files: list[str], sizes: list[int], features: Features, peers: Peers) -> list[Index]:
@@ -145,6 +148,7 @@ def _joined(parts: Sequence[tuple[int, int, Index | None]], size: int) -> Index 
         np.concatenate([index.labels for index in found]),
         np.concatenate([index.checksums for index in found]),
         end,
+        np.concatenate([index.conditions for index in found]),
     )
 
 

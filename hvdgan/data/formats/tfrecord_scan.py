@@ -12,7 +12,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.base.source import printable
 from hvdgan.data.formats.images import OF_ONE_FILE
-from hvdgan.data.formats.tf_example import features_of, single_bytes, single_integer
+from hvdgan.data.formats.tf_example import features_of, numbers_in, single_bytes, single_integer
 from hvdgan.data.formats.tfrecord import CHECKSUM, FRAME, HEADER, RecordFile, length_of
 
 _AHEAD = 4096
@@ -29,12 +29,16 @@ class Features:
     label: feature with one integer; None: there are no labels.
     input: feature with the input of a pair; None: a pair lies side by side in an image twice as wide as high.
     shape: shape of raw bytes, (H, W, C) or (C, H, W); None: the image is encoded as PNG, JPEG, WebP, BMP or GIF.
+    dtype: type of the numbers of arrays, in lists or in raw bytes; None: pictures.
+    conditions: features of one number each.
     """
 
     image: str = "image"
     label: str | None = None
     input: str | None = None
     shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    conditions: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +49,14 @@ class Index:
     labels: labels of the records, int32 (N,), or (0,) if there are none.
     checksums: checksums of the payloads, as they stand in the file, uint32 (N,).
     end: end of the last record in bytes.
+    conditions: numbers of the conditions of all records, one record after the other, float64 (N * k,).
     """
 
     offsets: np.ndarray
     labels: np.ndarray
     checksums: np.ndarray
     end: int
+    conditions: np.ndarray
 
 
 def scan_range(name: str, file: str, features: Features, begin: int, past: int) -> Index | None:
@@ -73,7 +79,7 @@ def scan_range(name: str, file: str, features: Features, begin: int, past: int) 
         opened = RecordFile(file)
         start = _first_record(opened, begin, past) if begin else 0
         if start is None:
-            return _index_of([], [], b"", begin)
+            return _index_of([], [], [], b"", begin)
         return _walked(where, opened, features, start, past)
     except OSError as error:
         raise unreadable(where, error) from error
@@ -83,8 +89,14 @@ def scan_range(name: str, file: str, features: Features, begin: int, past: int) 
         raise
 
 
-def _index_of(offsets: list[int], labels: list[int], checksums: bytes, end: int) -> Index:
-    return Index(np.array(offsets, np.int64), np.array(labels, np.int32), np.frombuffer(checksums, np.uint32), end)
+def _index_of(offsets: list[int], labels: list[int], conditions: list[float], checksums: bytes, end: int) -> Index:
+    return Index(
+        np.array(offsets, np.int64),
+        np.array(labels, np.int32),
+        np.frombuffer(checksums, np.uint32),
+        end,
+        np.array(conditions, np.float64),
+    )
 
 
 def _first_record(opened: RecordFile, begin: int, past: int) -> int | None:
@@ -115,22 +127,27 @@ def _walked(where: str, opened: RecordFile, features: Features, position: int, p
     """The index of the records from a position on that begin before the end of a range."""
     offsets: list[int] = []
     labels: list[int] = []
+    conditions: list[float] = []
     checksums = bytearray()
     try:
         header = opened.read(position, min(HEADER, opened.size - position))
         while position < past:
             if position == 0 and header[:2] == b"\x1f\x8b":
                 raise UserError(
-                    f"{where}: compressed as a whole, so that no record can be read alone; unpack it (gunzip)"
+                    f"{where}: compressed as a whole, so that no record can be read alone; convert the files with "
+                    "python -m hvdgan.prepare, which takes the same --tfrecord flags, or unpack them with gunzip"
                 )
             length = length_of(header)
             if position + length + FRAME > opened.size:
                 raise ValueError("the file ends before the record does")
             begin = position + HEADER
-            if features.label is not None or position == 0:
+            if features.label is not None or features.conditions or position == 0:
                 read = _Ahead(opened, begin, begin + length)
                 spans = {feature: (first, last) for feature, first, last in features_of(read, length)}
                 labels += _looked_up(where, len(offsets), spans, read, features)
+                conditions += [
+                    _condition(f"{where}, record {len(offsets)}", spans, read, name) for name in features.conditions
+                ]
             offsets.append(position)
             position += length + FRAME
             # The checksum of a record and the header of the next one are read together.
@@ -139,7 +156,7 @@ def _walked(where: str, opened: RecordFile, features: Features, position: int, p
             header = border[CHECKSUM:]
     except ValueError as error:
         raise UserError(f"{where}, record {len(offsets)}: {error}; expected a whole file of TFRecords") from error
-    return _index_of(offsets, labels, bytes(checksums), position)
+    return _index_of(offsets, labels, conditions, bytes(checksums), position)
 
 
 class _Ahead:
@@ -167,7 +184,7 @@ def _looked_up(
             found = ", ".join(sorted(printable(name) for name in spans)) or "none"
             raise UserError(f"--tfrecord-{flag} {wanted}: {where}, record {place} has the features {found}")
     for wanted in (features.image, features.input):
-        if wanted is not None and place == 0 and single_bytes(read, *spans[wanted]) is None:
+        if features.dtype is None and wanted is not None and place == 0 and single_bytes(read, *spans[wanted]) is None:
             raise UserError(f"{where}, record {place}: feature {wanted} is not one value of bytes; expected an image")
     if features.label is None:
         return []
@@ -176,6 +193,19 @@ def _looked_up(
     if label is None or not limits.min <= label <= limits.max:
         raise UserError(f"--tfrecord-label {features.label}: {where}, record {place}: not one integer of 32 bits")
     return [label]
+
+
+def _condition(where: str, spans: dict[str, tuple[int, int]], read: _Ahead, name: str) -> float:
+    """The number of a feature that describes a record."""
+    if name not in spans:
+        found = ", ".join(sorted(printable(other) for other in spans)) or "none"
+        raise UserError(f"--conditions {name}: {where} has the features {found}")
+    first, past = spans[name]
+    # A longer feature is no single number, and need not be read.
+    values = numbers_in(read(first, past - first), 0, past - first) if past - first < _AHEAD else None
+    if values is None or len(values) != 1 or not np.isfinite(values[0]):
+        raise UserError(f"--conditions {name}: {where}: not one finite number")
+    return float(values[0])
 
 
 def unreadable(where: str, error: OSError) -> RunError:

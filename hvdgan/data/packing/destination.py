@@ -69,7 +69,8 @@ class Plan:
         named = {name: getattr(arrays, name) for name in ("axes", "inputs", "input_axes", "constants")}
         table = None if arrays.condition_table is None else str(arrays.condition_table)
         conditions = {"conditions": list(arrays.conditions) or None, "condition_table": table}
-        return {"image_size": size, **asked, **packing, "fit": config.fit, **named, **conditions}
+        records = {f"tfrecord_{name}": value for name, value in dataclasses.asdict(config.tfrecord).items()}
+        return {"image_size": size, **asked, **packing, "fit": config.fit, **named, **conditions, **records}
 
 
 @contextlib.contextmanager
@@ -159,7 +160,7 @@ def _chosen(plan: Plan, listing: Listing) -> dict[str, Any]:
     """The encoding that `auto` stands for, with what it was chosen by."""
     if plan.packing.encoding != "auto":
         return {}
-    found = measured(opened_arrays(plan.config, plan.pairs))
+    found = measured(opened_arrays(listing.config, plan.pairs))
     if found is None:
         raise UserError(f"{plan.config.data}: none of its samples looked at can be read; expected finite numbers")
     print(f"hvdgan: {found}")
@@ -268,8 +269,8 @@ def _described(plan: Plan, listing: Listing, shards: dict[str, Any], count: int)
     size, channels = listing.config.image_size, listing.config.channels
     if not listing.of_arrays:
         return {"image_size": list(size) if isinstance(size, tuple) else size, "channels": channels}, []
-    source = opened_arrays(plan.config, plan.pairs)
-    numbers, names = conditions_of(source, plan.config)
+    source = opened_arrays(listing.config, plan.pairs)
+    numbers, names = conditions_of(source, listing.config)
     beside = write_beside(plan.folder, source, numbers, _kept(listing, shards))
     facts = facts_of(source, names, shards)
     return {**facts, "encoding_sample": _chosen_before(plan).get("encoding_sample")}, beside

@@ -32,8 +32,10 @@ from hvdgan.data.formats.pixels import WrongAspect, refuse_aspect
 from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
 from hvdgan.data.packing.array_facts import conditions_of
 from hvdgan.data.packing.array_part import SamplesPart, portable
-from hvdgan.data.packing.parts import ArchivePart, ArrayPart, FolderPart, Part, opened_source
+from hvdgan.data.packing.compressed_records import unpacked
+from hvdgan.data.packing.parts import NO_SIZE, ArchivePart, FolderPart, Part, SourcePart, opened_source
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
+from hvdgan.data.sources.tfrecords import RecordSource
 
 _THREADS = 16
 """threads that check files, which wait for the disk and need no core"""
@@ -46,7 +48,7 @@ Group = tuple[str, ...]
 class Listing:
     """All images that were found, in the order in which they are packed.
 
-    kind: folder, zip, tar, array (of pictures) or arrays.
+    kind: folder, zip, tar, array or tfrecords (of pictures), or arrays.
     where: path to read from.
     names, places: see Part; for arrays, the numbers of the samples.
     labels: classes of the images, int32 (N,), or None.
@@ -86,7 +88,8 @@ class Listing:
         """The images with the numbers first <= number < last."""
         if self.of_arrays:
             return SamplesPart(self.config, self.pairs, first, last)
-        of_kind = {"folder": FolderPart, "array": ArrayPart}.get(self.kind, ArchivePart)
+        kinds: dict[str, type[Part]] = {"folder": FolderPart, "zip": ArchivePart, "tar": ArchivePart}
+        of_kind = kinds.get(self.kind, SourcePart)
         labels = None if self.labels is None else self.labels[first:last].tolist()
         places = self.places[first:last]
         return of_kind(list(self.names[first:last]), labels, self.where, places, self.config, self.pairs)
@@ -107,13 +110,14 @@ def list_images(config: Config, work: Path, *, pairs: bool) -> Listing:
     """
     source = Path(config.data)
     try:
-        if (arrays := opened_source(config, pairs)) is not None:
-            return _of_source(arrays, config, pairs)
+        config, originals = unpacked(config, work)
+        if (opened := opened_source(config, pairs)) is not None:
+            return _of_source(opened, config, pairs, originals)
         if not source.exists():
             raise UserError(f"{source}: no such file or folder")
         _refuse_array_flags(config)
         if config.image_size is None:
-            raise UserError("--image-size: expected the height and width of the images, such as 128 or 64,96 (pixels)")
+            raise UserError(NO_SIZE)
         config = dataclasses.replace(config, channels=config.channels or 3)
         if source.is_dir():
             return _of_folder(source, config, pairs)
@@ -128,7 +132,8 @@ def list_images(config: Config, work: Path, *, pairs: bool) -> Listing:
         failure = UserError if error.errno in OF_ONE_FILE else RunError
         raise failure(f"{source}: {error.strerror or error}") from error
     raise UserError(
-        f"{source}: expected a folder of images, a zip or tar archive, or arrays (.npy, .npz, .h5, .nc, .zarr)"
+        f"{source}: expected a folder of images, a zip or tar archive, TFRecord files, or arrays (.npy, .npz, .h5, "
+        ".nc, .zarr)"
     )
 
 
@@ -186,20 +191,28 @@ def _of_archive(kind: str, source: Path, where: Path, members: list[Member], con
     return Listing(kind, str(where), names, places, labels, class_names, bad_files, [], config, pairs, digest, stamp)
 
 
-def _of_source(source: Source, config: Config, pairs: bool) -> Listing:
-    """List the pictures or the samples of arrays, in their order."""
+def _of_source(source: Source, config: Config, pairs: bool, originals: bytes) -> Listing:
+    """List the pictures or the samples of arrays or TFRecords, in their order.
+
+    Args:
+        source: the pictures or samples.
+        config: settings of the data.
+        pairs: True if each image comes with an input.
+        originals: bytes that change with compressed files.
+    """
     if not source.is_pictures:
-        return _of_samples(source, config, pairs)
+        return _of_samples(source, config, pairs, originals)
     _refuse_array_flags(config)
     assert isinstance(source, PictureSource)
     # The images that are packed are the same for any size of the result.
-    whole = opened_source(dataclasses.replace(config, image_size=1, fit="crop"), pairs)
-    digest = whole.fingerprint if whole else ""
+    of_records = isinstance(source, RecordSource)
+    whole = None if of_records else opened_source(dataclasses.replace(config, image_size=1, fit="crop"), pairs)
+    digest = whole.fingerprint if whole else source.fingerprint
     path = Path(config.data)
     time = _time_of(path) if path.is_file() else json.dumps(source.stamp()).encode()
     channels: Any = source.channels
     return Listing(
-        "array",
+        "tfrecords" if of_records else "array",
         config.data,
         [portable(source.named(index), config) for index in range(len(source))],
         range(len(source)),
@@ -210,11 +223,11 @@ def _of_source(source: Source, config: Config, pairs: bool) -> Listing:
         dataclasses.replace(config, image_size=source.image_size, channels=channels),
         pairs,
         digest,
-        _digest([digest.encode(), time]),
+        _digest([digest.encode(), time, *[originals] * bool(originals)]),
     )
 
 
-def _of_samples(source: Source, config: Config, pairs: bool) -> Listing:
+def _of_samples(source: Source, config: Config, pairs: bool, originals: bytes) -> Listing:
     numbers, names = conditions_of(source, config)
     parts = [source.fingerprint.encode(), *map(str.encode, names), b"" if numbers is None else numbers.tobytes()]
     places = range(len(source))
@@ -230,7 +243,7 @@ def _of_samples(source: Source, config: Config, pairs: bool) -> Listing:
         config,
         pairs,
         _digest(parts),
-        _digest([*parts, json.dumps(source.stamp()).encode()]),
+        _digest([*parts, json.dumps(source.stamp()).encode(), originals]),
     )
 
 

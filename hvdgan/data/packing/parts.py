@@ -16,8 +16,11 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data.base.source import Source, printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.packing.archives import read_member
-from hvdgan.data.sources.array_files import open_arrays
+from hvdgan.data.sources.array_files import open_arrays, without_maps
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
+from hvdgan.data.sources.tfrecords import files_named, open_records
+
+NO_SIZE = "--image-size: expected the height and width of the images, such as 128 or 64,96 (pixels)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,23 +109,26 @@ class ArchivePart(Part):
         return [printable(member.name) for member in self.places[number]]
 
 
-class ArrayPart(Part):
-    """A part of an array of pictures; places are indices."""
+class SourcePart(Part):
+    """A part of the pictures in arrays or TFRecords; places are indices."""
 
     def read(self, number: int) -> np.ndarray:
-        return self._array().fetch(self.places[number])
+        return self._source().fetch(self.places[number])
 
     def smallest_side(self, number: int) -> int:
-        height, width = self._array().array_shape[1:3]
+        source = self._source()
+        if not isinstance(source, PictureArraySource | ArrayPairs):
+            raise UserError(f"--min-size: {self.where} holds TFRecords, of which all images are packed; leave it out")
+        height, width = source.array_shape[1:3]
         return min(height, width)
 
     def key(self, number: int) -> bytes | None:
-        key = self._array().key(self.places[number])
+        key = self._source().key(self.places[number])
         return None if key == os.fsencode(self.names[number]) else hashlib.sha256(key).digest()
 
-    def _array(self) -> "PictureArraySource | ArrayPairs":
+    def _source(self) -> Source:
         source = opened_source(self.config, self.pairs)
-        assert isinstance(source, PictureArraySource | ArrayPairs)
+        assert source is not None
         return source
 
     def _files(self, number: int) -> list[str | BinaryIO]:
@@ -131,12 +137,17 @@ class ArrayPart(Part):
 
 @functools.lru_cache(maxsize=1)
 def opened_source(config: Config, pairs: bool) -> Source | None:
-    """The arrays that SRC names, opened once in each process; None if it names no arrays.
+    """The arrays or TFRecords that SRC names, opened once in each process; None if it names neither.
 
     Raises:
         UserError: they cannot be read, or what they hold is unclear.
     """
     try:
-        return open_arrays(config, paired=pairs, unmapped=True)
+        arrays = open_arrays(config, paired=pairs, unmapped=True)
+        if arrays is not None or not (files := files_named(config.data)):
+            return arrays
+        if config.tfrecord.dtype is None and config.image_size is None:
+            raise UserError(NO_SIZE)
+        return open_records(without_maps(config), files, paired=pairs, size=config.image_size or 1)
     except UserError as error:
         raise UserError(str(error).removeprefix("--data ")) from error

@@ -52,10 +52,11 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
         labels = _labels(container, config)
     if _are_pictures(config, images, inputs):
         return _pictures(config, container, images, inputs, labels, paired)
-    return _arrays(_unmapped(config) if unmapped else config, container, images, inputs, labels, paired)
+    return _arrays(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
 
 
-def _unmapped(config: Config) -> Config:
+def without_maps(config: Config) -> Config:
+    """The settings with the map `none` for each part of arrays."""
     maps: dict[str, Any] = dict.fromkeys(("values", "input_values", "constant_values", "condition_values"), "none")
     return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 

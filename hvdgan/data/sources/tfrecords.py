@@ -1,6 +1,6 @@
 """A source of the images in TFRecord files of any origin, by an index of their records."""
 
-import functools
+import dataclasses
 import glob
 import io
 import os
@@ -9,21 +9,74 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.cli.types import Fit
+from hvdgan.data.arrays import conditions
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.sharing import share_out
-from hvdgan.data.base.source import BadImage, PictureSource, Size, fingerprint, printable
+from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
 from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 from hvdgan.data.formats.tf_example import features_of, single_bytes
-from hvdgan.data.formats.tfrecord import FRAME, HEADER, OPEN_FILES, RecordFile, length_of, payload_of
-from hvdgan.data.formats.tfrecord_index import digest_of, index_files
 from hvdgan.data.formats.tfrecord_scan import Features
+from hvdgan.data.records import record_arrays
+from hvdgan.data.records.record_reader import RecordReader
+from hvdgan.data.sources.array_files import refuse_picture_flags
 
-SUFFIXES = (".tfrecord", ".tfrecords")
+SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+
+
+def open_records(
+    config: Config, files: Sequence[str], *, paired: bool, size: Size, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
+) -> Source:
+    """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays.
+
+    Args:
+        config: settings of the data.
+        files: paths of the files.
+        paired: True if each sample must come with an input.
+        size: height and width of pictures, in pixels.
+        peers: the ranks; each calls this.
+        scans: cache of the index.
+
+    Raises:
+        UserError: the flags do not fit together, or do not fit the files.
+        RunError: the ranks do not see the same files, or the disk or the network has failed.
+    """
+    named, arrays = config.tfrecord, config.arrays
+    chosen = arrays.conditions if arrays.condition_table is None else ()
+    if named.dtype is not None:
+        made = record_arrays.open_arrays(config, files, chosen, paired=paired, peers=peers, scans=scans)
+        refuse_picture_flags(config, made.layout.shape)
+        return made
+    if named.input_shape is not None:
+        raise UserError(f"--tfrecord-input-shape {named.input_shape}: is for arrays; add --tfrecord-dtype")
+    shape = shape_of(named.shape, paired=paired)
+    if shape and named.input:
+        raise UserError(f"--tfrecord-input {named.input}: goes with encoded images, not with --tfrecord-shape alone")
+    inputs = named.input if paired else None
+    features = Features(named.image or "image", named.label, inputs, shape, conditions=chosen)
+    source = RecordSource(
+        config.data,
+        files,
+        features,
+        image_size=size,
+        channels=config.channels or 3,
+        fit=config.fit,
+        paired=paired,
+        peers=peers,
+        scans=scans,
+    )
+    numbers = source.records.conditions
+    if numbers is None:
+        return source
+    values = dataclasses.replace(source.values, conditions=conditions.map_of(arrays.condition_values, chosen))
+    described = conditions.Described(source, values, numbers)
+    described.fingerprint = fingerprint_of(b"conditions", [source.fingerprint.encode(), numbers.tobytes()])
+    return described
 
 
 def files_named(data: str) -> list[str]:
@@ -38,9 +91,8 @@ def files_named(data: str) -> list[str]:
 class RecordSource(PictureSource):
     """The records of TFRecord files, in the order of the files' names, each a tf.train.Example.
 
-    All ranks together build an index of the records and their labels on opening. It takes 16 bytes of memory per record
-    and is cached in the run folder. `fetch` reads a record and verifies its checksum. The fingerprint covers the labels
-    and all checksums, and so every byte.
+    `fetch` reads a record and verifies its checksum. The fingerprint covers the labels and all checksums, and so every
+    byte.
 
     Args:
         name: value of `--data`.
@@ -74,29 +126,16 @@ class RecordSource(PictureSource):
         peers: Peers = ALONE,
         scans: ScanCache = NO_SCANS,
     ) -> None:
-        self._files = list(files)
         self._features = features
-        indices = index_files(name, self._files, features, peers, scans)
-        records = [len(index.offsets) for index in indices]
-        if not sum(records):
-            raise UserError(f"--data {name}: {len(self._files)} TFRecord file(s) without a record; expected images")
-        self._firsts = np.cumsum([0, *records])
-        """the index of each file's first record, and of the one after the last"""
-        self._offsets = np.concatenate([index.offsets for index in indices])
-        labels = np.concatenate([index.labels for index in indices])
-        self._opened = functools.lru_cache(maxsize=OPEN_FILES)(RecordFile)
-        # The fingerprint covers neither the name of the label feature nor the folder, which depends on the machine.
-        parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
-        parts += [self._firsts.tobytes(), self._offsets.tobytes(), labels.tobytes()]
-        parts += [digest_of(index).encode() for index in indices]
+        self.records = RecordReader(name, files, features, peers, scans)
         what = repr((features.image, features.input, features.shape, paired)).encode()
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
             fit=fit,
-            fingerprint=fingerprint(image_size, channels, [b"tfrecord", what, *parts], fit),
-            labels=labels if features.label else None,
+            fingerprint=fingerprint(image_size, channels, [b"tfrecord", what, *self.records.parts], fit),
+            labels=self.records.labels,
             class_names=class_names,
             paired=paired,
         )
@@ -106,7 +145,7 @@ class RecordSource(PictureSource):
             self._refuse_aspects(peers)
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.records)
 
     def fetch(self, index: int) -> np.ndarray:
         """Read one image, as any source does.
@@ -133,7 +172,7 @@ class RecordSource(PictureSource):
 
     def _files_in(self, index: int, sides: Sequence[str]) -> list[io.BytesIO]:
         """The values of some features of a record, as files."""
-        contents = _values(self._payload(index), sides)
+        contents = _values(self.records.payload(index), sides)
         if missing := [side for side, content in zip(sides, contents, strict=True) if content is None]:
             raise BadImage(self.named(index), f"it has no feature {missing[0]} of one value in bytes")
         return [io.BytesIO(content) for content in contents if content is not None]
@@ -178,33 +217,8 @@ class RecordSource(PictureSource):
         )
         return places, sizes
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """The number of the file, and of the record within it."""
-        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        return file, index - int(self._firsts[file])
-
     def named(self, index: int) -> str:
-        file, place = self._place(index)
-        return f"{printable(os.path.basename(self._files[file]))}[{place}]"
-
-    def _payload(self, index: int) -> bytes:
-        file, place = self._place(index)
-        offset = int(self._offsets[index])
-        try:
-            opened = self._opened(self._files[file])
-            length = length_of(opened.read(offset, HEADER))
-            # A damaged length could ask for any amount of memory.
-            if offset + length + FRAME > opened.size:
-                raise ValueError("its length differs")
-            return payload_of(opened.read(offset, length + FRAME))
-        except OSError as error:
-            reason = error.strerror or str(error)
-        except ValueError as error:
-            reason = str(error)
-        raise RunError(
-            f"--data {self.name}: {printable(self._files[file])}, record {place}: {reason}; the file is damaged, or "
-            "has changed since the run began: restore it, then resume"
-        )
+        return self.records.named(index)
 
     def _raw(self, content: bytes, named: str) -> np.ndarray:
         shape = self._features.shape

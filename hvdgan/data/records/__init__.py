@@ -1,0 +1,1 @@
+"""Reads the records of TFRecord files that other programs wrote."""
