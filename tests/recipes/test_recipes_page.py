@@ -14,7 +14,9 @@ from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.recipe import Stage, Update, recipe, stages
+from hvdgan.recipes.downscale import DownscaleOptions
 from hvdgan.train import main as train
 from launching import ROOT, run
 from tiny import Tiny
@@ -43,6 +45,20 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
     name = re.search(r"--recipe (\S+)", command)[1].replace(":", ".")
     written = (tmp_path / "runs" / name / "samples" / "step-00000002.png").exists()
     assert written == ("--dry-run" not in command)
+
+
+def test_the_commands_for_fields(tmp_path):
+    """From the synthetic fields to ensembles, with fewer, smaller fields and fewer steps."""
+    smaller = {r"benchmarks/": f"{ROOT}/benchmarks/", "--num 5000": "--num 24", "--size 64": "--size 16"}
+    smaller |= {"--nf 8": "--nf 2", "--steps 5000": "--steps 2", "--num 80": "--num 16"}
+    (block,) = blocks("recipes.md", "sh")
+    for command in block.splitlines():
+        for whole, small in smaller.items():
+            command = command.replace(whole, small)
+        done = run(shlex.split(command), tmp_path, forked=True)
+        assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "ensembles.npz") as drawn:
+        assert drawn["samples"].shape == (16, 16, 16, 2) and len(set(drawn["index"])) == 2
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +103,8 @@ def test_names_and_flags_of_the_page_are_there():
     fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
     fields |= {"class", "interpolate", "truncation"}  # of hvdgan.sample
     fields |= {"sizes"}  # the page's example of an option
+    fields |= {field.name for kind in (ArrayConfig, DownscaleOptions) for field in dataclasses.fields(kind)}
+    fields |= {"members", "num", "out", "size", "factor"}  # of hvdgan.sample and benchmarks/random_fields.py
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
     assert not {(one or other).replace("-", "_") for one, other in flags} - fields
 
