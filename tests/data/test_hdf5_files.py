@@ -49,6 +49,7 @@ def test_what_is_not_decoded_here_is_read_through_the_library(tmp_path, monkeypa
     small = np.arange(10 * 4 * 4, dtype=np.int16).reshape(10, 4, 4, 1)
     twelve = h5py.h5t.STD_I16LE.copy()
     twelve.set_precision(12)
+    twelve.set_offset(4)
     with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
         file["plain"] = small
         file.create_dataset("gzip", data=small, chunks=(2, 4, 4, 1), compression="gzip")
