@@ -217,6 +217,7 @@ def labels() -> list[str]:
         "Diagnostics",
         "GANs, and how they are trained",
         "Parts",
+        "The numbers of the data",
         f"Ground floor: imported by {everything}",
     ]
 

@@ -72,7 +72,10 @@ def line_of(name):
         ("MetricsList", FOOL + "the loss returns a list of 1 as its metrics; it must return"),
         ("NumberedMetrics", FOOL + "the loss returns a dict of 1 as its metrics; it must return"),
         ("UnknownName", FOOL + "the loss fails: NameError: name 'reduce_mean' is not defined"),
-        ("UnknownDraw", "the batch has no noise; it has augment, images, inputs, labels, latents"),
+        (
+            "UnknownDraw",
+            "the batch has no noise; it has augment, conditions, constants, images, index, inputs, labels, latents",
+        ),
         ("Shapes", FOOL + "the loss fails: "),
         ("LayerShapes", FOOL + "the loss fails: "),
         ("Deep", FOOL + "the loss fails: ValueError: "),
