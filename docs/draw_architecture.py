@@ -45,7 +45,7 @@ COLOURS = {
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [72, 86, 146, 60, 72]  # of the boxes of each floor
+HEIGHTS = [72, 86, 146, 72, 72]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
