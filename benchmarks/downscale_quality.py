@@ -123,7 +123,7 @@ def measure(truth: np.ndarray, members: np.ndarray, bicubic: np.ndarray, heights
         "best_possible_crps": best_crps,
         "rmse_of_mean": rmse(members.mean(axis=0), truth),
         "rmse_of_bicubic": rmse(bicubic, truth),
-        "best_possible_rmse": best_rmse,
+        "best_possible_rmse_of_mean": best_rmse * float(np.sqrt(1 + 1 / len(members))),
         "spread": float(spread),
         "rank_histogram": np.round(histogram, 3).tolist(),
         "reached": worst["gan"] <= GOAL < worst["bicubic"],

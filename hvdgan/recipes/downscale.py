@@ -138,7 +138,7 @@ class Downscale(Recipe):
         }
 
     def _noise(self, random: Random, key: str) -> tf.Tensor:
-        assert self.data.input_shape is not None
+        assert self.data.input_shape is not None  # networks() has checked the shapes
         height, width = self.data.input_shape[:2]
         return random.normal(key, (height, width, self.options.noise_channels))
 

@@ -4,13 +4,21 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data import open_source
+from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.data.formats import shard_reader
 from hvdgan.data.sources.packed_shards import ShardSource
 from launching import run
 from packed import write_images
+from packed_arrays import BESIDE, fields
 
 
 @pytest.fixture
@@ -67,3 +75,37 @@ def test_shards_that_one_rank_does_not_see_end_both(ranks, folder, monkeypatch):
     monkeypatch.chdir(folder.parent if ranks.is_root else tempfile.mkdtemp())
     with pytest.raises(UserError, match="made: not finished"):
         opened("made", peers=ranks)
+
+
+@pytest.fixture
+def arrays(ranks):
+    """Ten samples with inputs and conditions in four shards."""
+    folder = Path(ranks.gather(tempfile.mkdtemp() if ranks.is_root else "", "folder")[0])
+    if ranks.is_root:
+        fields(folder, 10)
+        done = run([sys.executable, "-m", "hvdgan.prepare", "fields.npz", "made", "--shards", "4", *BESIDE], folder)
+        assert done.returncode == 0, done.stderr
+    ranks.gather(None, "written")
+    return folder / "made"
+
+
+def test_two_ranks_open_arrays_as_one_does(ranks, arrays):
+    settings = ArrayConfig(values="standard", input_values="standard", constant_values="none", conditions=("energy",))
+    config = Config(data=str(arrays), arrays=settings)
+    together = open_source(config, paired=True, peers=ranks)
+    alone = open_source(config, paired=True)
+    assert together.fingerprint == alone.fingerprint and len(together) == 10
+    assert (together.fetch_batch(np.arange(10)) == alone.fetch_batch(np.arange(10))).all()
+    assert with_statistics(together, ranks, NO_SCANS) == with_statistics(alone, ALONE, NO_SCANS)
+
+
+def test_a_damaged_file_of_conditions_is_said_by_both(ranks, arrays):
+    if ranks.is_root:
+        content = bytearray((arrays / "conditions.npy").read_bytes())
+        content[-1] ^= 1
+        (arrays / "conditions.npy").write_bytes(content)
+    ranks.gather(None, "damaged")
+    settings = ArrayConfig(values="none", input_values="none", constant_values="none")
+    with pytest.raises(UserError, match=r"conditions.npy has another checksum") as caught:
+        open_source(Config(data=str(arrays), arrays=settings), paired=True, peers=ranks)
+    assert len(set(ranks.gather(str(caught.value), "said"))) == 1

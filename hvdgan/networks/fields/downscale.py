@@ -214,7 +214,7 @@ def _joined(
 
     Args:
         x: features, (B, H, W, C).
-        height, width: pixels that are cut off at both ends to leave the last row or column.
+        height, width: numbers of pixels to cut off at the two ends, which leave the last row or column.
         axis: 1 for rows, 2 for columns.
         name: beginning of the layers' names.
     """
