@@ -16,6 +16,7 @@ FLOORS = [
     ["diagnostics"],
     ["recipes", "training"],
     ["networks", "recipe", "data", "checkpoints", "distributed"],
+    ["values"],
     ["cli"],
 ]
 COMMANDS = {
@@ -38,12 +39,13 @@ COLOURS = {
     "data": "#15803d",
     "checkpoints": "#0e7490",
     "distributed": "#b91c1c",
+    "values": "#4d7c0f",
     "cli": "#475569",
 }
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [72, 86, 146, 72]  # of the boxes of each floor
+HEIGHTS = [72, 86, 146, 72, 72]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
@@ -215,6 +217,7 @@ def labels() -> list[str]:
         "Diagnostics",
         "GANs, and how they are trained",
         "Parts",
+        "The numbers of the data",
         f"Ground floor: imported by {everything}",
     ]
 

@@ -99,7 +99,7 @@ def test_two_ranks_open_arrays_as_one_does(ranks, arrays):
     assert with_statistics(together, ranks, NO_SCANS) == with_statistics(alone, ALONE, NO_SCANS)
 
 
-def test_a_damaged_file_of_conditions_is_said_by_both(ranks, arrays):
+def test_a_damaged_file_of_conditions_is_reported_by_both(ranks, arrays):
     if ranks.is_root:
         content = bytearray((arrays / "conditions.npy").read_bytes())
         content[-1] ^= 1

@@ -72,7 +72,10 @@ def line_of(name):
         ("MetricsList", FOOL + "the loss returns a list of 1 as its metrics; it must return"),
         ("NumberedMetrics", FOOL + "the loss returns a dict of 1 as its metrics; it must return"),
         ("UnknownName", FOOL + "the loss fails: NameError: name 'reduce_mean' is not defined"),
-        ("UnknownDraw", "the batch has no noise; it has augment, images, inputs, labels, latents"),
+        (
+            "UnknownDraw",
+            "the batch has no noise; it has augment, conditions, constants, images, index, inputs, lab",
+        ),
         ("Shapes", FOOL + "the loss fails: "),
         ("LayerShapes", FOOL + "the loss fails: "),
         ("Deep", FOOL + "the loss fails: ValueError: "),
@@ -194,7 +197,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsy
         ("wrong_losses:NoPairs", "NoPairs in wrong_losses is not a subclass of hvdgan.recipe.Recipe; the module is "),
         ("wrong:Instance", "Instance in wrong is not a subclass of hvdgan.recipe.Recipe"),
         ("wrong_losses.py:NoPair", "expected package.module:Attribute, as in wrong_losses:NoPair"),
-        ("wrong_losses:NoPair.py", "expected one of completion, dcgan"),
+        ("wrong_losses:NoPair.py", "expected one of calo3d, completion, dcgan"),
     ],
 )
 def test_a_wrong_name_is_one_line(capsys, name, complaint):

@@ -89,7 +89,7 @@ def test_what_samples_of_a_shape_can_have_is_not():
 def test_volumes_are_moved_along_all_axes(kind):
     ones = tf.ones((64, 8, 16, 16, 5))
     kept = diff_augment(ones, (kind,), random(), "x").numpy()
-    assert (kept == kept[..., :1]).all()  # all channels alike
+    assert (kept == kept[..., :1]).all()  # the same for all channels
     gone = 1 - kept[..., 0]
     if kind == "cutout":
         for hole in gone:

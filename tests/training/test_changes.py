@@ -3,13 +3,18 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import keras
 import pytest
 import tensorflow as tf
 
+from building import tiny_run
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
+from hvdgan.training.resuming.changes import check_settings
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -220,3 +225,16 @@ def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     assert log.count(f"{expected}the run resumes where it was, and its last bits may differ from here on\n") == 1
     assert main([*words, "--max-steps", "6"]) == 0
     assert (tmp_path / "run" / "log.txt").read_text().count("is now") == log.count("is now")
+
+
+def test_a_run_from_before_arrays_resumes_and_a_new_setting_of_them_is_refused():
+    """Its config.json lacks their settings, which then have the defaults; its pictures were cropped without a flag."""
+    run = tiny_run(Own, OwnOptions(), image_size=8)
+    new = {field.name for field in dataclasses.fields(ArrayConfig)}
+    older = {name: value for name, value in run.settings().items() if name not in {*new, "fit"}}
+    assert check_settings(run, Path("config.json"), {**older, "image_size": 32}, ()) == []
+    cropped = dataclasses.replace(
+        run, config=dataclasses.replace(run.config, arrays=ArrayConfig(crop=(4, 4)), fit="crop")
+    )
+    with pytest.raises(UserError, match=r"was made with crop \[\], and this run has \[4, 4\]"):
+        check_settings(cropped, Path("config.json"), older, ())

@@ -46,7 +46,7 @@ class ArraySource(Source):
         inputs: their inputs, or None.
         layout: shapes of a record.
         values: maps of the parts.
-        labels, conditions, constants: as in Source.
+        labels, conditions, constants: arguments of Source.
     """
 
     def __init__(

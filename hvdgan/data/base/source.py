@@ -215,7 +215,7 @@ class PictureSource(Source):
     Args:
         image_size: height and width of the pictures that `fetch` returns, in pixels; one number for both, or two.
         channels: channels of a picture, 1 (grey) or 3 (RGB).
-        fit: how pictures of another aspect ratio are brought to this size; None: they are refused.
+        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each picture comes with an input of the same size and channels.
         others: arguments of Source.
     """
@@ -296,7 +296,7 @@ def fingerprint(image_size: Size, channels: int, parts: Iterable[bytes], fit: Fi
         image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
         parts: bytes that identify the pictures; the boundaries between the parts count.
-        fit: how pictures of another aspect ratio are brought to this size.
+        fit: way in which pictures of another aspect ratio are brought to this size.
     """
     height, width = sides(image_size)
     size = f"{height}" if height == width else f"{height} {width}"

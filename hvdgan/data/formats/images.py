@@ -87,7 +87,7 @@ def read_image(file: str | BinaryIO, name: str, image_size: Size, channels: int,
         name: name of the file in errors.
         image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of the result, 1 or 3.
-        fit: as in `to_pixels`.
+        fit: argument of `to_pixels`.
 
     Returns:
         uint8 (height, width, channels).
@@ -154,7 +154,7 @@ def read_partners(
         names: names of the files in errors.
         image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of one image, 1 or 3.
-        fit: as in `to_pixels`.
+        fit: argument of `to_pixels`.
 
     Returns:
         uint8 (height, width, 2 * channels), the input's channels first.

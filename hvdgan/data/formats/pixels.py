@@ -23,8 +23,8 @@ def to_pixels(image: Image.Image, image_size: Size, channels: int, fit: Fit | No
         image: image of any size and mode.
         image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of the result, 1 or 3.
-        fit: for a picture of another aspect ratio: crop (the largest centred part), pad (black borders around the whole
-            picture) or stretch; None: it is refused.
+        fit: treatment of another aspect ratio: crop (the largest centred part), pad (black borders around the whole
+            picture) or stretch; None: the picture is refused.
 
     Returns:
         uint8 (height, width, channels).
@@ -69,7 +69,7 @@ def arrays_to_pixels(images: np.ndarray, image_size: Size, channels: int, fit: F
         images: images, uint8 (B, H, W, C), C 1, 3 or 4.
         image_size: height and width of the result, in pixels; one number for both, or two.
         channels: channels of the result, 1 or 3.
-        fit: as in `to_pixels`.
+        fit: argument of `to_pixels`.
 
     Returns:
         uint8 (B, height, width, channels).

@@ -31,7 +31,7 @@ class DigitsSource(PictureSource):
     Args:
         image_size: height and width in pixels, >= 8; one number for both, or two.
         channels: 1, or 3 for the grey value repeated.
-        fit: how the square scans are brought to a size that is not square.
+        fit: way in which the square scans are brought to a size that is not square.
 
     Raises:
         UserError: image_size is below 8, or not square without `fit`.

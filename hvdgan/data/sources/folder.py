@@ -60,7 +60,7 @@ class FolderSource(PictureSource):
         name: value of `--data`, the path of the folder.
         image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
-        fit: how pictures of another aspect ratio are brought to this size; None: they are refused.
+        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
         max_bad_fraction: largest fraction of the files, or of the pairs, that may be broken, in [0, 1].
         paired: True if each image comes with an input.
         peers: the ranks that open the folder together.

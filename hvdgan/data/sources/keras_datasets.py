@@ -26,7 +26,7 @@ class KerasSource(PictureSource):
         name: value of `--data`, `keras:` and one of KERAS.
         image_size: height and width in pixels; one number for both, or two.
         channels: 1, 3, or None for those of the images.
-        fit: how the square images are brought to a size that is not square.
+        fit: way in which the square images are brought to a size that is not square.
         peers: the ranks; each calls this.
 
     Raises:

@@ -69,7 +69,7 @@ class ShardSource(PictureSource):
         name: value of `--data`, the path of the folder.
         image_size: height and width in pixels; one number for both, or two; None: those of the shards.
         channels: 1, 3, or None for those of the shards.
-        fit: how images of another aspect ratio are brought to this size; None: they are refused.
+        fit: way in which images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image must come with an input.
         peers: the ranks that open the folder together.
         files: the opened shards, or None to open them here.

@@ -24,7 +24,7 @@ class PictureArraySource(PictureSource):
         image_size: height and width in pixels, to which pictures are resized; one number for both, or two; None: those
             of the array.
         channels: 1, 3, or None for those of the array (4 becomes 3).
-        fit: how pictures of another aspect ratio are brought to this size; None: they are refused.
+        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
         labels: classes of the pictures, int32 (N,), or None.
         half: half of the array's pictures to use, 0 (left) or 1 (right); None: the whole pictures.
         container: the files that the array lies in.
@@ -115,7 +115,7 @@ class ArrayPairs(PictureSource):
         images: array of the images, or of both.
         inputs: array of the inputs; None: they are the left halves.
         container: the files that the arrays lie in.
-        image_size, channels, fit, labels: as in PictureArraySource; channels None: 3 if the arrays differ.
+        image_size, channels, fit, labels: arguments of PictureArraySource; channels None: 3 if the arrays differ.
 
     Raises:
         UserError: the arrays hold no pairs.

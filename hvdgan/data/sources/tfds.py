@@ -30,7 +30,7 @@ def open_tfds(
         name: value of `--data`, `tfds:` and a name for tfds.builder, such as `tfds:celeb_a`.
         image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
-        fit: how images of another aspect ratio are brought to this size; None: they are refused.
+        fit: way in which images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image comes with an input, side by side.
         peers: the ranks that open it together.
         scans: cache of the index.

@@ -100,7 +100,7 @@ class RecordSource(PictureSource):
         features: names of the features that hold image, label and input.
         image_size: height and width in pixels; one number for both, or two.
         channels: 1 or 3.
-        fit: how images of another aspect ratio are brought to this size; None: they are refused.
+        fit: way in which images of another aspect ratio are brought to this size; None: they are refused.
         paired: True if each image comes with an input.
         class_names: names of the labels, or None if they are not known.
         peers: the ranks that open the files together.

@@ -35,7 +35,7 @@ class DataSpec:
             none.
         conditions: names of the numbers in batch.conditions.
         values: maps between the data's numbers and those that networks see; None: nothing is known.
-        layout: how a record of the data is divided; None: into what `shape` and `input_shape` say.
+        layout: parts of a record of the data; None: those that `shape` and `input_shape` say.
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
     """
 
@@ -84,7 +84,7 @@ class DataSpec:
 
         Args:
             numbers: samples (B, ..., C), inputs, or conditions (B, k).
-            part: what the numbers are.
+            part: kind of the numbers.
         """
         value_map = None if self.values is None else self.values.parts()[part]
         return numbers if value_map is None else value_map.inverse_of(numbers, _TENSORFLOW)

@@ -36,7 +36,7 @@ def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarr
 
     Args:
         path: name of the PNG; its folder is made.
-        samples: what shown() returned.
+        samples: result of shown().
         spec: facts about the data.
         like: samples whose least and largest numbers the scale has; None: these samples'.
     """

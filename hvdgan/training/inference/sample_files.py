@@ -39,7 +39,7 @@ def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Inpu
         path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names, and `index`.
         samples: samples in the units of the data, (N, ...).
         spec: facts about the data.
-        inputs: what each sample was drawn from.
+        inputs: inputs that each sample was drawn from.
         of_data: True if these are samples of the data, whose numbers in the data are the array `index`.
     """
     suffix = path.suffix.lower()

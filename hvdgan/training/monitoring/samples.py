@@ -74,7 +74,7 @@ class Sampler:
 
         Args:
             path: name of the PNG.
-            samples: what shown() returned.
+            samples: result of shown().
         """
         save_samples(path, samples, self._recipe.data, self.real)
 

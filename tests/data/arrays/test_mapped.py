@@ -86,7 +86,7 @@ def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path, value, reason):
         source.fetch_batch(np.array([3, 5, 7]))
     assert caught.value.bad_file == (f"{tmp_path}/a.npz:x[5]", reason)
     np.testing.assert_allclose(source.fetch_batch(np.array([3, 7])), np.log(2), rtol=1e-6)
-    # Training leaves it out, by name, and goes on.
+    # Training leaves it out, by name, and continues.
     with batches_of(source, global_batch_size=17, max_bad_fraction=0.1) as batches:
         assert 5 not in next(batches)["index"]
         assert [bad.reason for bad in batches.bad_files] == [reason]
