@@ -29,7 +29,7 @@ import showers
 DATA = (
     "--axes DHW --conditions energy,theta --values power:0.85 --condition-values energy=log1p+standard;theta=standard"
 )
-COMMAND = "--nf 8 --global-batch-size 64 --steps 5000"
+COMMAND = "--nf 8 --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500"
 BINS = np.geomspace(*showers.ENERGIES, 6)  # GeV
 LEAST_SHARE = 0.01
 GOAL = 0.05

@@ -2,7 +2,7 @@
 
     python benchmarks/random_fields.py --out fields.npz --num 5000 --size 64 --factor 4 --seed 0
 
-The file holds the arrays `images` (N, H, H, C), `inputs` (N, H / factor, H / factor, C) and `orography` (H, H), float32.
+The file holds the float32 arrays `images` (N, H, H, C), `inputs` (N, H / factor, H / factor, C), `orography` (H, H).
 
 A Gaussian random field g is periodic, of mean 0 and variance 1. Its Fourier modes are independent, and their power is
 

@@ -11,6 +11,7 @@ Shape = tuple[int, int, int]
 
 _HIDDEN = 128  # width of the dense layers; the conditions and profiles that they read do not grow with the cells
 _COARSEST = 4  # cells of the shortest axis where the generator begins
+_FIRST_SPREAD = -4.0  # exp(-4) is 2 %
 _LEAST_SPREAD = 1e-3
 _TINY = 1e-6
 
@@ -27,7 +28,7 @@ def calo3d_generator(
     """Latents, noise and conditions to showers by transposed convolutions.
 
     The convolutions return the shape of a shower, which is then scaled to a total energy of its own: the energy of the
-    particle times a response that depends on conditions and latents.
+    particle times a response, whose mean and deviation depend on the conditions; the first latent is its fluctuation.
 
     Args:
         shape: shape of a shower, (D, H, W, 1); each of D, H and W divisible by 4.
@@ -71,8 +72,11 @@ def calo3d_generator(
         places = [size[axis] if axis == each else 1 for each in range(3)]
         x = x * ops.reshape(ops.exp(gains), (-1, *places, 1))
 
-    response = _dense(_dense(start, 32, "response_1", dtype="float32"), 32, "response_2", dtype="float32")
-    response = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="response")(response)
+    given = _dense(_dense(known, 32, "response_1", dtype="float32"), 32, "response_2", dtype="float32")
+    response = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="response")(given)
+    spread = keras.initializers.Constant(_FIRST_SPREAD)
+    spread = layers.Dense(1, kernel_initializer="zeros", bias_initializer=spread, dtype="float32", name="spread")(given)
+    response = response + ops.exp(spread) * latents[:, :1]
     total = ops.exp(response) * energy
     summed = ops.sum(ops.power(x, 1.0 / exponent), axis=(1, 2, 3))  # (B, 1)
     scales = ops.power(total / (summed + _TINY), exponent)
@@ -83,7 +87,8 @@ def calo3d_generator(
 def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, num_angles: int) -> keras.Model:
     """Showers to logits, with heads that estimate the energy, the other conditions and the sum of deposits.
 
-    The heads of the energy and of the angles see the shower alone; that of the deposits sees the conditions alone.
+    The heads of the energy and of the angles see the shower alone; those of the deposits and of the profiles see the
+    conditions alone.
 
     Args:
         shape: shape of a shower, (D, H, W, 1); each of D, H and W divisible by 4.
@@ -93,18 +98,20 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
 
     Returns:
         A model of four inputs: `cells` (B, D, H, W, 1), the cells' shares in the deposits, on a scale for dense layers;
-        `profiles` (B, D + H + W), those of the layers, rows and columns; `response` (B, 1), log(deposits / energy);
-        and `features` (B, n) of the conditions. It returns a dict, all float32, with `logits` (B,); `energy` (B,), an
-        estimate of log(energy / deposits); `deposits` and `spread` (B,), estimates of the mean response and of its mean
-        absolute deviation; and, if there are angles, `angles` (B, num_angles), estimates of the conditions as networks
-        see them.
+        `seen_profiles` (B, D + H + W), those of the layers, rows and columns; `response` (B, 1), log(deposits /
+        energy); and `features` (B, n) of the conditions. It returns a dict, all float32, with `logits` (B,); `energy`
+        (B,), an estimate of log(energy / deposits); `deposits` and `spread` (B,), estimates of the median response of
+        real showers and of its median absolute deviation, and `fake_spread` (B,), that of generated ones; `profiles`
+        and `fake_profiles` (B, D + H + W), estimates of the logarithms of the mean shares of layers, rows and columns
+        in real and in generated showers; and, if there are angles, `angles` (B, num_angles), estimates of the
+        conditions as networks see them.
 
     Raises:
         UserError: the shape cannot be used.
     """
     size, halvings = _checked(shape)
     cells = keras.Input(shape, name="cells")
-    profiles = keras.Input((sum(size),), name="profiles")
+    profiles = keras.Input((sum(size),), name="seen_profiles")
     response = keras.Input((1,), name="response")
     features = keras.Input((num_features,), name="features")
 
@@ -122,15 +129,28 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
 
     known = _dense(_dense(features, 32, "deposits_1", dtype="float32"), 32, "deposits_2", dtype="float32")
     expected = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="deposits_3")(known)
-    spread = layers.Dense(1, "softplus", kernel_initializer="zeros", dtype="float32", name="spread_3")(known)
+    spreads = layers.Dense(2, "softplus", kernel_initializer="zeros", dtype="float32", name="spreads")(known)
+    spread = spreads[:, :1]
     outputs["deposits"] = layers.Reshape((), dtype="float32", name="deposits")(expected)
     outputs["spread"] = layers.Reshape((), dtype="float32", name="spread")(spread)
+    outputs["fake_spread"] = layers.Reshape((), dtype="float32", name="fake_spread")(spreads[:, 1:])
+    for name in ("profiles", "fake_profiles"):
+        outputs[name] = _log_shares(features, size, name)
     # In units of its usual fluctuation, which differs by calorimeter and energy.
     excess = (response - ops.stop_gradient(expected)) / (ops.stop_gradient(spread) + _LEAST_SPREAD)
 
     joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
     outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
     return keras.Model([cells, profiles, response, features], outputs, name="discriminator")
+
+
+def _log_shares(features: keras.KerasTensor, size: Shape, name: str) -> keras.KerasTensor:
+    """Logarithms of the mean shares of layers, rows and columns, (B, D + H + W); those of each axis sum to 1."""
+    x = features
+    for number in (1, 2):
+        x = _dense(x, _HIDDEN, f"{name}_{number}", dtype="float32")
+    axes = [layers.Dense(length, dtype="float32", name=f"{name}_{a}")(x) for length, a in zip(size, "dhw", strict=True)]
+    return layers.Concatenate(dtype="float32", name=name)([ops.log_softmax(axis, axis=-1) for axis in axes])
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[Shape, int]:

@@ -1,7 +1,7 @@
 """Stochastic super-resolution of physical fields (Leinonen et al. 2020, arXiv:2005.10374; Harris et al. 2022)."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -11,12 +11,14 @@ from hvdgan.recipe import (
     Batch,
     Count,
     Decay,
+    LearningRate,
     NonNegative,
     Positive,
     Random,
     Recipe,
     Stage,
     Update,
+    UserError,
     losses,
 )
 
@@ -35,15 +37,19 @@ class DownscaleOptions:
     """residual blocks of the generator at the size of the input"""
     noise_channels: Count = 16
     """noise channels at the size of the input, from which the members of an ensemble differ"""
-    n_critic: Count = 3
+    periodic: Literal["none", "width", "both"] = "none"
+    """axes whose two ends are neighbours, such as the width (longitude) of a global field; not with --crop"""
+    n_critic: Count = 1
     """critic updates for each update of the generator"""
     gp_weight: Positive = 10.0
     """weight of the gradient penalty in the critic's loss"""
-    content_weight: NonNegative = 100.0
+    content_weight: NonNegative = 300.0
     """weight of the CRPS of two members in the generator's loss; 0: the adversarial loss alone"""
-    learning_rate: Positive = 2e-4
+    learning_rate: Positive = 1e-3
     """Adam's step size for both networks"""
-    beta_1: Decay = 0.0
+    lr_decay: Literal["constant", "linear", "cosine"] = "cosine"
+    """how the step size falls to 0 over the stage; constant: not at all, for runs that get more steps later"""
+    beta_1: Decay = 0.5
     """Adam's beta_1: decay of the gradients' mean"""
     beta_2: Decay = 0.9
     """Adam's beta_2: decay of the squared gradients' mean"""
@@ -63,12 +69,15 @@ class Downscale(Recipe):
 
     def networks(self) -> dict[str, keras.Model]:
         o, data = self.options, self.data
+        if o.periodic != "none" and data.parts.crop is not None:
+            raise UserError(f"--periodic {o.periodic}: the ends of a crop are no neighbours; leave out one of the two")
         doublings(data.shape, data.input_shape)
         constants = 0 if data.constants_shape is None else data.constants_shape[-1]
         shape: dict[str, Any] = {"image_shape": data.shape, "input_shape": data.input_shape, "constants": constants}
+        shape |= {"nf": o.nf, "periodic": o.periodic}
         return {
-            "generator": downscaling_generator(**shape, noise=o.noise_channels, nf=o.nf, blocks=o.blocks),
-            "critic": downscaling_critic(**shape, nf=o.nf),
+            "generator": downscaling_generator(**shape, noise=o.noise_channels, blocks=o.blocks),
+            "critic": downscaling_critic(**shape),
         }
 
     def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
@@ -79,16 +88,18 @@ class Downscale(Recipe):
         }
 
     def stages(self) -> list[Stage]:
-        judge = Update("critic", owns=["critic"], loss=self.judge)
-        fool = Update("generator", owns=["generator"], loss=self.fool, every=self.options.n_critic)
+        rate: Any = {"learning_rate": LearningRate(self.options.learning_rate, self.options.lr_decay)}
+        judge = Update("critic", owns=["critic"], loss=self.judge, **rate)
+        fool = Update("generator", owns=["generator"], loss=self.fool, every=self.options.n_critic, **rate)
         return [Stage("adversarial", self.options.steps, [judge, fool])]
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        return {"noise": self._noise(random, "noise")}
+        """Draw noise (B, h, w, n) as `latents`, so that hvdgan.sample --interpolate leads from member to member."""
+        return {"latents": self._noise(random, "noise")}
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """WGAN-GP's loss; the penalty is on the slope with respect to the fields, for the given inputs."""
-        fake = self._member(nets, batch, batch.noise)
+        fake = self._member(nets, batch, batch.latents)
         loss = losses.wasserstein_critic(
             nets.critic(self._judged(batch, batch.images)), nets.critic(self._judged(batch, fake))
         )
@@ -99,7 +110,7 @@ class Downscale(Recipe):
         return loss + self.options.gp_weight * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        fake = self._member(nets, batch, batch.noise)
+        fake = self._member(nets, batch, batch.latents)
         adversarial = losses.wasserstein_generator(nets.critic(self._judged(batch, fake)))
         if not self.options.content_weight:
             return adversarial, {}
@@ -108,7 +119,7 @@ class Downscale(Recipe):
         return adversarial + self.options.content_weight * content, {"adversarial": adversarial, "crps": content}
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        return self._member(nets, batch, batch.noise)
+        return self._member(nets, batch, batch.latents)
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Scores of an ensemble of 8 members, on the scale that networks see.
@@ -117,7 +128,7 @@ class Downscale(Recipe):
         rmse: root of the mean squared error of the ensemble's mean.
         mae: mean absolute error of the first member.
         """
-        noises = [batch.noise] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
+        noises = [batch.latents] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
         members = tf.stack([self._member(nets, batch, noise) for noise in noises])
         error = tf.reduce_mean(members, axis=0) - batch.images
         return {
@@ -127,6 +138,7 @@ class Downscale(Recipe):
         }
 
     def _noise(self, random: Random, key: str) -> tf.Tensor:
+        assert self.data.input_shape is not None  # networks() has checked the shapes
         height, width = self.data.input_shape[:2]
         return random.normal(key, (height, width, self.options.noise_channels))
 

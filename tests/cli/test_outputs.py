@@ -1,6 +1,6 @@
 """A command writes a file or folder whole, or not at all.
 
-Modules: cli.replacing.
+Modules: cli.files.replacing.
 """
 
 import os

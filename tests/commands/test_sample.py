@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from hvdgan.training.showing import to_uint8
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
@@ -20,6 +19,7 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data.order import sample_indices
 from hvdgan.data.sources.builtin import DigitsSource
 from hvdgan.recipe import DataSpec
+from hvdgan.recipe.samples.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
 from hvdgan.training.inference.sample_random import SampleRandom

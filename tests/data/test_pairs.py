@@ -1,4 +1,7 @@
-"""Classes by folder, and pairs: the input that belongs to each image, for every kind of source."""
+"""Classes by folder, and pairs: the input that belongs to each image, for every kind of source.
+
+Modules: data.sources.outlines.
+"""
 
 import io
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from hvdgan.data.sources.arrays import ArraySource
 
 from building import tiny_run
 from hvdgan.cli.config import Config

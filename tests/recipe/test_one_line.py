@@ -155,7 +155,7 @@ def folder(tmp_path, monkeypatch):
         ("--steps 0", "stage adversarial: 0 steps"),
         ("--config data/notes.txt", "--config data/notes.txt: cannot be read as JSON"),
         ("--recipe nobody", "--recipe nobody: there is no module hvdgan.recipes.nobody"),
-        ("--recipe :X", '--recipe ":X": expected one of completion, dcgan, pix2pix, sngan, stylegan2,'),
+        ("--recipe :X", '--recipe ":X": expected one of calo3d, completion, dcgan, downscale, pix2pix,'),
         ("--recipe ..x:Y", '--recipe "..x:Y": expected one of'),
         ("--recipe=", '--recipe "": expected one of'),
         ("--recipe tiny:Required", "every field of its Options needs a default"),

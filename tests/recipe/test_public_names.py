@@ -1,7 +1,4 @@
-"""The names that a recipe's file imports from hvdgan.recipe.
-
-Modules: recipe.data_spec.
-"""
+"""The names that a recipe's file imports from hvdgan.recipe."""
 
 import hvdgan.recipe
 

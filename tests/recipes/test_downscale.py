@@ -48,6 +48,14 @@ def one_of(tensor, place):
     return tensor[place : place + 1] if tensor.shape[0] > 1 else tensor
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with pairs of 12 x 20 and 3 x 5 pixels."""
+    pairs(tmp_path / "p.npz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 # networks
 
 
@@ -87,16 +95,50 @@ def test_a_refused_factor_is_one_line_of_the_command(tmp_path, monkeypatch, caps
     assert "fields of 12 x 12 with inputs of 4 x 4" in line
 
 
+def test_a_crop_is_not_periodic(folder, capsys):
+    assert main([*FLAGS, "--constant-values", "none", "--crop", "8,8", "--periodic", "width", "--run-dir", "run"]) == 2
+    assert "--periodic width: the ends of a crop are no neighbours" in capsys.readouterr().err
+
+
 def test_constants_of_all_samples_and_of_each_sample_give_the_same():
     """With --crop each sample has constants of its own."""
     recipe = recipe_of()
     batch, networks = batch_of(recipe, "critic"), recipe.networks()
     repeated = tf.repeat(batch.constants, COUNT, axis=0)
-    for network, first in (("generator", [batch.inputs, batch.noise]), ("critic", [batch.images, batch.inputs])):
+    for network, first in (("generator", [batch.inputs, batch.latents]), ("critic", [batch.images, batch.inputs])):
         one, many = (networks[network]([*first, constants]) for constants in (batch.constants, repeated))
         np.testing.assert_allclose(one, many, rtol=1e-5, atol=1e-6)
         others = networks[network]([*first, -batch.constants])
         assert np.abs(one - others).max() > 1e-3
+
+
+@pytest.mark.parametrize(("periodic", "axis"), [("both", 1), ("both", 2), ("width", 2)])
+def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score(periodic, axis):
+    recipe = recipe_of((16, 32, 2), (4, 8, 3), periodic=periodic)
+    batch, networks = batch_of(recipe, "sample"), recipe.networks()
+
+    def moved(tensor, pixels):
+        return tf.roll(tensor, pixels * tensor.shape[axis] // batch.inputs.shape[axis], axis)
+
+    given = [batch.inputs, batch.latents, batch.constants]
+    fields = networks["generator"](given)
+    np.testing.assert_allclose(
+        networks["generator"]([moved(each, 1) for each in given]), moved(fields, 1), rtol=1e-4, atol=1e-5
+    )
+    # The last features of the critic are 4 pixels high, so a move by half the height is one by whole features.
+    half = batch.inputs.shape[axis] // 2
+    judged = [fields, batch.inputs, batch.constants]
+    scores, others = (networks["critic"]([moved(each, by) for each in judged]) for by in (0, half))
+    np.testing.assert_allclose(others, scores, rtol=1e-4, atol=1e-5)
+
+
+def test_otherwise_the_two_ends_of_an_axis_are_no_neighbours():
+    """Each output within the reach of the last column would change with the first one."""
+    recipe = recipe_of((8, 64, 2), (2, 16, 3), 0, periodic="none")
+    batch, networks = batch_of(recipe, "sample"), recipe.networks()
+    changed = tf.concat([batch.inputs[:, :, :1] + 1, batch.inputs[:, :, 1:]], axis=2)
+    before, after = (networks["generator"]([inputs, batch.latents]).numpy() for inputs in (batch.inputs, changed))
+    assert (before[:, :, :4] != after[:, :, :4]).any() and (before[:, :, -4:] == after[:, :, -4:]).all()
 
 
 # losses, by hand
@@ -106,7 +148,7 @@ def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
     """Sample by sample, from scores and slopes of single fields."""
     recipe = recipe_of(gp_weight=7.0)
     batch, networks = batch_of(recipe, "critic"), recipe.networks()
-    fake = networks["generator"]([batch.inputs, batch.noise, batch.constants])
+    fake = networks["generator"]([batch.inputs, batch.latents, batch.constants])
     mix = batch.random.uniform("mix", ()).numpy()
     distances, penalties = [], []
     for place in range(COUNT):
@@ -130,7 +172,7 @@ def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
 def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():
     recipe = recipe_of(content_weight=5.0)
     batch, networks = batch_of(recipe, "generator"), recipe.networks()
-    noises = [batch.noise, batch.random.normal("other", (2, 3, 3))]
+    noises = [batch.latents, batch.random.normal("other", (2, 3, 3))]
     assert np.abs(noises[0] - noises[1]).min() > 0
     one, other = (networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises)
     score = np.mean(networks["critic"]([one, batch.inputs, batch.constants]))
@@ -166,14 +208,14 @@ def test_members_differ_and_the_noise_decides_them():
     first, again = (recipe.sample(nets, batch).numpy() for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert first.shape == batch.images.shape
-    batch.noise = -batch.noise
+    batch.latents = -batch.latents
     assert np.abs(recipe.sample(nets, batch) - first).max(axis=(1, 2, 3)).min() > 1e-3
 
 
 def test_the_metrics_are_those_of_an_ensemble_of_eight():
     recipe = recipe_of()
     batch, networks = batch_of(recipe, "evaluate"), recipe.networks()
-    noises = [batch.noise] + [batch.random.normal(f"member_{number}", (2, 3, 3)) for number in range(1, 8)]
+    noises = [batch.latents] + [batch.random.normal(f"member_{number}", (2, 3, 3)) for number in range(1, 8)]
     members = np.stack([networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises])
     truth = batch.images.numpy()
     apart = np.mean([np.abs(members[i] - members[j]) for i in range(8) for j in range(8) if i != j], axis=0)
@@ -189,14 +231,6 @@ def test_the_metrics_are_those_of_an_ensemble_of_eight():
 
 
 # runs
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A working folder with pairs of 12 x 20 and 3 x 5 pixels."""
-    pairs(tmp_path / "p.npz")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def records(run_dir):

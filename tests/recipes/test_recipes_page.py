@@ -14,7 +14,10 @@ from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.recipe import Stage, Update, recipe, stages
+from hvdgan.recipes.calo3d import Calo3DOptions
+from hvdgan.recipes.downscale import DownscaleOptions
 from hvdgan.train import main as train
 from launching import ROOT, run
 from tiny import Tiny
@@ -43,6 +46,34 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
     name = re.search(r"--recipe (\S+)", command)[1].replace(":", ".")
     written = (tmp_path / "runs" / name / "samples" / "step-00000002.png").exists()
     assert written == ("--dry-run" not in command)
+
+
+def test_the_commands_of_the_page_for_volumes(tmp_path):
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    (block,) = [each for each in blocks("recipes.md", "sh") if "calo3d" in each]
+    shortened = {r"--num \d+": "--num 40", r"--size \d+": "--size 8", r"--steps \d+": "--steps 6 --max-steps 2"}
+    for command in block.splitlines():
+        for long, short in shortened.items():
+            command = re.sub(long, short, command)
+        done = run(shlex.split(command), tmp_path)
+        assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "drawn.npz") as drawn:
+        assert drawn["samples"].shape == (40, 8, 8, 8, 1)
+        assert 25 < drawn["samples"].sum(axis=(1, 2, 3, 4)).mean() < 100  # GeV, of 50
+
+
+def test_the_commands_for_fields(tmp_path):
+    """From the synthetic fields to ensembles, with fewer, smaller fields and fewer steps."""
+    smaller = {r"benchmarks/": f"{ROOT}/benchmarks/", "--num 5000": "--num 24", "--size 64": "--size 16"}
+    smaller |= {"--nf 8": "--nf 2", "--steps 5000": "--steps 2", "--num 80": "--num 16"}
+    (block,) = [each for each in blocks("recipes.md", "sh") if "downscale" in each]
+    for command in block.splitlines():
+        for whole, small in smaller.items():
+            command = command.replace(whole, small)
+        done = run(shlex.split(command), tmp_path, forked=True)
+        assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "ensembles.npz") as drawn:
+        assert drawn["samples"].shape == (16, 16, 16, 2) and len(set(drawn["index"])) == 2
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +116,12 @@ def test_names_and_flags_of_the_page_are_there():
     (rate,) = re.findall(r"`LearningRate\((.*?)\)`", page)
     assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
     fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
+    fields |= {field.name for options in (ArrayConfig, Calo3DOptions) for field in dataclasses.fields(options)}
+    fields |= {"picture"}  # of benchmarks/calo3d_quality.py
     fields |= {"class", "interpolate", "truncation"}  # of hvdgan.sample
     fields |= {"sizes"}  # the page's example of an option
+    fields |= {field.name for kind in (ArrayConfig, DownscaleOptions) for field in dataclasses.fields(kind)}
+    fields |= {"members", "num", "out", "size", "factor"}  # of hvdgan.sample and benchmarks/random_fields.py
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
     assert not {(one or other).replace("-", "_") for one, other in flags} - fields
 

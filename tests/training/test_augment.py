@@ -1,13 +1,18 @@
-"""The augmentations of --diff-augment."""
+"""Flips, and the augmentations of --diff-augment, of pictures, fields and volumes."""
+
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.training.steps.augment import diff_augment, flip
+from hvdgan.recipe.unpacking import Parts
+from hvdgan.training.steps.augment import check_augmentations, diff_augment, flip
 from tiny import Tiny
 
 
@@ -21,13 +26,78 @@ def images(count=64, channels=3):
 
 def test_half_of_the_images_are_mirrored():
     given = images()
-    flipped = flip(given, random()).numpy()
+    flipped = flip(Parts(given), ("width",), random()).images.numpy()
     mirrored = [
         np.array_equal(image, original[:, ::-1]) for image, original in zip(flipped, given.numpy(), strict=True)
     ]
     same = [np.array_equal(image, original) for image, original in zip(flipped, given.numpy(), strict=True)]
     assert all(a != b for a, b in zip(mirrored, same, strict=True))
     assert 16 < sum(mirrored) < 48
+
+
+VOLUMES = np.random.default_rng(1).normal(size=(64, 4, 5, 6, 2)).astype(np.float32)
+
+
+def test_volumes_are_mirrored_along_each_axis_with_their_inputs_and_constants():
+    """Each axis has draws of its own; the input is half as long, and shows the same."""
+    inputs, constants = VOLUMES[:, ::2, :, ::2], np.repeat(VOLUMES[:1], 64, axis=0)
+    parts = Parts(tf.constant(VOLUMES), tf.constant(inputs), tf.constant(constants))
+    flipped = flip(parts, ("depth", "height", "width"), random())
+    seen = set()
+    for number in range(64):
+        ways = [
+            way
+            for way in itertools.product((1, -1), repeat=3)
+            if np.array_equal(VOLUMES[number][tuple(slice(None, None, step) for step in way)], flipped.images[number])
+        ]
+        assert len(ways) == 1
+        for given, got in ((inputs, flipped.inputs), (constants, flipped.constants)):
+            mirrored = given[number][tuple(slice(None, None, step) for step in ways[0])]
+            np.testing.assert_array_equal(got[number], mirrored)
+        seen.add(ways[0])
+    assert len(seen) == 8
+
+
+def test_the_flip_of_a_picture_is_that_of_its_width():
+    one, other = (flip(Parts(images()), axes, random()).images for axes in (("width",), ("height", "width")))
+    changed = np.any(one.numpy() != images().numpy(), axis=(1, 2, 3))
+    np.testing.assert_array_equal(np.sort(other, axis=1), np.sort(one, axis=1))
+    assert 16 < changed.sum() < 48
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "message"),
+    [
+        ({"flip": True}, (7,), r"^--flip: no axis width in samples of shape \(7,\), which have no axes in space$"),
+        ({"arrays": ArrayConfig(flip_axes=("depth",))}, (8, 8, 1), "^--flip-axes: no axis depth .* axes width, height"),
+        ({"arrays": ArrayConfig(flip_axes=("x",))}, (4, 8, 8, 1), "no axis x .* the axes width, height, depth$"),
+        ({"flip": True, "arrays": ArrayConfig(flip_axes=("height",))}, (8, 8, 1), "leave it out beside --flip-axes"),
+        ({"diff_augment": ("color", "cutout")}, (7,), "^--diff-augment cutout: moves samples in space"),
+    ],
+)
+def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message):
+    with pytest.raises(UserError, match=message):
+        check_augmentations(Config(**settings), shape)
+
+
+def test_what_samples_of_a_shape_can_have_is_not():
+    check_augmentations(Config(diff_augment=("color",)), (7,))
+    check_augmentations(Config(arrays=ArrayConfig(flip_axes=("depth", "width"))), (4, 8, 8, 1))
+
+
+@pytest.mark.parametrize("kind", ["translation", "cutout"])
+def test_volumes_are_moved_along_all_axes(kind):
+    ones = tf.ones((64, 8, 16, 16, 5))
+    kept = diff_augment(ones, (kind,), random(), "x").numpy()
+    assert (kept == kept[..., :1]).all()  # all channels alike
+    gone = 1 - kept[..., 0]
+    if kind == "cutout":
+        for hole in gone:
+            sizes = [int(hole.any(axis=axes).sum()) for axes in ((1, 2), (0, 2), (0, 1))]
+            assert hole.sum() == np.prod(sizes) and all(a <= b for a, b in zip(sizes, (4, 8, 8), strict=True))
+    else:
+        most = [int(gone.all(axis=axes).sum(axis=1).max()) for axes in ((2, 3), (1, 3), (1, 2))]
+        assert most == [1, 2, 2]
 
 
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])

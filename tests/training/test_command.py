@@ -47,10 +47,8 @@ def test_the_features_of_tfrecords_are_one_group_and_flat_in_the_saved_settings(
     command = parse("--tfrecord-image picture --tfrecord-label kind --tfrecord-input sketch".split())
     assert command.config.tfrecord == TFRecordConfig(image="picture", label="kind", input="sketch")
     saved = to_json(command.config, command.options)
-    assert list(saved)[7:14] == [
-        *("channels", "max_bad_fraction"),
-        *("tfrecord_image", "tfrecord_label", "tfrecord_input", "tfrecord_shape"),
-        "global_batch_size",
+    assert [name for name in saved if "tfrecord" in name] == [
+        *("tfrecord_image", "tfrecord_label", "tfrecord_input", "tfrecord_shape")
     ]
     assert (saved["tfrecord_input"], saved["tfrecord_shape"]) == ("sketch", None)
     assert parse_saved(saved, "run") == command
@@ -92,7 +90,7 @@ def test_help_tells_every_setting_its_unit_and_default(capsys):
     [
         ("--imagesize 3", "--imagesize"),
         ("--image-size big", '--image-size: "big" is not a whole number'),
-        ("--image-size 0", '"0" for --image-size. Must be >= 1'),
+        ("--image-size 0", 'Invalid value for --image-size: "0" is not a whole number above 0'),
         ("--image-size 1.5", '--image-size: "1.5" is not a whole number'),
         ("--image-size", "--image-size requires an argument"),
         ("--image-size 32 --image-size 64", "--image-size specified multiple times"),

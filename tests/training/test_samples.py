@@ -2,12 +2,12 @@
 
 import numpy as np
 import tensorflow as tf
-from hvdgan.training.showing import to_uint8
 from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.samples.showing import to_uint8
 from hvdgan.training.monitoring.samples import Sampler
 from tiny import Tiny, TinyOptions
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.bounded_cache import BoundedCache
 from hvdgan.data.base.raw_files import RawFile
 from hvdgan.data.base.scan_cache import identity
@@ -27,7 +28,7 @@ from hvdgan.data.base.scan_cache import identity
 _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 _CACHE = BoundedCache(64 * 2**20)
 """decoded chunks of several samples, of all files that this process reads"""
-_MOST_CHUNKS = 2**22
+MOST_CHUNKS = 2**22
 """chunks whose places are remembered, 16 bytes each"""
 _serials = itertools.count()
 
@@ -107,7 +108,7 @@ class Hdf5Array(Stored):
         if self._first_byte is None and not (self._has_whole_samples and self._index is not None):
             return self._of_chunks(indices)
         self._raw.refuse_changed(self.named, indices)
-        raw = np.empty((len(indices), self._sample_bytes), np.uint8)
+        raw = room(len(indices), (self._sample_bytes,), np.dtype(np.uint8))
         for place, index in enumerate(indices.tolist()):
             with self._named_errors(index):
                 if (first := self._first_byte_of(index)) < 0:
@@ -129,7 +130,7 @@ class Hdf5Array(Stored):
     def _index(self) -> "_ChunkIndex | None":
         """The places of the chunks; None if there are too many to remember, or the library cannot list them."""
         index = _ChunkIndex(self.shape, self._chunk)
-        if index.count > _MOST_CHUNKS or not hasattr(self._dataset.id, "chunk_iter"):
+        if index.count > MOST_CHUNKS or not hasattr(self._dataset.id, "chunk_iter"):
             return None
         self._dataset.id.chunk_iter(index.add)
         return index
@@ -137,7 +138,7 @@ class Hdf5Array(Stored):
     def _of_chunks(self, indices: np.ndarray) -> np.ndarray:
         """Read each chunk that the samples touch once."""
         self._raw.refuse_changed(self.named, indices)
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        out = room(len(indices), self.shape[1:], self.dtype)
         places: dict[int, list[int]] = {}
         for place, index in enumerate(indices.tolist()):
             places.setdefault(index // self._chunk[0], []).append(place)
@@ -169,16 +170,12 @@ class Hdf5Array(Stored):
         return chunk
 
     def _decoded(self, corner: tuple[int, ...]) -> np.ndarray | None:
-        """The whole chunk; None if it was never written, or is not stored as the filters say."""
-        content: Any
-        if self._index is None:
-            filter_mask, content = self._dataset.id.read_direct_chunk(corner)
-        else:
-            first, size, filter_mask = self._index.at(corner)
-            if first < 0:
-                return None
-            content = np.empty(size, np.uint8)
-            self._raw.read_into(content, first)
+        """The whole chunk; None if its place is not known, or if it is not stored as the filters say."""
+        first, size, filter_mask = (-1, 0, 0) if self._index is None else self._index.at(corner)
+        if first < 0:
+            return None
+        content: Any = np.empty(size, np.uint8)
+        self._raw.read_into(content, first)
         try:
             for place, (code, _) in reversed(list(enumerate(self._filters))):
                 if filter_mask >> place & 1:
@@ -226,7 +223,7 @@ class _ChunkIndex:
         self._chunk = chunk
         self._grid = [-(-size // length) for size, length in zip(shape, chunk, strict=True)]
         self.count = math.prod(self._grid)
-        self.first_bytes = np.full(min(self.count, _MOST_CHUNKS), -1, np.int64)
+        self.first_bytes = np.full(min(self.count, MOST_CHUNKS), -1, np.int64)
         """place in the file of each chunk; -1: it was never written"""
         self._sizes = np.zeros(len(self.first_bytes), np.uint32)
         self._masks = np.zeros(len(self.first_bytes), np.uint32)

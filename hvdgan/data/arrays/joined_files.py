@@ -13,10 +13,11 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.kinds import check_numbers
 from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.sharing import share_out
 
-_OPEN = 64
+MOST_OPEN = 64
 """files that stay open"""
 Opener = Callable[[str], Container]
 
@@ -128,7 +129,7 @@ class JoinedArray(Stored):
         )
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        out = room(len(indices), self.shape[1:], self.dtype)
         numbers = np.searchsorted(self._past, indices, "right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
@@ -165,7 +166,7 @@ class JoinedArray(Stored):
             )
         with self._lock:
             self._opened[number] = part
-            if len(self._opened) > _OPEN:
+            if len(self._opened) > MOST_OPEN:
                 self._opened.popitem(last=False)  # its file is closed once no thread reads it any more
         return part
 

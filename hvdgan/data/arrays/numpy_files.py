@@ -11,7 +11,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.arrays.stored import Container, Stored, room
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.scan_cache import identity
 
 LARGE_BYTES = 2**30
@@ -27,7 +28,8 @@ class NumpyArray(Stored):
     Args:
         name: name for messages.
         array: the array.
-        units, channels: as in Stored.
+        units: unit of all numbers, or one for each channel.
+        channels: names of the channels.
     """
 
     def __init__(

@@ -12,16 +12,6 @@ from hvdgan.data.base.source import BadFile
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
 
-_ALIGNMENT = 64
-
-
-def room(count: int, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Memory for `count` samples, (count, *shape), at an address that TensorFlow takes over without copying."""
-    size = count * int(np.prod(shape)) * dtype.itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    first = -raw.ctypes.data % _ALIGNMENT
-    return raw[first : first + size].view(dtype).reshape(count, *shape)
-
 
 class Stored(abc.ABC):
     """An array in a file or in several; its first axis counts the samples.

@@ -61,9 +61,9 @@ class XarrayFile(Container):
         return list(self._variables)
 
     def samples_among(self, names: Sequence[str]) -> str:
-        """All variables with the most dimensions, if these are the same ones; coordinates are no samples."""
+        """All variables with the most dimensions, by their names, if these are the same ones; coordinates are none."""
         kinds: dict[tuple[str, ...], list[str]] = {}
-        for name in names:
+        for name in sorted(names):  # those of Zarr come in the order of a folder's listing
             if name in self._dataset.data_vars and len(self._variables[name].dims) > 1:
                 kinds.setdefault(self._variables[name].dims, []).append(name)
         most = max(map(len, kinds), default=0)

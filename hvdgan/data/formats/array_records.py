@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hvdgan.data.arrays.stored import room
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.formats.array_codec import INPUT, SAMPLE, Encoding, decode_into, native, stored_type
 from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.formats.tf_example import example, features_of, single_bytes

@@ -53,10 +53,9 @@ def _find(folder: str, suffixes: tuple[str, ...], others: tuple[str, ...]) -> tu
     for path in _files_below(folder, suffixes + others, unlisted):
         (files if path.lower().endswith(suffixes) else mixed).append(path)
     if files and mixed:
-        raise UserError(
-            f"{folder}: holds images and arrays, such as {printable(min(files))} and {printable(min(mixed))}; "
-            "move one kind to another folder"
-        )
+        examples = [printable(min(files)), printable(min(mixed))]
+        image, array = examples if suffixes == SUFFIXES else reversed(examples)
+        raise UserError(f"{folder}: holds images and arrays, such as {image} and {array}; move one kind elsewhere")
     return sorted(files), unlisted
 
 

@@ -114,7 +114,8 @@ class ArrayPairs(PictureSource):
         name: value of `--data`.
         images: array of the images, or of both.
         inputs: array of the inputs; None: they are the left halves.
-        container, image_size, channels, fit, labels: as in PictureArraySource; channels None: 3 if the arrays differ.
+        container: the files that the arrays lie in.
+        image_size, channels, fit, labels: as in PictureArraySource; channels None: 3 if the arrays differ.
 
     Raises:
         UserError: the arrays hold no pairs.

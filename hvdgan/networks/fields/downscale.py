@@ -1,11 +1,15 @@
 """The networks of conditional super-resolution of fields (Leinonen et al. 2020, Harris et al. 2022), of any size."""
 
+import dataclasses
+from typing import Literal
+
 import keras
 from keras import layers
 
 from hvdgan.cli.errors import UserError
 
 Shape = tuple[int, ...]
+Periodic = Literal["none", "width", "both"]
 _MOST_WIDENING = 8  # widest layer / nf
 _SMALLEST_SIDE = 4  # of the critic's last features (pixels)
 _SMALL = 0.02  # variance with which a residual block begins
@@ -38,7 +42,7 @@ def doublings(image_shape: Shape, input_shape: Shape | None) -> int:
 
 
 def downscaling_generator(
-    *, image_shape: Shape, input_shape: Shape, constants: int, noise: int, nf: int, blocks: int
+    *, image_shape: Shape, input_shape: Shape, constants: int, noise: int, nf: int, blocks: int, periodic: Periodic
 ) -> keras.Model:
     """Low-resolution inputs and noise to fields: residual blocks, then doublings, then the constants join.
 
@@ -51,6 +55,7 @@ def downscaling_generator(
         noise: number of noise channels, n.
         nf: width of the layers at the size of the image, doubled at each halving, up to 8 nf.
         blocks: number of residual blocks at the size of the input.
+        periodic: axes whose two ends are neighbours: none, the width, or height and width.
 
     Returns:
         A model [(B, h, w, c) inputs, (B, h, w, n) noise, (B or 1, H, W, K) constants] -> (B, H, W, C) images.
@@ -61,28 +66,33 @@ def downscaling_generator(
     Reference: Leinonen et al. 2020 (arXiv:2005.10374), section III; Harris et al. 2022 (arXiv:2204.02028), section 3.
     """
     depth = doublings(image_shape, input_shape)
+    make = _Layers(periodic)
     inputs = keras.Input(input_shape, name="inputs")
     drawn = keras.Input((*input_shape[:2], noise), name="noise")
     x = layers.Concatenate(name="inputs_and_noise")([inputs, drawn])
-    x = _conv(x, _width(nf, depth), "from_inputs")  # (B, h, w, width)
+    x = make.conv(x, _width(nf, depth), "from_inputs")  # (B, h, w, width)
     for number in range(blocks):
-        x = _residual(x, f"block_{number}")
+        x = make.residual(x, f"block_{number}")
     coarse = inputs
     for left in reversed(range(depth)):
-        x = _residual(_double(x, _width(nf, left), f"up_{left}"), f"up_{left}_block")
-        coarse = layers.UpSampling2D(interpolation="bilinear", name=f"coarse_{left}")(coarse)
+        x = make.residual(make.double(x, _width(nf, left), f"up_{left}"), f"up_{left}_block")
+        coarse = make.interpolated(coarse, f"coarse_{left}")
     all_inputs = [inputs, drawn]
     if constants:
         fields = keras.Input((*image_shape[:2], constants), name="constants")
         all_inputs.append(fields)
         # The same as a convolution of both together, and computed once for all samples of a batch.
-        x = layers.Add(name="join_constants")([_conv(x, nf, "join"), _conv(fields, nf, "from_constants", bias=False)])
-    x = _conv(_residual(x, "last_block"), image_shape[-1], "to_images", before=True)
+        x = layers.Add(name="join_constants")(
+            [make.conv(x, nf, "join"), make.conv(fields, nf, "from_constants", bias=False)]
+        )
+    x = make.conv(make.residual(x, "last_block"), image_shape[-1], "to_images", before=True)
     x = layers.Add(name="sum")([x, layers.Conv2D(image_shape[-1], 1, use_bias=False, name="of_coarse")(coarse)])
     return keras.Model(all_inputs, layers.Activation("linear", dtype="float32", name="images")(x), name="generator")
 
 
-def downscaling_critic(*, image_shape: Shape, input_shape: Shape, constants: int, nf: int) -> keras.Model:
+def downscaling_critic(
+    *, image_shape: Shape, input_shape: Shape, constants: int, nf: int, periodic: Periodic
+) -> keras.Model:
     """Fields, together with the inputs and the constants, to scores, by strided convolutions without BatchNorm.
 
     Args:
@@ -90,6 +100,7 @@ def downscaling_critic(*, image_shape: Shape, input_shape: Shape, constants: int
         input_shape: shape of its input, (h, w, c), with H / h = W / w a power of two.
         constants: number of constant fields, K; 0: the model has no such input.
         nf: half the width of the first layer, which is doubled at each halving, up to 8 nf.
+        periodic: axes whose two ends are neighbours: none, the width, or height and width.
 
     Returns:
         A model [(B, H, W, C) images, (B, h, w, c) inputs, (B or 1, H, W, K) constants] -> (B,) scores.
@@ -98,22 +109,23 @@ def downscaling_critic(*, image_shape: Shape, input_shape: Shape, constants: int
         UserError: the shapes do not fit.
     """
     factor = 2 ** doublings(image_shape, input_shape)
+    make = _Layers(periodic)
     images = keras.Input(image_shape, name="images")
     inputs = keras.Input(input_shape, name="inputs")
     grown = layers.UpSampling2D(factor, name="grown")(inputs)
     x = layers.Concatenate(name="images_and_inputs")([images, grown])
-    x = _conv(x, 2 * nf, "halve_0", strides=2)
+    x = make.conv(x, 2 * nf, "halve_0", strides=2)
     all_inputs = [images, inputs]
     if constants:
         fields = keras.Input((*image_shape[:2], constants), name="constants")
         all_inputs.append(fields)
-        joined = _conv(fields, 2 * nf, "from_constants", strides=2, bias=False)
+        joined = make.conv(fields, 2 * nf, "from_constants", strides=2, bias=False)
         x = layers.Add(name="join_constants")([x, joined])
     depth = 1
     while min(x.shape[1:3]) > _SMALLEST_SIDE:
         depth += 1
-        x = _conv(x, _width(nf, depth), f"halve_{depth - 1}", strides=2, before=True)
-    x = _conv(x, _width(nf, depth), "last", before=True)
+        x = make.conv(x, _width(nf, depth), f"halve_{depth - 1}", strides=2, before=True)
+    x = make.conv(x, _width(nf, depth), "last", before=True)
     x = layers.GlobalAveragePooling2D(name="mean")(_relu(x, "mean_relu"))
     scores = layers.Reshape((), dtype="float32", name="scores")(layers.Dense(1, name="to_score")(x))
     return keras.Model(all_inputs, scores, name="critic")
@@ -123,44 +135,89 @@ def _width(nf: int, depth: int) -> int:
     return nf * min(2**depth, _MOST_WIDENING)
 
 
-def _residual(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
-    """x + f(x) with two convolutions; f begins small, so that a deep network begins as a shallow one."""
-    width = x.shape[-1]
-    inner = _conv(_conv(x, width, f"{name}_1", before=True), width, f"{name}_2", before=True, scale=_SMALL)
-    return layers.Add(name=f"{name}_sum")([x, inner])
-
-
-def _conv(
-    x: keras.KerasTensor,
-    width: int,
-    name: str,
-    *,
-    strides: int = 1,
-    bias: bool = True,
-    before: bool = False,
-    scale: float = 2.0,
-) -> keras.KerasTensor:
-    """3 x 3, or 4 x 4 with stride 2; `before`: after a LeakyReLU; `scale`: variance of output / input, times 2."""
-    if before:
-        x = _relu(x, f"{name}_relu")
-    return layers.Conv2D(
-        width,
-        4 if strides == 2 else 3,
-        strides=strides,
-        padding="same",
-        use_bias=bias,
-        # One initializer per layer: it draws its seed when it is created, and layers with one seed have equal weights.
-        kernel_initializer=keras.initializers.VarianceScaling(scale, "fan_in", "truncated_normal"),
-        name=name,
-    )(x)
-
-
-def _double(x: keras.KerasTensor, width: int, name: str) -> keras.KerasTensor:
-    """Twice as high and wide. Growing pixels instead would leave no power where their own spectrum is zero."""
-    weights = keras.initializers.VarianceScaling(8.0, "fan_out", "truncated_normal")  # each sees 4 of 16 weights
-    convolution = layers.Conv2DTranspose(width, 4, strides=2, padding="same", kernel_initializer=weights, name=name)
-    return convolution(_relu(x, f"{name}_relu"))
-
-
 def _relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
     return layers.LeakyReLU(0.2, name=name)(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layers:
+    """Layers that see beyond the edges of a field what is there: the other end of a periodic axis, or zeros.
+
+    Args:
+        periodic: axes whose two ends are neighbours.
+    """
+
+    periodic: Periodic
+
+    def conv(
+        self,
+        x: keras.KerasTensor,
+        width: int,
+        name: str,
+        *,
+        strides: int = 1,
+        bias: bool = True,
+        before: bool = False,
+        scale: float = 2.0,
+    ) -> keras.KerasTensor:
+        """3 x 3, or 4 x 4 with stride 2; `before`: after a LeakyReLU; `scale`: variance of output / input, times 2."""
+        if before:
+            x = _relu(x, f"{name}_relu")
+        return layers.Conv2D(
+            width,
+            4 if strides == 2 else 3,
+            strides=strides,
+            padding="same" if self.periodic == "none" else "valid",
+            use_bias=bias,
+            # One initializer per layer: it draws its seed when it is created; with one seed layers have equal weights.
+            kernel_initializer=keras.initializers.VarianceScaling(scale, "fan_in", "truncated_normal"),
+            name=name,
+        )(self._widened(x, name))
+
+    def residual(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+        """x + f(x) with two convolutions; f begins small, so that a deep network begins as a shallow one."""
+        width = x.shape[-1]
+        inner = self.conv(x, width, f"{name}_1", before=True)
+        inner = self.conv(inner, width, f"{name}_2", before=True, scale=_SMALL)
+        return layers.Add(name=f"{name}_sum")([x, inner])
+
+    def double(self, x: keras.KerasTensor, width: int, name: str) -> keras.KerasTensor:
+        """Twice as high and wide. Growing pixels instead would leave no power where their own spectrum is zero."""
+        weights = keras.initializers.VarianceScaling(8.0, "fan_out", "truncated_normal")  # a pixel sees 4 of 16 weights
+        twice = layers.Conv2DTranspose(width, 4, strides=2, padding="same", kernel_initializer=weights, name=name)
+        return self._narrowed(twice(self._widened(_relu(x, f"{name}_relu"), name)), name)
+
+    def interpolated(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+        """Twice as high and wide by bilinear interpolation."""
+        twice = layers.UpSampling2D(interpolation="bilinear", name=name)
+        return self._narrowed(twice(self._widened(x, name)), name)
+
+    def _widened(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+        """With one more pixel at each edge."""
+        if self.periodic == "none":
+            return x
+        height, width = x.shape[1:3]
+        x = _joined(x, (0, 0), (width - 1, 0), 2, f"{name}_wrap_width")
+        if self.periodic == "width":
+            return layers.ZeroPadding2D(((1, 1), (0, 0)), name=f"{name}_pad")(x)
+        return _joined(x, (height - 1, 0), (0, 0), 1, f"{name}_wrap_height")
+
+    def _narrowed(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+        """Without what the pixels of _widened() have become at twice the size."""
+        return x if self.periodic == "none" else layers.Cropping2D(2, name=f"{name}_crop")(x)
+
+
+def _joined(
+    x: keras.KerasTensor, height: tuple[int, int], width: tuple[int, int], axis: int, name: str
+) -> keras.KerasTensor:
+    """Put the last row or column before the first one, and the first one behind the last one.
+
+    Args:
+        x: features, (B, H, W, C).
+        height, width: numbers of pixels to cut off at the two ends, which leave the last row or column.
+        axis: 1 for rows, 2 for columns.
+        name: beginning of the layers' names.
+    """
+    last = layers.Cropping2D((height, width), name=f"{name}_last")(x)
+    first = layers.Cropping2D((height[::-1], width[::-1]), name=f"{name}_first")(x)
+    return layers.Concatenate(axis=axis, name=name)([last, x, first])

@@ -27,7 +27,7 @@ def opened(path, array, values="standard", **more):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """So that there are many of them: 25 samples each."""
-    monkeypatch.setattr(statistics, "_BLOCK_BYTES", 25 * 4 * 5 * 2 * 4)
+    monkeypatch.setattr(statistics, "BLOCK_BYTES", 25 * 4 * 5 * 2 * 4)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -1,0 +1,75 @@
+"""Flags of arrays on the command line and in config.json."""
+
+import json
+
+import pytest
+
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.training.building.command import parse, parse_saved
+from hvdgan.training.building.saved_settings import to_json
+
+FLAGS = (
+    "--values log1p+standard --axes DHW --crop 8,16,4 --flip-axes depth,width --inputs lr --input-values none "
+    "--input-axes HWC --constants ground --constant-values standard --conditions energy,theta "
+    "--condition-values energy=log1p;theta=none"
+)
+
+
+def test_flags_are_flat_in_the_saved_settings_and_read_again():
+    command = parse(FLAGS.split())
+    assert command.config.arrays == ArrayConfig(
+        values="log1p+standard",
+        axes="DHW",
+        crop=(8, 16, 4),
+        flip_axes=("depth", "width"),
+        inputs="lr",
+        input_values="none",
+        input_axes="HWC",
+        constants="ground",
+        constant_values="standard",
+        conditions=("energy", "theta"),
+        condition_values="energy=log1p;theta=none",
+    )
+    saved = json.loads(json.dumps(to_json(command.config, command.options)))
+    assert (saved["crop"], saved["conditions"], saved["condition_table"]) == ([8, 16, 4], ["energy", "theta"], None)
+    assert parse_saved(saved, "run") == command
+
+
+def test_nothing_given_is_saved_and_read_again():
+    command = parse([])
+    saved = json.loads(json.dumps(to_json(command.config, command.options)))
+    assert (saved["crop"], saved["flip_axes"], saved["image_size"], saved["fit"]) == ([], [], None, None)
+    assert parse_saved(saved, "run") == command
+
+
+@pytest.mark.parametrize(("text", "size"), [("64", 64), ("64,96", (64, 96)), ("64x96", (64, 96))])
+def test_the_size_of_pictures_is_one_number_or_two(text, size):
+    command = parse(["--image-size", text])
+    assert command.config.image_size == size
+    assert parse_saved(json.loads(json.dumps(to_json(command.config, command.options))), "run") == command
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--image-size 1,2,3", '"1,2,3" is not one length, nor HEIGHT,WIDTH'),
+        ("--image-size 8,0", '"0" is not a whole number above 0'),
+        ("--crop 8,x", "is not a whole number above 0"),
+        ("--crop -8,8", "--crop"),
+        ("--fit middle", "--fit"),
+        ("--channels 4", "--channels"),
+    ],
+)
+def test_a_wrong_value_is_one_line(flags, message):
+    with pytest.raises(UserError) as caught:
+        parse(flags.split())
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_older_run_folder_cropped_its_pictures():
+    saved = to_json(parse([]).config, parse([]).options)
+    older = {name: value for name, value in saved.items() if name not in ("fit", "crop", "flip_axes", "conditions")}
+    command = parse_saved({**older, "image_size": 32}, "run")
+    assert (command.config.fit, command.config.image_size, command.config.arrays) == ("crop", 32, ArrayConfig())
+    assert parse_saved(saved, "run").config.fit is None

@@ -1,0 +1,99 @@
+"""The command hvdgan.sample on runs of arrays: ensembles for inputs of the data, and the numbers of these inputs.
+
+Modules: training.inference.inputs, training.inference.sample_files
+"""
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdgan.sample import main as sample
+from hvdgan.train import main as train
+from hvdgan.training.inference.sample_random import SampleRandom
+from hvdgan.training.inference.trained import load_trained
+from tiny_arrays import pairs
+
+FLAGS = "--recipe downscale --data p.npz --constants ground --values standard --input-values standard".split()
+FLAGS += (
+    "--constant-values none --global-batch-size 4 --nf 2 --blocks 1 --noise-channels 3 --n-critic 1 --steps 2".split()
+)
+
+
+@pytest.fixture(scope="module")
+def trained_folder(tmp_path_factory):
+    """A run of two steps on pairs, and one of a recipe that starts from nothing."""
+    folder = tmp_path_factory.mktemp("fields")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        pairs(folder / "p.npz", count=12)
+        pairs(folder / "other.npz", count=5)
+        assert train([*FLAGS, "--run-dir", "run"]) == 0
+        tiny = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --max-steps 1 --run-dir tiny".split()
+        assert train(tiny) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(trained_folder, monkeypatch):
+    monkeypatch.chdir(trained_folder)
+    return trained_folder
+
+
+def test_each_input_is_used_for_all_its_members_in_a_row(folder):
+    """Each sample is what the generator makes of the input of its index and of the noise of its number."""
+    flags = ["run", "--num", "7", "--members", "3", "--seed", "5", "--batch-size", "4", "--overwrite"]
+    assert sample([*flags, "--out", "s.npz"]) == 0
+    drawn, data = np.load("s.npz"), np.load("p.npz")
+    index = drawn["index"]
+    assert index.dtype == np.int64 and index.shape == (7,)
+    assert (index[:3] == index[0]).all() and (index[3:6] == index[3]).all() and len({index[0], index[3], index[6]}) == 3
+    run = load_trained(folder / "run")
+    values, nets = run.recipe.data.values, run.nets("averaged")
+    random = SampleRandom(5, tf.range(7, dtype=tf.int64)).scoped("draw")
+    inputs = values.inputs.forward(data["inputs"][index])
+    latents = random.normal("noise", (3, 5, 3))
+    made = nets.generator([tf.constant(inputs), latents, tf.constant(data["ground"][None, ..., None])])
+    np.testing.assert_allclose(drawn["samples"], values.images.inverse(made.numpy()), rtol=1e-4, atol=1e-5)
+    assert np.abs(drawn["samples"][0] - drawn["samples"][1]).max() > 1e-3
+
+
+def test_members_do_not_depend_on_how_many_are_computed_at_a_time(folder):
+    flags = ["run", "--members", "3", "--overwrite"]
+    assert sample([*flags, "--num", "9", "--batch-size", "2", "--out", "two.npz"]) == 0
+    assert sample([*flags, "--num", "5", "--batch-size", "16", "--out", "all.npz"]) == 0
+    two, everything = np.load("two.npz"), np.load("all.npz")
+    np.testing.assert_array_equal(two["index"][:5], everything["index"])
+    np.testing.assert_allclose(two["samples"][:5], everything["samples"], rtol=1e-4, atol=1e-5)
+
+
+def test_without_the_flag_each_input_has_one_sample(folder):
+    assert sample(["run", "--num", "12", "--out", "s.h5", "--overwrite"]) == 0
+    with h5py.File("s.h5") as file:
+        assert sorted(file["index"][:]) == list(range(12))
+        assert file["samples"].shape == (12, 12, 20, 2)
+
+
+def test_the_index_counts_in_the_data_that_are_named(folder):
+    assert sample(["run", "--num", "10", "--members", "2", "--data", "other.npz", "--out", "o.npz"]) == 0
+    assert sorted(np.load("o.npz")["index"]) == sorted(2 * list(range(5)))
+
+
+def test_a_run_that_starts_from_nothing_has_no_index_and_no_members(folder, capsys):
+    assert sample(["tiny", "--num", "2", "--out", "t.npz"]) == 0
+    assert set(np.load("t.npz").files) == {"samples"}
+    capsys.readouterr()
+    assert sample(["tiny", "--num", "4", "--members", "2", "--out", "u.npz"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--members 2" in line and "leave the flag out" in line
+
+
+def test_members_of_an_interpolation_are_refused(folder, capsys):
+    """A path between two members of one input is drawn without the flag."""
+    assert sample(["run", "--num", "3", "--interpolate", "1", "2", "--out", "i.npz"]) == 0
+    path = np.load("i.npz")
+    assert len(set(path["index"])) == 1 and np.abs(np.diff(path["samples"], axis=0)).max(axis=(1, 2, 3)).min() > 1e-4
+    capsys.readouterr()
+    assert sample(["run", "--num", "4", "--interpolate", "1", "2", "--members", "2", "--out", "j.npz"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--members 2: an interpolation starts from one input" in line

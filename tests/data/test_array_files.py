@@ -1,0 +1,135 @@
+"""What --data and the flags of arrays open: names, inputs, constants, crops; what is unclear is refused in one line."""
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
+
+RNG = np.random.default_rng(0)
+FLOATS = RNG.uniform(0, 1, (6, 8, 12, 2)).astype(np.float32)
+PICTURES = RNG.integers(0, 256, (6, 8, 8, 3), np.uint8)
+
+
+def opened(data, *, paired=False, image_size=None, channels=None, fit=None, **settings):
+    config = Config(data=str(data), image_size=image_size, channels=channels, fit=fit, arrays=ArrayConfig(**settings))
+    return open_source(config, paired=paired)
+
+
+@pytest.mark.parametrize(
+    ("array", "settings", "shape", "values"),
+    [
+        (FLOATS, {}, (8, 12, 2), "range:0,1"),
+        (FLOATS[..., 0], {}, (8, 12, 1), "range:0,1"),
+        (2 * FLOATS - 1, {}, (8, 12, 2), "none"),
+        (FLOATS, {"axes": "DHW"}, (8, 12, 2, 1), "range:0,1"),
+        (FLOATS.reshape(6, -1), {}, (192,), "range:0,1"),
+        (FLOATS * 500, {"values": "log1p"}, (8, 12, 2), "log1p"),
+        (FLOATS * 500, {"values": "0=none;1=range:0,500"}, (8, 12, 2), "0=none; 1=range:0,500"),
+        ((FLOATS * 9).astype(np.uint16), {"values": "power:0.5"}, (8, 12, 2), "power:0.5"),
+        (PICTURES, {"values": "none"}, (8, 8, 3), "none"),
+        (np.zeros((6, 8, 8, 4), np.float32), {"axes": "HWC"}, (8, 8, 4), "range:0,1"),
+        (np.zeros((6, 14, 8, 8), np.float32), {"axes": "CHW"}, (8, 8, 14), "range:0,1"),
+    ],
+)
+def test_arrays_keep_their_shape_and_have_a_map(tmp_path, array, settings, shape, values):
+    np.save(tmp_path / "a.npy", array)
+    source = opened(tmp_path / "a.npy", **settings)
+    assert not source.is_pictures
+    assert (source.layout.shape, source.dtype, str(source.values.images)) == (shape, array.dtype, values)
+    assert source.fetch_batch(np.arange(6)).shape == (6, *shape)
+
+
+def test_one_of_several_is_named(tmp_path):
+    np.savez(tmp_path / "a.npz", ECAL=FLOATS, HCAL=1 - FLOATS)
+    np.testing.assert_array_equal(opened(f"{tmp_path}/a.npz:HCAL").fetch(2), 1 - FLOATS[2])
+    with pytest.raises(UserError, match=r"found the arrays ECAL, HCAL; name the one .* as in --data .*a\.npz:ECAL$"):
+        opened(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="no array TRACKS in .*; it has ECAL, HCAL$"):
+        opened(f"{tmp_path}/a.npz:TRACKS")
+
+
+def test_what_lies_beside_the_samples_is_not_taken_for_them(tmp_path):
+    np.savez(tmp_path / "a.npz", field=FLOATS, energy=np.arange(6.0), ground=FLOATS[0, ..., 0], labels=np.arange(6))
+    source = opened(tmp_path / "a.npz", conditions=("energy",), constants="ground")
+    np.testing.assert_array_equal(source.fetch(3), FLOATS[3])
+    assert source.num_classes == 6 and source.conditions[:, 0].tolist() == list(range(6))
+    np.testing.assert_array_equal(source.constants, FLOATS[0, ..., :1])
+
+
+def test_inputs_of_another_shape(tmp_path):
+    np.savez(tmp_path / "a.npz", x=FLOATS, coarse=FLOATS[:, ::4, ::4, :1])
+    source = opened(tmp_path / "a.npz:x", paired=True, inputs="coarse", crop=(4, 8))
+    assert (source.layout.input_shape, source.layout.seen, source.layout.input_seen) == (
+        (2, 3, 1),
+        (4, 8, 2),
+        (1, 2, 1),
+    )
+    inputs, images = source.layout.split(source.fetch_batch(np.array([5, 1])))
+    np.testing.assert_array_equal(images, FLOATS[[5, 1]])
+    np.testing.assert_array_equal(inputs, FLOATS[[5, 1], ::4, ::4, :1])
+
+
+SIX = {"x": FLOATS}
+REFUSED = [
+    ({"x": np.zeros((6, 8, 8, 4), np.uint8)}, {}, "red, green, blue and opacity, or four fields"),
+    ({"x": np.zeros((6, 8, 8, 4), np.float32)}, {}, "or --axes HWC for four fields"),
+    ({"x": FLOATS.astype(np.complex64)}, {"values": "none"}, "numbers of type complex64; .* split complex numbers"),
+    ({"x": PICTURES > 9}, {}, "numbers of type bool"),
+    ({"x": FLOATS.astype(np.uint16)}, {}, "integers of type uint16 without a map .* such as --values standard"),
+    ({"x": PICTURES[..., :2]}, {}, "integers of type uint8 without a map"),
+    ({"x": FLOATS * 7}, {}, r"outside of \[0, 1\] and \[-1, 1\]; declare their map"),
+    ({"x": FLOATS[:0]}, {}, "it holds no numbers"),
+    (SIX, {"values": "lin"}, "--values lin: 'lin' is no value map"),
+    (SIX, {"values": "2=none"}, "there is no channel '2'; expected 0, 1"),
+    (SIX, {"image_size": 8}, "--image-size: resizes 8-bit pictures; .* leave the flag out, or give --crop"),
+    (SIX, {"channels": 3}, "--channels 3: the samples of .* have 2; leave it out"),
+    (SIX, {"fit": "crop"}, "--fit crop: resizes 8-bit pictures; .* holds arrays, which keep their shape"),
+    (
+        SIX,
+        {"crop": (4, 4, 4)},
+        r"--crop 4,4,4: the samples have shape \(8, 12, 2\); expected 2 lengths up to \(8, 12\)",
+    ),
+    (SIX, {"crop": (9, 4)}, "--crop 9,4: the samples have shape"),
+    (SIX, {"paired": True}, "there is no array `inputs` beside the samples; name the array with --inputs"),
+    (SIX, {"paired": True, "inputs": "y"}, "--inputs: no array y in .*; it has x"),
+    ({**SIX, "inputs": FLOATS[:5]}, {"paired": True}, "--inputs: .*:inputs has 5 entries, and there are 6 samples"),
+    ({**SIX, "inputs": FLOATS * 7}, {"paired": True}, "declare their map, such as --input-values standard"),
+    ({**SIX, "inputs": FLOATS[:, :5, :5]}, {"paired": True, "crop": (4, 4)}, "is no multiple of its input"),
+    ({**SIX, "inputs": FLOATS[:, ::4, ::4]}, {"paired": True, "crop": (4, 6)}, "expected multiples of that"),
+    ({**SIX, "ground": FLOATS[0, :4]}, {"constants": "ground"}, r"shape \(4, 12, 2\); expected \(8, 12\)"),
+    ({**SIX, "ground": FLOATS[0] * np.nan}, {"constants": "ground"}, "--constants ground: some numbers are not finite"),
+    (
+        {**SIX, "ground": FLOATS[0] * 99},
+        {"constants": "ground"},
+        "declare their map, such as --constant-values standard",
+    ),
+    (SIX, {"constants": "ground"}, "--constants"),
+    ({**SIX, "labels": np.arange(5)}, {}, r"labels of shape \(5,\) .* each of 6"),
+    ({**SIX, "labels": np.ones(6)}, {}, "labels of shape .* type float64; expected one integer"),
+    ({"labels": np.arange(6)}, {}, "found the arrays labels; name the one with the samples"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "settings", "message"), REFUSED, ids=[row[2][:40] for row in REFUSED])
+def test_what_is_unclear_is_refused(tmp_path, arrays, settings, message):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(UserError, match=message) as caught:
+        opened(tmp_path / "a.npz", **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}, {"axes": "HW"}, {"input_values": "none"}]
+)
+def test_flags_of_arrays_are_refused_for_pictures(settings):
+    (name,) = settings
+    with pytest.raises(UserError, match=f"^--{name.replace('_', '-')} .*: is for arrays, and digits holds 8-bit pict"):
+        opened("digits", **settings)
+
+
+def test_pictures_are_cropped_too():
+    source = opened("digits", image_size=16, crop=(8, 12))
+    assert source.layout.seen == (8, 12, 1) and source.fetch(0).shape == (16, 16, 1)

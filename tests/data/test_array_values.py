@@ -1,0 +1,99 @@
+"""Every number of an array arrives as it is, from every kind of file, on any number of ranks, before and after resume.
+
+Modules: data.arrays.axes, data.arrays.source, data.arrays.mapped, data.arrays.kinds.
+"""
+
+import numpy as np
+import pytest
+
+from arrays_on_disk import (
+    arrays,
+    chunked_hdf5,
+    gzip_hdf5,
+    hdf5,
+    lzf_hdf5,
+    many_hdf5,
+    netcdf,
+    netcdf3,
+    npy,
+    npy_folder,
+    npz,
+    packed_npz,
+    seen,
+    zarr,
+)
+from reading import batches_of
+
+TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
+OF_NETCDF = ["float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4"]
+OF_NETCDF3 = ["float32", "float64", "int8", "int16", "int32"]
+KINDS = [
+    *[(write, TYPES) for write in (npy, npz, packed_npz, npy_folder, hdf5, gzip_hdf5, chunked_hdf5, lzf_hdf5)],
+    (many_hdf5, TYPES),
+    (netcdf, OF_NETCDF),
+    (netcdf3, OF_NETCDF3),
+    (zarr, TYPES[:-1]),
+]
+ROWS = [(write, name) for write, names in KINDS for name in names]
+IDS = [f"{write.__name__} {name}" for write, name in ROWS]
+
+
+def numbers(name, shape=(18, 3, 5, 2)):
+    """Numbers over the whole range of a type, none of which is exact in fewer bits."""
+    if name == "F":
+        return np.asfortranarray(numbers("float32", shape))
+    dtype, generator = np.dtype(name), np.random.default_rng(0)
+    if dtype.kind == "f":
+        return (generator.standard_normal(shape) * 1000).astype(dtype)
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max, shape, dtype.newbyteorder("="), endpoint=True)
+
+
+def read(source, rank, size, position, count):
+    """Some batches of one rank: samples and their numbers."""
+    with batches_of(source, global_batch_size=6, rank=rank, size=size, position=position) as batches:
+        found = [next(batches) for _ in range(count)]
+    return [(each["images"].numpy(), each["index"].numpy()) for each in found]
+
+
+@pytest.mark.parametrize(("write", "name"), ROWS, ids=IDS)
+def test_float32_numbers_are_those_of_the_array(tmp_path, write, name):
+    array = numbers(name)
+    source = seen(arrays(write(tmp_path, array)))
+    assert len(source) == 18 and source.record_shape == (3, 5, 2) and source.dtype == np.float32
+    expected = array.astype(np.float32)
+    alone = read(source, 0, 1, 0, 3)
+    for images, index in alone:
+        assert images.dtype == np.float32 and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
+    assert sorted(np.concatenate([index for _, index in alone])) == list(range(18))
+    for step, size in ((1, 2), (2, 3)):  # each begins at this position, as a resumed run does
+        images, index = alone[step]
+        # All ranks for one type, and the last for the others, since each takes a moment to begin.
+        for rank in range(size) if name == "float32" else [size - 1]:
+            ((its_images, its_index),) = read(source, rank, size, step * 6, 1)
+            places = slice(rank * 6 // size, (rank + 1) * 6 // size)
+            assert its_images.tobytes() == images[places].tobytes()
+            assert its_index.tolist() == index[places].tolist()
+
+
+@pytest.mark.parametrize("write", [write for write, _ in KINDS])
+@pytest.mark.parametrize("shape", [(9, 4), (9, 3, 4), (9, 2, 3, 4, 2)], ids=str)
+def test_vectors_fields_and_volumes(tmp_path, write, shape):
+    if write in (netcdf, netcdf3, zarr) and len(shape) < 4:
+        shape = (*shape, 1) if len(shape) == 3 else (*shape[:1], 2, 3, *shape[1:])
+    array = numbers("float32", shape)
+    source = seen(arrays(write(tmp_path, array), axes={2: "C", 3: "HW", 4: None, 5: "DHWC"}[len(shape)]))
+    order = np.array([8, 0, 3, 3, 7])
+    expected = array if len(shape) != 3 else array[..., None]
+    assert source.fetch_batch(order).tobytes() == expected[order].tobytes()
+    assert source.fetch(4).tobytes() == expected[4].tobytes()
+
+
+@pytest.mark.parametrize("write", [write for write, _ in KINDS])
+def test_floats_from_0_to_1_keep_more_than_256_values(tmp_path, write):
+    array = np.random.default_rng(0).random((18, 8, 8, 3), np.float32)
+    source = seen(arrays(write(tmp_path, array), values=None))
+    images = source.fetch_batch(np.arange(18))
+    assert len(np.unique(images)) > 3000
+    np.testing.assert_allclose(images, array * 2 - 1, atol=1e-6)
+    np.testing.assert_allclose(source.values.images.inverse(images), array, rtol=1e-5, atol=1e-7)

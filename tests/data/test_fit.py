@@ -1,0 +1,137 @@
+"""Pictures of another aspect ratio are refused unless --fit says how they get it; squares have the bits they had.
+
+Modules: data.formats.pixels.
+"""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.formats.images import read_image
+from hvdgan.data.formats.pixels import to_pixels
+from reading import all_images, opened
+from tfrecord_files import png, write
+
+GREEN, RED = (0, 255, 0), (255, 0, 0)
+
+
+def striped(width, height):
+    """Green, with a red first quarter and a red last quarter of the width."""
+    pixels = np.full((height, width, 3), GREEN, np.uint8)
+    pixels[:, : width // 4] = pixels[:, -(width // 4) :] = RED
+    return pixels
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number in range(3):
+        Image.fromarray(striped(64, 32)).save(tmp_path / "images" / f"{number}.png")
+    return tmp_path / "images"
+
+
+def refusal(width, height, wanted="8 x 8"):
+    return (
+        f"{width} x {height} pixels, and {wanted} are wanted; say what to do with --fit crop, --fit pad or "
+        "--fit stretch, or give --image-size HEIGHT,WIDTH"
+    )
+
+
+def test_a_folder_is_refused_with_the_first_picture(folder):
+    with pytest.raises(UserError) as caught:
+        opened(folder, fit=None)
+    assert str(caught.value) == f"--data {folder}: 0.png has {refusal(64, 32)}"
+
+
+def test_tfrecords_are_refused_with_the_first_record(tmp_path):
+    path = write(tmp_path / "a.tfrecord", [{"image": png(striped(64, 32))}] * 3)
+    with pytest.raises(UserError) as caught:
+        open_source(Config(data=str(path), image_size=8))
+    assert str(caught.value) == f"--data {path}: a.tfrecord[0] has {refusal(64, 32)}"
+    raw = write(tmp_path / "raw.tfrecord", [{"image": striped(64, 32).tobytes()}] * 3)
+    for shape in ("32,64,3",):
+        with pytest.raises(UserError, match="has 64 x 32 pixels, and 8 x 8 are wanted"):
+            open_source(Config(data=str(raw), image_size=8, tfrecord=TFRecordConfig(shape=shape)))
+
+
+def test_digits_are_square():
+    with pytest.raises(UserError) as caught:
+        opened("digits", image_size=(8, 16), fit=None)
+    assert str(caught.value) == f"--data digits: a scan has {refusal(8, 8, '16 x 8')}"
+
+
+def test_a_picture_that_no_header_of_the_sample_has_shown_is_a_bad_one(folder):
+    with pytest.raises(BadImage, match=r"^0\.png: 64 x 32 pixels, and 8 x 8 are wanted"):
+        read_image(str(folder / "0.png"), "0.png", 8, 3)
+
+
+def test_the_three_ways(folder):
+    crop, pad, stretch = (opened(folder, fit=fit).fetch(0) for fit in ("crop", "pad", "stretch"))
+    assert (crop == GREEN).all()  # the middle half
+    assert (stretch[:, :2] == RED).mean() > 0.6 and (stretch[:, 3:5] == GREEN).all()
+    assert (pad[:2] == 0).all() and (pad[-2:] == 0).all()  # black above and below
+    np.testing.assert_array_equal(pad[2:6], opened(folder, image_size=(4, 8), fit=None).fetch(0))
+    assert len({opened(folder, fit=fit).fingerprint for fit in ("crop", "pad", "stretch")}) == 3
+
+
+def test_tall_pictures_are_padded_left_and_right():
+    pixels = to_pixels(Image.fromarray(np.full((30, 10), 200, np.uint8)), 9, 1, "pad")
+    assert pixels[..., 0].tolist() == [[0, 0, 0, 200, 200, 200, 0, 0, 0]] * 9
+
+
+@pytest.mark.parametrize("data", ["folder", "array", "synthetic", "digits"])
+def test_a_height_and_a_width(folder, tmp_path, data):
+    np.save(tmp_path / "a.npy", np.stack([striped(96, 64)] * 3))
+    name = {"folder": folder, "array": tmp_path / "a.npy"}.get(data, data)
+    source = opened(name, image_size=(16, 32 if data == "folder" else 24), fit="pad" if data == "digits" else None)
+    height, width, channels = source.layout.shape
+    assert (height, width) == (16, 32 if data == "folder" else 24) and source.fetch(0).shape == (
+        height,
+        width,
+        channels,
+    )
+    if data in ("folder", "array"):
+        pixels = source.fetch(0).astype(int)
+        assert abs(pixels[:, 10:14] - GREEN).max() < 20 and abs(pixels[:, :3] - RED).max() < 20
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path, turned):
+    """An eighth of 1503 x 1002 is 188 x 126, which is not 3:2."""
+    exif = Image.Exif()
+    exif[0x0112] = 6 if turned else 1
+    Image.fromarray(striped(1503, 1002)).save(tmp_path / "a.jpg", exif=exif, quality=90)
+    size = (24, 16) if turned else (16, 24)
+    pixels = read_image(str(tmp_path / "a.jpg"), "a.jpg", size, 3).astype(int)
+    assert pixels.shape == (*size, 3)
+    middle = pixels[9:15] if turned else pixels[:, 9:15]
+    assert abs(middle - GREEN).max() < 60
+    with pytest.raises(BadImage, match=f"{'1002 x 1503' if turned else '1503 x 1002'} pixels, and 16 x 16 are wanted"):
+        read_image(str(tmp_path / "a.jpg"), "a.jpg", 16, 3)
+
+
+# As hvdgan 0.5 had them, before --fit.
+FINGERPRINTS = [
+    ("digits", 8, None, "f9983e2683a8799ce3263c36eb19927b3589b2e13e5fc0eab9b2a899663a14a1"),
+    ("digits", 16, 3, "5c3cb0e9e55a789dad51fab4dcf3dfb8115ca3ff6a1012f68e8c982e172bffeb"),
+    ("synthetic", 8, None, "e76bcd3e8e6b616e335cfcb373de93330508ba18ad9bf74137fb2c480571d2ae"),
+    ("synthetic", 32, 1, "fd8b6cf29e0bfb529824b9c897fa78e3ecfde9ad49cc793aad8357960ab38ae3"),
+]
+
+
+@pytest.mark.parametrize(("data", "size", "channels", "fingerprint"), FINGERPRINTS)
+@pytest.mark.parametrize("fit", [None, "crop"])
+def test_squares_keep_the_fingerprint_that_they_had(data, size, channels, fingerprint, fit):
+    assert opened(data, image_size=size, channels=channels, fit=fit).fingerprint == fingerprint
+
+
+def test_pictures_of_the_wanted_aspect_are_the_same_with_and_without_a_fit(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.png")
+    Image.fromarray(noise.repeat(8, 0).repeat(8, 1)).save(tmp_path / "b.jpg")
+    expected = all_images(opened(tmp_path, fit="crop"))
+    for fit in (None, "pad", "stretch"):
+        np.testing.assert_array_equal(all_images(opened(tmp_path, fit=fit)), expected)

@@ -1,0 +1,158 @@
+"""NetCDF and Zarr: variables as channels, dimensions as axes, and xarray's decoding of numbers."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+import xarray
+
+from arrays_on_disk import arrays, seen
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.base.source import BadImage
+
+RANDOM = np.random.default_rng(0)
+T2M, U10, V10 = (RANDOM.standard_normal((20, 6, 8)).astype(np.float32) + 280 for _ in range(3))
+LEVELS = RANDOM.standard_normal((20, 3, 6, 8)).astype(np.float32)
+GROUND = RANDOM.random((6, 8), np.float32)
+ORDER = np.array([19, 0, 7, 7, 8])
+WEATHER = xarray.Dataset(
+    {
+        "t2m": (("time", "lat", "lon"), T2M, {"units": "K"}),
+        "v10": (("time", "lat", "lon"), V10, {"units": "m s-1"}),
+        "u10": (("time", "lat", "lon"), U10, {"units": "m s-1"}),
+        "coarse": (("time", "low_lat", "low_lon"), T2M[:, ::2, ::2]),
+        "orography": (("lat", "lon"), GROUND, {"units": "m"}),
+        "mask": (("one", "lat", "lon"), (GROUND > 0.5)[None].astype(np.int8)),
+        "hour": (("time",), np.arange(20) % 24, {"units": "h"}),
+        "kind": (("time",), (np.arange(20) % 3).astype(np.int32)),
+    },
+    coords={"time": ("time", np.arange(20), {"units": "hours since 2000-01-01"}), "lat": np.arange(6.0)},
+)
+KINDS = ["nc", "nc3", "zarr"]
+
+
+def write(folder, kind, dataset=WEATHER, **encoding):
+    if kind == "zarr":
+        dataset.to_zarr(folder / "weather.zarr", consolidated=False, encoding=encoding)
+        return f"{folder}/weather.zarr"
+    dataset.to_netcdf(folder / "weather.nc", engine={"nc": "h5netcdf", "nc3": "scipy"}[kind], encoding=encoding)
+    return f"{folder}/weather.nc"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_named_variables_become_channels_with_their_units(tmp_path, kind):
+    settings = {"conditions": ("hour",), "constants": "orography,mask", "constant_values": "none"}
+    source = arrays(f"{write(tmp_path, kind)}:t2m,u10,v10", **settings)
+    np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10, V10], -1)[ORDER])
+    assert source.values.images.channels == ("t2m", "u10", "v10")
+    assert source.values.images.units == ("K", "m s-1", "m s-1")
+    assert source.conditions[:, 0].tolist() == list(range(20)) and source.values.conditions.units == ("h",)
+    np.testing.assert_array_equal(source.constants, np.stack([GROUND, GROUND > 0.5], -1))
+    assert source.values.constants.channels == ("orography", "mask")
+
+
+def test_without_names_the_variables_with_most_dimensions_are_taken(tmp_path):
+    one = arrays(write(tmp_path, "nc", WEATHER.drop_vars(["coarse", "mask"])))
+    assert one.values.images.channels == ("t2m", "u10", "v10") and one.record_shape == (6, 8, 3)
+    (tmp_path / "two").mkdir()
+    with pytest.raises(UserError, match="found the arrays coarse, hour, .*; name the one with the samples"):
+        arrays(write(tmp_path / "two", "nc"))
+
+
+def test_inputs_of_another_shape(tmp_path):
+    source = arrays(f"{write(tmp_path, 'nc')}:t2m,u10", paired=True, inputs="coarse", input_values="none")
+    inputs, images = source.layout.split(source.fetch_batch(ORDER))
+    np.testing.assert_array_equal(inputs[..., 0], T2M[ORDER, ::2, ::2])
+    np.testing.assert_array_equal(images, np.stack([T2M, U10], -1)[ORDER])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_levels_are_depth_or_channels_by_the_axes(tmp_path, kind):
+    dims = ("time", "level", "lat", "lon")
+    fields = xarray.Dataset({"q": (dims, LEVELS, {"units": "g"}), "r": (dims, LEVELS + 1)})
+    data = write(tmp_path, kind, fields)
+    volume = arrays(f"{data}:q,r")
+    np.testing.assert_array_equal(volume.fetch_batch(ORDER), np.stack([LEVELS, LEVELS + 1], -1)[ORDER])
+    flat = arrays(f"{data}:q,r", axes="CHW")
+    expected = np.moveaxis(np.concatenate([LEVELS, LEVELS + 1], 1), 1, -1)
+    np.testing.assert_array_equal(flat.fetch_batch(ORDER), expected[ORDER])
+    assert flat.values.images.channels == ("q_0", "q_1", "q_2", "r_0", "r_1", "r_2")
+    one = arrays(f"{data}:q", axes="DHW")
+    np.testing.assert_array_equal(one.fetch_batch(ORDER)[..., 0], LEVELS[ORDER])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunks", [None, (3, 4, 5)])
+def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind, chunks):
+    encoding = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -9999}
+    if chunks and kind != "nc3":
+        encoding |= {"chunks" if kind == "zarr" else "chunksizes": chunks}
+    fields = WEATHER[["t2m"]].copy(deep=True)
+    fields["t2m"].values[8, 2, 3] = np.nan
+    data = write(tmp_path, kind, fields, t2m=encoding)
+    source = arrays(data)
+    options = {"engine": "zarr", "consolidated": False} if kind == "zarr" else {}
+    with xarray.open_dataset(data, **options) as opened:
+        expected = opened["t2m"].values
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)[..., 0], expected[ORDER])
+    assert abs(expected[7] - T2M[7]).max() < 0.006 and np.isnan(expected).sum() == 1
+    with pytest.raises(BadImage, match=r"t2m\[8\]: 1 of 48 numbers are NaN"):
+        seen(source).fetch_batch(ORDER)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_threads_read_the_same_numbers(tmp_path, kind):
+    source, wrong = arrays(f"{write(tmp_path, kind)}:u10"), []
+
+    def read(seed):
+        for _ in range(10):
+            order = np.random.default_rng(seed).integers(0, 20, 6)
+            if not np.array_equal(source.fetch_batch(order)[..., 0], U10[order]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_files_of_several_months_are_joined(tmp_path):
+    for number, (first, past) in enumerate([(0, 9), (9, 20)]):
+        WEATHER.isel(time=slice(first, past)).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    for data in (f"{tmp_path}/*.nc:t2m,u10", f"{tmp_path}:t2m,u10"):
+        source = arrays(data, conditions=("hour",), constants="orography", constant_values="none")
+        np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
+        assert source.conditions[:, 0].tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("nothing", "no array nothing in .*; it has t2m, v10, u10"),
+        ("t2m,coarse", "coarse has the dimensions time 20, low_lat 3, low_lon 4, and t2m time 20, lat 6, lon 8"),
+        ("time", r"holds dates \(hours since 2000-01-01\); expected numbers"),
+    ],
+)
+def test_variables_that_cannot_be_used(tmp_path, name, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        arrays(f"{write(tmp_path, 'nc')}:{name}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):
+    data = write(tmp_path, "nc")
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(UserError, match=r"cannot be imported .*; pip install 'hvdgan\[arrays\]'") as caught:
+        arrays(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_store_with_a_damaged_chunk_ends_the_run(tmp_path):
+    source = arrays(f"{write(tmp_path, 'zarr', t2m={'chunks': (1, 6, 8)})}:t2m")
+    chunk = next(path for path in (tmp_path / "weather.zarr" / "t2m" / "c").rglob("7/0/0"))
+    chunk.write_bytes(b"damaged")
+    with pytest.raises(RunError, match=r"weather.zarr:t2m\[7\] cannot be read"):
+        source.fetch_batch(np.array([7]))

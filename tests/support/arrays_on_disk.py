@@ -1,0 +1,100 @@
+"""Arrays in files of every kind, as --data names them."""
+
+import itertools
+
+import h5py
+import numpy as np
+import xarray
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.data import Source, open_source
+from hvdgan.data.arrays.mapped import mapped
+
+
+def npy(folder, array):
+    np.save(folder / "a.npy", array)
+    return f"{folder}/a.npy"
+
+
+def npz(folder, array):
+    np.savez(folder / "a.npz", images=array)
+    return f"{folder}/a.npz"
+
+
+def packed_npz(folder, array):
+    np.savez_compressed(folder / "a.npz", images=array)
+    return f"{folder}/a.npz"
+
+
+def npy_folder(folder, array):
+    (folder / "samples").mkdir()
+    for number, sample in enumerate(array):
+        np.save(
+            folder / "samples" / f"{number:04}.npy", np.asfortranarray(sample) if number % 2 and sample.ndim else sample
+        )
+    return f"{folder}/samples"
+
+
+def hdf5(folder, array, **options):
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("group/ECAL", data=array, **options)
+    return f"{folder}/a.h5:group/ECAL"
+
+
+def gzip_hdf5(folder, array):
+    """Several samples in a chunk, several chunks in a sample, and neither divides the shape."""
+    chunks = (3, *(max(1, size - 1) for size in array.shape[1:]))
+    return hdf5(folder, array, chunks=chunks, compression="gzip", shuffle=True)
+
+
+def chunked_hdf5(folder, array):
+    return hdf5(folder, array, chunks=(2, *array.shape[1:]))
+
+
+def lzf_hdf5(folder, array):
+    return hdf5(folder, array, chunks=(1, *array.shape[1:]), compression="lzf")
+
+
+def many_hdf5(folder, array):
+    """Files of different lengths, one of them empty."""
+    bounds = [0, 1, 1, len(array) // 2, len(array)]
+    for number, (first, past) in enumerate(itertools.pairwise(bounds)):
+        with h5py.File(folder / f"part{number}.h5", "w") as file:
+            file["ECAL"] = array[first:past]
+    return f"{folder}/part*.h5:ECAL"
+
+
+def dataset(array):
+    """Channels become variables with named dimensions."""
+    dims = ("time", *("level", "y", "x")[-(array.ndim - 2) :])
+    fields = {f"v{channel}": (dims, np.ascontiguousarray(array[..., channel])) for channel in range(array.shape[-1])}
+    return xarray.Dataset(fields)
+
+
+def netcdf(folder, array):
+    dataset(array).to_netcdf(folder / "a.nc", engine="h5netcdf")
+    return f"{folder}/a.nc"
+
+
+def netcdf3(folder, array):
+    dataset(array).to_netcdf(folder / "a.nc", engine="scipy")
+    return f"{folder}/a.nc"
+
+
+def zarr(folder, array):
+    dataset(array).to_zarr(folder / "a.zarr", consolidated=False)
+    return f"{folder}/a.zarr"
+
+
+def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, **settings) -> Source:
+    """The source of arrays that --data names, without a map of their numbers unless another is given."""
+    config = Config(
+        data=str(data), max_bad_fraction=max_bad_fraction, arrays=ArrayConfig(**{"values": "none", **settings})
+    )
+    return open_source(config, paired=paired, **({} if peers is None else {"peers": peers}))
+
+
+def seen(source):
+    """The source as networks see it."""
+    return mapped(source, source.values)
