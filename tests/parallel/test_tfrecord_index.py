@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
@@ -82,3 +83,14 @@ def test_a_cut_file_is_named_with_its_record_as_by_one_rank(ranks, small_ranges,
             opened(path, peers)
         said.append(str(caught.value))
     assert said[0] == said[1]
+
+
+def test_two_ranks_read_arrays_and_conditions_as_one_does(ranks, small_ranges):
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, [RNG.bytes(192) for _ in range(40)])
+    tfrecord = TFRecordConfig(shape="4,4,12", dtype="uint8", label="label")
+    arrays = ArrayConfig(values="none", conditions=("label",), condition_values="none")
+    config = Config(data=str(path), tfrecord=tfrecord, arrays=arrays)
+    together, alone = open_source(config, peers=ranks), open_source(config)
+    assert together.fingerprint == alone.fingerprint and together.layout.shape == (4, 4, 12)
+    assert together.conditions[:, 0].tolist() == together.labels.tolist() == list(range(40))
+    assert (together.fetch_batch(np.arange(40)) == alone.fetch_batch(np.arange(40))).all()
