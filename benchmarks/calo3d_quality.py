@@ -3,12 +3,12 @@
     python benchmarks/calo3d_quality.py --out results.json --picture showers.png
 
 Showers for the same energies and angles are drawn twice: by hvdgan.sample, and by showers.py with another seed. In each
-of five bins of energy from 10 to 500 GeV these figures must be within 5 % of the truth:
+of five bins of energy from 10 to 500 GeV these figures must be within 5 % of the truth, the last one within 10 %:
 
 - response: mean of the sum of deposits over the energy.
 - longitudinal: mean energy of each layer that holds at least 1 % of the energy; the largest error of all layers counts.
-- transverse: the same for the rows along H, and for the columns along W, the latter apart for showers that are inclined
-  to the left and to the right.
+- transverse: the same for the rows along H, and for the columns along W.
+- inclined: the same for the columns, apart for showers that are inclined to the left and to the right.
 
 Figures without a goal: the standard deviations of the response and of the mean depth, and the share of cells that are
 hit.
@@ -32,7 +32,9 @@ DATA = (
 COMMAND = "--nf 8 --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500"
 BINS = np.geomspace(*showers.ENERGIES, 6)  # GeV
 LEAST_SHARE = 0.01
+GOALS = {"columns, left": 0.10, "columns, right": 0.10}
 GOAL = 0.05
+"""of all others"""
 Profiles = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 
 
@@ -89,7 +91,13 @@ def draw(folder: Path, energy: np.ndarray, theta: np.ndarray) -> np.ndarray:
 def profiles_of(true: np.ndarray, made: np.ndarray, energy: np.ndarray, theta: np.ndarray) -> Profiles:
     """Mean energies of layers, rows and columns [GeV], true and generated, for each bin of energy."""
     left = theta < np.pi / 2
-    kinds = {"longitudinal": (1, None), "rows": (2, None), "columns, left": (3, left), "columns, right": (3, ~left)}
+    kinds = {
+        "longitudinal": (1, None),
+        "rows": (2, None),
+        "columns": (3, None),
+        "columns, left": (3, left),
+        "columns, right": (3, ~left),
+    }
     found: Profiles = {}
     for kind, (axis, chosen) in kinds.items():
         others = tuple(each for each in (1, 2, 3) if each != axis)
@@ -130,7 +138,8 @@ def judge(true: np.ndarray, made: np.ndarray, energy: np.ndarray, profiles: Prof
         "weighted_errors": rounded(weighted),
         "true_and_generated": rounded(spreads),
         "worst": round(max(max(each) for each in errors.values()), 4),
-        "reached": bool(max(max(each) for each in errors.values()) <= GOAL),
+        "missed": (missed := [kind for kind, each in errors.items() if max(each) > GOALS.get(kind, GOAL)]),
+        "reached": not missed,
     }
 
 
@@ -155,7 +164,7 @@ def picture(path: Path, true: np.ndarray, made: np.ndarray, energy: np.ndarray, 
     from matplotlib import pyplot as plt
 
     masks = bins_of(energy)
-    figure, axes = plt.subplots(8, len(masks), figsize=(3.2 * len(masks), 20), layout="constrained")
+    figure, axes = plt.subplots(9, len(masks), figsize=(3.2 * len(masks), 22), layout="constrained")
     for row, (kind, pairs) in enumerate(profiles.items()):
         for place, (true_one, made_one) in enumerate(pairs):
             plot = axes[row, place]
@@ -165,10 +174,10 @@ def picture(path: Path, true: np.ndarray, made: np.ndarray, energy: np.ndarray, 
             plot.set_title(f"{kind}, {BINS[place]:.0f}-{BINS[place + 1]:.0f} GeV", fontsize=9)
     axes[0, 0].legend()
     for place, mask in enumerate(masks):
-        histograms(axes[4, place], [each[mask].sum(axis=(1, 2, 3)) / energy[mask] for each in (true, made)], "response")
-        histograms(axes[5, place], [depth_of(each[mask]) for each in (true, made)], "mean depth [layers]")
+        histograms(axes[5, place], [each[mask].sum(axis=(1, 2, 3)) / energy[mask] for each in (true, made)], "response")
+        histograms(axes[6, place], [depth_of(each[mask]) for each in (true, made)], "mean depth [layers]")
         one = int(np.flatnonzero(mask)[0])
-        for row, (each, name) in enumerate(((true, "true"), (made, "generated")), 6):
+        for row, (each, name) in enumerate(((true, "true"), (made, "generated")), 7):
             axes[row, place].imshow(np.log10(each[one].sum(axis=1) + 1e-3), vmin=-3, vmax=1.5)
             axes[row, place].set_title(f"{name}, {energy[one]:.0f} GeV, seen along H", fontsize=9)
     figure.savefig(path, dpi=70)

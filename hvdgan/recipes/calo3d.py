@@ -101,7 +101,9 @@ class Calo3D(Recipe):
             --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500
 
     Expect:
-        TO BE MEASURED
+        On showers of benchmarks/showers.py, between 10 and 500 GeV, the mean response within 0.2 % of the truth; each
+        layer, row and column with 1 % of the energy or more within 5 %, and columns of showers inclined to one side
+        within 7 %. It took 814 s on two cores, in one process on a busy machine.
     """
 
     Options = Calo3DOptions

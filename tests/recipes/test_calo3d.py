@@ -133,6 +133,42 @@ def test_the_generator_may_err_as_far_as_real_showers_fluctuate(run):
         np.testing.assert_allclose(loss, total, rtol=2e-3)
 
 
+def test_the_profile_loss_has_the_gradient_of_the_squared_relative_errors_of_the_mean_shares(run):
+    """The batch has the same conditions for all, and the head for generated showers knows their means."""
+    batch = batch_of(run)
+    batch.conditions = tf.repeat(batch.conditions[:1], 16, axis=0)
+    made = made_by(run, batch)
+    found = profiles_of(np.float64(made[..., 0]) ** (1 / 0.85)).mean(axis=0)
+    wanted = found * np.where(np.arange(24) % 2, 1.01, 0.99)
+    recipe = Calo3D(dataclasses.replace(SMALL, profile_weight=2.0), run.recipe.data)
+    fixed = {"profiles": np.log(wanted), "fake_profiles": np.log(found)}
+
+    class Knowing:
+        generator = staticmethod(run.state.networks["generator"])
+
+        def discriminator(self, inputs):
+            outputs = run.state.networks["discriminator"](inputs)
+            level = {name: tf.zeros_like(outputs["spread"]) + 0.5 for name in ("spread", "fake_spread")}
+            known = {name: tf.repeat(tf.constant(each[None], tf.float32), 16, axis=0) for name, each in fixed.items()}
+            return {**outputs, **level, **known}
+
+    weights = run.state.networks["generator"].trainable_variables
+    with tf.GradientTape(persistent=True) as tape:
+        loss, metrics = recipe.fool(Knowing(), batch)
+        without, _ = Calo3D(dataclasses.replace(SMALL, profile_weight=0.0), recipe.data).fool(Knowing(), batch)
+        shape = loss - without
+        cells = recipe.data.physical(recipe.sample(Knowing(), batch))[..., 0]
+        shares = cells / tf.reduce_sum(cells, axis=(1, 2, 3), keepdims=True)
+        profiles = tf.concat([tf.reduce_sum(shares, axis=others) for others in ((2, 3), (1, 3), (1, 2))], axis=1)
+        means = tf.reduce_mean(profiles, axis=0)
+        errors = tf.reduce_sum((means - wanted) ** 2 / (wanted * (wanted + 0.01)))
+    mine, expected = (tape.gradient(each, [v.value for v in weights]) for each in (shape, errors))
+    for one, other in zip(mine, expected, strict=True):
+        if other is not None and np.abs(other).max() > 1e-4:
+            np.testing.assert_allclose(one, other, rtol=0.05, atol=0.05 * np.abs(other).max())
+    assert float(metrics["profile"]) == pytest.approx(0.01, rel=0.05)
+
+
 def test_r1_is_the_squared_gradient_of_each_logit_with_respect_to_the_shower(run):
     batch, plain = batch_of(run), Nets(run.state.networks, training=True)
     cells, energy, _ = physical(run, batch)
