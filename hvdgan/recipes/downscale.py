@@ -61,6 +61,12 @@ class Downscale(Recipe):
 
     Differences from the papers: the content loss is the fair CRPS of two members instead of an error of the ensemble's
     mean, so that it favours no ensemble that is too narrow; there are no recurrent layers.
+
+    Command:
+        python benchmarks/random_fields.py --out fields.npz
+        horovodrun -np 2 python -m hvdgan.train --recipe downscale --data fields.npz --constants orography
+            --values standard --input-values standard --constant-values standard --nf 8 --periodic both
+            --global-batch-size 16 --steps 5000
     """
 
     Options = DownscaleOptions
@@ -175,7 +181,7 @@ def fair_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
 
 
 def content_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
-    """Mean of the CRPS of the fields and of those of their differences between pixels 1, 2 and 3 apart, down and across.
+    """Mean of the CRPS of fields and of those of the differences of pixels that are 1, 2 and 3 apart, down and across.
 
     The variance of these differences depends on the small scales, to which the CRPS of the fields is almost blind.
 
