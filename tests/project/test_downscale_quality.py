@@ -33,7 +33,7 @@ def test_members_like_the_truth_reach_the_goal_and_interpolation_does_not():
     # Fields of any input, at a pixel of deviation d: d / sqrt(pi).
     climate = random_fields.multiplier(heights).mean() / np.sqrt(np.pi)
     assert figures["crps"] == pytest.approx(climate, rel=0.05)
-    assert figures["best_possible_crps"] < 0.5 * climate
+    assert figures["best_possible_crps"] < 0.6 * climate
     assert not downscale_quality.measure(truth, np.stack([bicubic, bicubic]), bicubic, heights)["reached"]
 
 

@@ -169,18 +169,26 @@ def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
     np.testing.assert_allclose(loss, -np.mean(distances) + 7 * np.mean(penalties), rtol=1e-4)
 
 
-def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():
+def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members_and_of_their_differences():
     recipe = recipe_of(content_weight=5.0)
     batch, networks = batch_of(recipe, "generator"), recipe.networks()
     noises = [batch.latents, batch.random.normal("other", (2, 3, 3))]
     assert np.abs(noises[0] - noises[1]).min() > 0
     one, other = (networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises)
     score = np.mean(networks["critic"]([one, batch.inputs, batch.constants]))
-    truth = batch.images.numpy()
-    crps = np.mean((np.abs(one - truth) + np.abs(other - truth) - np.abs(one - other)) / 2)
+    terms = []
+    for axis, lag in [(1, 0), *((axis, lag) for axis in (1, 2) for lag in (1, 2, 3))]:
+        fields = [np.asarray(each) for each in (batch.images, one, other)]
+        if lag:
+            places = np.arange(fields[0].shape[axis] - lag)
+            fields = [each.take(places + lag, axis) - each.take(places, axis) for each in fields]
+        truth, first, second = fields
+        terms.append(np.mean((np.abs(first - truth) + np.abs(second - truth) - np.abs(first - second)) / 2))
+    crps = np.mean(terms)
+    assert len(terms) == 7
     nets = Nets(networks, training=True)
     loss, metrics = recipe.fool(nets, batch)
-    np.testing.assert_allclose(metrics["crps"], crps, rtol=1e-5)
+    np.testing.assert_allclose(metrics["content"], crps, rtol=1e-4)
     np.testing.assert_allclose(metrics["adversarial"], -score, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(loss, -score + 5 * crps, rtol=1e-4)
     recipe = recipe_of(content_weight=0.0)
