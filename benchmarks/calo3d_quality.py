@@ -123,7 +123,7 @@ def judge(true: np.ndarray, made: np.ndarray, energy: np.ndarray, profiles: Prof
     }
     weighted = {}
     for kind, pairs in profiles.items():
-        relative = [np.abs(made_one / true_one - 1) for true_one, made_one in pairs]
+        relative = [np.abs(made_one / np.maximum(true_one, 1e-9) - 1) for true_one, made_one in pairs]
         shares = [true_one / true_one.sum() for true_one, _ in pairs]
         errors[kind] = [float(each[share >= LEAST_SHARE].max()) for each, share in zip(relative, shares, strict=True)]
         weighted[kind] = [float((each * share).sum()) for each, share in zip(relative, shares, strict=True)]
