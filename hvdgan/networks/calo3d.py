@@ -63,11 +63,8 @@ def calo3d_generator(
             width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
         )(x)
         x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
-    x = _cells(x, noise, style, size)
     total = ops.exp(_response(known, latents)) * energy
-    summed = ops.sum(ops.power(x, 1.0 / exponent), axis=(1, 2, 3))  # (B, 1)
-    scales = ops.power(total / (summed + _TINY), exponent)
-    showers = layers.Activation("linear", dtype="float32", name="showers")(x * ops.reshape(scales, (-1, 1, 1, 1, 1)))
+    showers = _scaled(_cells(x, noise, style, size), total, exponent)
     return keras.Model([latents, noise, conditions], showers, name="generator")
 
 
@@ -131,6 +128,13 @@ def _cells(x: keras.KerasTensor, noise: keras.KerasTensor, style: keras.KerasTen
         places = [size[axis] if axis == each else 1 for each in range(3)]
         x = x * ops.reshape(ops.exp(gains), (-1, *places, 1))
     return x
+
+
+def _scaled(x: keras.KerasTensor, total: keras.KerasTensor, exponent: float) -> keras.KerasTensor:
+    """Scale showers (B, D, H, W, 1), as networks see them, to their sums of energies (B, 1)."""
+    summed = ops.sum(ops.power(x, 1.0 / exponent), axis=(1, 2, 3))
+    scales = ops.power(total / (summed + _TINY), exponent)
+    return layers.Activation("linear", dtype="float32", name="showers")(x * ops.reshape(scales, (-1, 1, 1, 1, 1)))
 
 
 def _response(known: keras.KerasTensor, latents: keras.KerasTensor) -> keras.KerasTensor:
