@@ -50,7 +50,7 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
 def test_the_commands_of_the_page_for_volumes(tmp_path):
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     (block,) = blocks("recipes.md", "sh")
-    shortened = {r"--num \d+": "--num 40", r"--size \d+": "--size 8", r"--steps \d+": "--steps 6 --max-steps 2"}
+    shortened = {r"--num \d+": "--num 40", r"--size \d+": "--size 8", r"--steps \d+": "--steps 8 --max-steps 2"}
     for command in block.splitlines():
         for long, short in shortened.items():
             command = re.sub(long, short, command)
@@ -103,7 +103,7 @@ def test_names_and_flags_of_the_page_are_there():
     fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
     fields |= {field.name for options in (ArrayConfig, Calo3DOptions) for field in dataclasses.fields(options)}
     fields |= {"picture"}  # of benchmarks/calo3d_quality.py
-    fields |= {"class", "interpolate", "truncation"}  # of hvdgan.sample
+    fields |= {"class", "condition", "interpolate", "truncation"}  # of hvdgan.sample
     fields |= {"sizes"}  # the page's example of an option
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
     assert not {(one or other).replace("-", "_") for one, other in flags} - fields
