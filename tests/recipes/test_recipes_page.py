@@ -102,7 +102,7 @@ def test_names_and_flags_of_the_page_are_there():
     assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
     fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
     fields |= {field.name for options in (ArrayConfig, Calo3DOptions) for field in dataclasses.fields(options)}
-    fields |= {"picture"}  # of benchmarks/calo3d_quality.py
+    fields |= {"picture", "num", "out", "size"}  # of the benchmarks and of hvdgan.sample
     fields |= {"class", "condition", "interpolate", "truncation"}  # of hvdgan.sample
     fields |= {"sizes"}  # the page's example of an option
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
