@@ -63,24 +63,8 @@ def calo3d_generator(
             width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
         )(x)
         x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
-    x = layers.Conv3D(2, 3, padding="same", kernel_initializer=_weights(), bias_initializer="ones", name="to_cells")(x)
-    x = layers.Activation("linear", dtype="float32", name="means_and_deviations")(x)
-    x = layers.ReLU(dtype="float32", name="cells")(x[..., :1] + x[..., 1:] * noise)
-    x = ops.square(x)  # the largest cells are thousands of times the smallest
-    for axis, letter in enumerate("dhw"):
-        gains = layers.Dense(size[axis], kernel_initializer="zeros", dtype="float32", name=f"gains_{letter}")(style)
-        places = [size[axis] if axis == each else 1 for each in range(3)]
-        x = x * ops.reshape(ops.exp(gains), (-1, *places, 1))
-
-    given = _dense(_dense(known, 32, "response_1", dtype="float32"), 32, "response_2", dtype="float32")
-    response = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="response")(given)
-    spread = keras.initializers.Constant(_FIRST_SPREAD)
-    spread = layers.Dense(1, kernel_initializer="zeros", bias_initializer=spread, dtype="float32", name="spread")(given)
-    response = response + ops.exp(spread) * latents[:, :1]
-    total = ops.exp(response) * energy
-    summed = ops.sum(ops.power(x, 1.0 / exponent), axis=(1, 2, 3))  # (B, 1)
-    scales = ops.power(total / (summed + _TINY), exponent)
-    showers = layers.Activation("linear", dtype="float32", name="showers")(x * ops.reshape(scales, (-1, 1, 1, 1, 1)))
+    total = ops.exp(_response(known, latents)) * energy
+    showers = _scaled(_cells(x, noise, style, size), total, exponent)
     return keras.Model([latents, noise, conditions], showers, name="generator")
 
 
@@ -127,6 +111,45 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
     if num_angles:
         outputs["angles"] = layers.Dense(num_angles, dtype="float32", name="angles")(_dense(shower, 32, "angles_1"))
 
+    excess = _expectations(features, response, size, outputs)
+    joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
+    outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
+    return keras.Model([cells, profiles, response, features], outputs, name="discriminator")
+
+
+def _cells(x: keras.KerasTensor, noise: keras.KerasTensor, style: keras.KerasTensor, size: Shape) -> keras.KerasTensor:
+    """The shape of a shower, (B, D, H, W, 1) float32 from 0 up, of features (B, D, H, W, C)."""
+    x = layers.Conv3D(2, 3, padding="same", kernel_initializer=_weights(), bias_initializer="ones", name="to_cells")(x)
+    x = layers.Activation("linear", dtype="float32", name="means_and_deviations")(x)
+    x = layers.ReLU(dtype="float32", name="cells")(x[..., :1] + x[..., 1:] * noise)
+    x = ops.square(x)  # the largest cells are thousands of times the smallest
+    for axis, letter in enumerate("dhw"):
+        gains = layers.Dense(size[axis], kernel_initializer="zeros", dtype="float32", name=f"gains_{letter}")(style)
+        places = [size[axis] if axis == each else 1 for each in range(3)]
+        x = x * ops.reshape(ops.exp(gains), (-1, *places, 1))
+    return x
+
+
+def _scaled(x: keras.KerasTensor, total: keras.KerasTensor, exponent: float) -> keras.KerasTensor:
+    """Scale showers (B, D, H, W, 1), as networks see them, to their sums of energies (B, 1)."""
+    summed = ops.sum(ops.power(x, 1.0 / exponent), axis=(1, 2, 3))
+    scales = ops.power(total / (summed + _TINY), exponent)
+    return layers.Activation("linear", dtype="float32", name="showers")(x * ops.reshape(scales, (-1, 1, 1, 1, 1)))
+
+
+def _response(known: keras.KerasTensor, latents: keras.KerasTensor) -> keras.KerasTensor:
+    """Logarithm of the deposits over the energy, (B, 1): normal, with the first latent as its fluctuation."""
+    given = _dense(_dense(known, 32, "response_1", dtype="float32"), 32, "response_2", dtype="float32")
+    response = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="response")(given)
+    spread = keras.initializers.Constant(_FIRST_SPREAD)
+    spread = layers.Dense(1, kernel_initializer="zeros", bias_initializer=spread, dtype="float32", name="spread")(given)
+    return response + ops.exp(spread) * latents[:, :1]
+
+
+def _expectations(
+    features: keras.KerasTensor, response: keras.KerasTensor, size: Shape, outputs: dict[str, keras.KerasTensor]
+) -> keras.KerasTensor:
+    """Add the heads that see the conditions alone; returns how far the response exceeds theirs, (B, 1)."""
     known = _dense(_dense(features, 32, "deposits_1", dtype="float32"), 32, "deposits_2", dtype="float32")
     expected = layers.Dense(1, kernel_initializer="zeros", dtype="float32", name="deposits_3")(known)
     spreads = layers.Dense(2, "softplus", kernel_initializer="zeros", dtype="float32", name="spreads")(known)
@@ -137,11 +160,7 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
     for name in ("profiles", "fake_profiles"):
         outputs[name] = _log_shares(features, size, name)
     # In units of its usual fluctuation, which differs by calorimeter and energy.
-    excess = (response - ops.stop_gradient(expected)) / (ops.stop_gradient(spread) + _LEAST_SPREAD)
-
-    joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
-    outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
-    return keras.Model([cells, profiles, response, features], outputs, name="discriminator")
+    return (response - ops.stop_gradient(expected)) / (ops.stop_gradient(spread) + _LEAST_SPREAD)
 
 
 def _log_shares(features: keras.KerasTensor, size: Shape, name: str) -> keras.KerasTensor:
