@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hvdgan.export import main as export
+from hvdgan.prepare import main as prepare
 from hvdgan.sample import main as sample
 from hvdgan.train import main
 from launching import train as launch
@@ -180,3 +181,12 @@ def test_samples_of_pairs_start_from_other_data(folder, capsys):
 def test_numbers_outside_the_declared_range_are_counted_and_kept(folder, capsys):
     assert main([*with_values(VOLUMES, "range:0,100"), "--holdout", "0", "--run-dir", "run"]) == 0
     assert "numbers outside of the declared range were read, and not clipped" in capsys.readouterr().err
+
+
+def test_a_run_on_packed_shards_is_the_run_on_the_arrays(folder):
+    assert prepare(["v.npz:ECAL", "shards", "--axes", "DHW", "--conditions", "energy,theta", "--shards", "3"]) == 0
+    assert main([*VOLUMES, "--run-dir", "arrays"]) == 0
+    packed = [word for before, word in zip(["", *VOLUMES], VOLUMES, strict=False) if "--axes" not in (before, word)]
+    assert main([*["shards" if word == "v.npz:ECAL" else word for word in packed], "--run-dir", "packed"]) == 0
+    assert state(folder / "packed", 4) == state(folder / "arrays", 4)
+    assert metrics(folder / "packed") == metrics(folder / "arrays")
