@@ -1,8 +1,10 @@
 """Holds images out of training: the choice depends on the images alone and is the same on every machine."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -161,8 +163,10 @@ class Subset(SourceWrapper):
     def digest(self, index: int) -> bytes:
         return self._source.digest(int(self.indices[index]))
 
-    def stamp(self) -> None:
-        return None  # the other source's stamp does not tell which images were chosen
+    def stamp(self) -> list[Any] | None:
+        stamp = self._source.stamp()
+        # The other source's stamp does not tell which samples were chosen.
+        return None if stamp is None else [stamp, hashlib.sha256(self.indices.tobytes()).hexdigest()]
 
 
 class HeldOut(Subset):

@@ -90,11 +90,13 @@ def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, sc
 
 def _from_cache(source: Source, part: str, value_map: ValueMap, scans: ScanCache) -> list[Any]:
     """The key of the moments, or None if they cannot be cached; and the moments, if they are cached."""
-    numbers = source.numbers(np.array([0, len(source) - 1])).tolist()
     try:
-        key = json.dumps([source.fingerprint, len(source), numbers, part, str(value_map), source.stamp()])
+        stamp = source.stamp()
     except OSError:
+        stamp = None
+    if stamp is None:
         return [None, None]
+    key = json.dumps([source.fingerprint, len(source), part, str(value_map), stamp])
     content = scans.get(f"{part}-{_FILE}", key)
     return [key, None if content is None else json.loads(content)]
 

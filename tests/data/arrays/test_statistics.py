@@ -1,5 +1,7 @@
 """Means and deviations: the same bits on any number of ranks, over the finite samples to train on alone, and kept."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -133,3 +135,21 @@ def test_they_are_kept_for_the_next_start_with_the_same_data(tmp_path, size):
     source = other
     assert Threads(size).run(start) == [None] * size
     assert sum(read) == len(FIELDS) and found[-1] != found[0]
+
+
+def test_a_sample_that_was_changed_in_place_is_noticed_also_with_a_holdout(tmp_path):
+    """The fingerprint looks at 64 samples only; the time of the file tells."""
+    found = []
+    for number in (1.0, 1e6):
+        np.save(tmp_path / "a.npy", FIELDS)
+        array = np.load(tmp_path / "a.npy", mmap_mode="r+")
+        array[7] = number  # none of the 64
+        array.flush()
+        del array
+        os.utime(tmp_path / "a.npy", ns=(0, int(number)))
+        source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="standard")))
+        training, _ = hold_out(source, 0.05)
+        scans = ScanCache(tmp_path / "cache")
+        found.append((source.fingerprint, with_statistics(training, ALONE, scans)))
+        scans.write()
+    assert found[0][0] == found[1][0] and found[0][1] != found[1][1]
