@@ -44,7 +44,9 @@ def main() -> None:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="hvdgan-checkpoint-"))
     config = Config(data="synthetic", image_size=given.image_size, global_batch_size=given.global_batch_size)
     run = build(config, DCGAN, DCGANOptions(nf=given.nf), Ranks())
-    data = {"images": tf.constant(run.source.fetch_batch(np.arange(given.global_batch_size)))}
+    indices = np.arange(given.global_batch_size)
+    facts = {"images": run.source.fetch_batch(indices), **run.source.facts(indices)}
+    data = {name: tf.constant(values) for name, values in facts.items()}
     saver = Saver(folder / "checkpoints", Retention(3), print)
     stalls, writes, steps, during = [], [], [], []
     write = checkpoint.write

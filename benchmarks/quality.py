@@ -99,7 +99,7 @@ def psnr_of_the_mean(*, holes: bool) -> float:
     assert held_out is not None
     mean = to_float(training).mean(axis=0, keepdims=True)
     images = to_float(held_out)
-    recipe = Completion(CompletionOptions(), DataSpec((config.image_size, config.image_size, 1), len(training)))
+    recipe = Completion(CompletionOptions(), DataSpec(training.layout.seen, len(training)))
     values = []
     for number, first in enumerate(range(0, len(images), config.global_batch_size)):
         random = Random(config.seed, tf.constant(-2 - number, tf.int64), 0, config.global_batch_size)

@@ -57,10 +57,11 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
     mapped: list[str] = []
     if form == "npz":
         values = {variable.path: variable.numpy() for variable in network.variables}
+        written = f"{len(values)} weights"
         if trained.recipe.data.values is not None:
+            written += ", and value_maps as JSON"
             values["value_maps"] = np.array(json.dumps(trained.recipe.data.values.to_json()))
         outputs.write(request.out, lambda path: np.savez(path, **values))
-        written = f"{len(network.variables)} weights, and value_maps as JSON"
     elif form == "keras":
         network, mapped = _in_units(trained, plain(network), request)
         network = _loadable(network, request)

@@ -141,7 +141,9 @@ def outputs(runs, tmp_path_factory):
             for stem, ending in [(f"{run}-{name}", ".keras"), (f"saved-{run}-{name}", "")]:
                 if ending or f"{run}-{name}" in _SAVED_MODELS:
                     out = folder / f"{stem}{ending}"
-                    assert export.main([str(runs / run), "--network", name, "--out", str(out)]) == 0
+                    assert (
+                        export.main([str(runs / run), "--network", name, "--units", "network", "--out", str(out)]) == 0
+                    )
                     np.savez(folder / f"{stem}.inputs.npz", *inputs)
                     here[stem] = [np.asarray(value) for value in keras.tree.flatten(values)]
     done = run_process([sys.executable, "-I", "-c", _ELSEWHERE, str(folder)], folder)

@@ -50,7 +50,7 @@ def let_fail(monkeypatch, what, name, number, thread=None):
 
 
 LIST, STAT, OPEN = (os, "scandir"), (os, "stat"), (Image, "open")
-PREPARE = ["--image-size", "8", "--shards", "3", "--workers", "1", "--max-bad-fraction"]
+PREPARE = ["--image-size", "8", "--fit", "crop", "--shards", "3", "--workers", "1", "--max-bad-fraction"]
 
 
 def prepared(folder, fraction="0.9"):

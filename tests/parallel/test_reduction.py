@@ -65,8 +65,8 @@ def test_ranks_stay_equal_and_differ_from_one_trained_alone_on_its_half(ranks):
     step = stage_step(alone)
     for number in range(20):
         mine = np.arange(8) + 16 * number + 8 * ranks.rank
-        labels = tf.constant(alone.source.labels[mine])
-        step(number, number, {"images": tf.constant(alone.source.fetch_batch(mine)), "labels": labels})
+        data = {"images": alone.source.fetch_batch(mine), **alone.source.facts(mine)}
+        step(number, number, {name: tf.constant(values) for name, values in data.items()})
     apart = _weights(values_of(alone))
     assert all(np.max(np.abs(together[name] - apart[name])) > 1e-3 for name in together if name.endswith("kernel"))
 

@@ -17,7 +17,7 @@ SIZE = 16
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in {"SIZE": SIZE, "SAMPLES": 24, "INPUTS": 3, "MEMBERS": 2}.items():
+    for name, value in {"SIZE": SIZE, "SAMPLES": 24, "INPUTS": 3, "MEMBERS": 3}.items():
         monkeypatch.setattr(downscale_quality, name, value)
     training = "--nf 2 --blocks 1 --noise-channels 2 --periodic both --global-batch-size 4 --steps 2"
     monkeypatch.setattr(downscale_quality, "TRAINING", training)
@@ -64,4 +64,4 @@ def test_its_commands_run_and_a_goal_that_is_missed_is_reported(tmp_path, monkey
         downscale_quality.main()
     figures = json.loads((tmp_path / "out.json").read_text())
     assert np.shape(figures["spectrum_ratios"]["gan"]) == (2, SIZE // 2) and figures["minutes"] > 0
-    assert len(figures["rank_histogram"]) == 3 and (tmp_path / "out.png").stat().st_size > 10_000
+    assert len(figures["rank_histogram"]) == 4 and (tmp_path / "out.png").stat().st_size > 10_000

@@ -10,7 +10,7 @@ from PIL import Image
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.pix2pix import mask_shapes, patch_discriminator, unet_generator
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
-from hvdgan.recipe.batch import split_pairs
+from hvdgan.recipe.unpacking import unpack
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions, shrink
 from hvdgan.train import main
 from hvdgan.training.monitoring.samples import Sampler
@@ -33,7 +33,7 @@ def pix2pix_run(settings=None, **changes):
 def batch_of(run, update="fool"):
     """The batch of the first step, as an update of this name sees it."""
     random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
-    inputs, images = split_pairs(data_of(run)["images"], paired=True)
+    images, inputs, _ = unpack(data_of(run)["images"], run.recipe.data)
     return Batch(images, None, random.scoped(update), run.recipe.draw(random.scoped("draw")), inputs=inputs)
 
 

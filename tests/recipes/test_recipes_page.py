@@ -116,12 +116,12 @@ def test_names_and_flags_of_the_page_are_there():
     (rate,) = re.findall(r"`LearningRate\((.*?)\)`", page)
     assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
     fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
-    fields |= {field.name for options in (ArrayConfig, Calo3DOptions) for field in dataclasses.fields(options)}
-    fields |= {"picture", "num", "out", "size"}  # of the benchmarks and of hvdgan.sample
-    fields |= {"class", "condition", "interpolate", "truncation"}  # of hvdgan.sample
+    fields |= {"class", "condition", "interpolate", "truncation", "units"}  # of hvdgan.sample and hvdgan.export
     fields |= {"sizes"}  # the page's example of an option
-    fields |= {field.name for kind in (ArrayConfig, DownscaleOptions) for field in dataclasses.fields(kind)}
-    fields |= {"members", "num", "out", "size", "factor"}  # of hvdgan.sample and benchmarks/random_fields.py
+    fields |= {
+        field.name for kind in (ArrayConfig, Calo3DOptions, DownscaleOptions) for field in dataclasses.fields(kind)
+    }
+    fields |= {"members", "num", "out", "size", "factor", "picture"}  # of hvdgan.sample and the benchmarks
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)
     assert not {(one or other).replace("-", "_") for one, other in flags} - fields
 

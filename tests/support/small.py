@@ -73,7 +73,8 @@ def data_flags(name: str, folder: Path) -> list[str]:
 def spec(name: str, num_classes: int = 0) -> DataSpec:
     """Facts about 100 samples of such data."""
     if name != "calo3d":
-        return DataSpec((32, 32, 1), 100, num_classes)
+        inputs = (32, 32, 1) if load_recipe(name).paired else None
+        return DataSpec((32, 32, 1), 100, num_classes, inputs)
     conditions = ValueMap(((Standard((250.0, 1.5), (140.0, 0.3)),),), ("energy", "theta"))
     values = SampleValues(ValueMap(((Power(0.85),),), ("0",)), conditions=conditions)
     return DataSpec((8, 8, 8, 1), 100, conditions=("energy", "theta"), values=values)

@@ -48,7 +48,8 @@ def test_the_features_of_tfrecords_are_one_group_and_flat_in_the_saved_settings(
     assert command.config.tfrecord == TFRecordConfig(image="picture", label="kind", input="sketch")
     saved = to_json(command.config, command.options)
     assert [name for name in saved if "tfrecord" in name] == [
-        *("tfrecord_image", "tfrecord_label", "tfrecord_input", "tfrecord_shape")
+        *("tfrecord_image", "tfrecord_label", "tfrecord_input", "tfrecord_shape"),
+        *("tfrecord_dtype", "tfrecord_input_shape"),
     ]
     assert (saved["tfrecord_input"], saved["tfrecord_shape"]) == ("sketch", None)
     assert parse_saved(saved, "run") == command

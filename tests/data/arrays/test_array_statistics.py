@@ -1,4 +1,7 @@
-"""Means and deviations: the same bits on any number of ranks, over the finite samples to train on alone, and kept."""
+"""Means and deviations: the same bits on any number of ranks, over the finite samples to train on alone, and kept.
+
+Modules: data.arrays.statistics
+"""
 
 import os
 
