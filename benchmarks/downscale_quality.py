@@ -27,7 +27,7 @@ import numpy as np
 import random_fields
 from scipy.ndimage import zoom
 
-TRAINING = "--nf 8 --periodic both --global-batch-size 16 --steps 5000 --ema-decay 0.998"
+TRAINING = "--nf 8 --periodic both --global-batch-size 16 --steps 4000 --ema-decay 0.998"
 DATA = "--constants orography --values standard --input-values standard --constant-values standard"
 SIZE, FACTOR, SAMPLES = 64, 4, 5000
 INPUTS, MEMBERS = 200, 8

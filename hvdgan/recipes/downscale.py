@@ -36,7 +36,7 @@ class DownscaleOptions:
     """width of the networks: channels at the size of the image, doubled at each halving"""
     blocks: Count = 2
     """residual blocks of the generator at the size of the input"""
-    noise_channels: Count = 16
+    noise_channels: Count = 32
     """noise channels at the size of the input, from which the members of an ensemble differ"""
     periodic: Literal["none", "width", "both"] = "none"
     """axes whose two ends are neighbours, such as the width (longitude) of a global field; not with --crop"""
@@ -66,7 +66,7 @@ class Downscale(Recipe):
         python benchmarks/random_fields.py --out fields.npz
         horovodrun -np 2 python -m hvdgan.train --recipe downscale --data fields.npz --constants orography
             --values standard --input-values standard --constant-values standard --nf 8 --periodic both
-            --global-batch-size 16 --steps 5000
+            --global-batch-size 16 --steps 4000
     """
 
     Options = DownscaleOptions

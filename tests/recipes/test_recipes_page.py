@@ -65,7 +65,7 @@ def test_the_commands_of_the_page_for_volumes(tmp_path):
 def test_the_commands_for_fields(tmp_path):
     """From the synthetic fields to ensembles, with fewer, smaller fields and fewer steps."""
     smaller = {r"benchmarks/": f"{ROOT}/benchmarks/", "--num 5000": "--num 24", "--size 64": "--size 16"}
-    smaller |= {"--nf 8": "--nf 2", "--steps 5000": "--steps 2", "--num 80": "--num 16"}
+    smaller |= {"--nf 8": "--nf 2", "--steps 4000": "--steps 2", "--num 80": "--num 16"}
     (block,) = [each for each in blocks("recipes.md", "sh") if "downscale" in each]
     for command in block.splitlines():
         for whole, small in smaller.items():
