@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
@@ -54,7 +54,11 @@ Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
 """names separated by commas on the command line, a tuple of str"""
 Lengths = Annotated[tuple[int, ...], Parameter(converter=_lengths, n_tokens=1)]
 """lengths separated by commas on the command line, a tuple of int"""
-ImageSize = Annotated[int | tuple[int, int] | None, Parameter(converter=_size, n_tokens=1)]
+if TYPE_CHECKING:
+    ImageSize = int | tuple[int, int] | None
+else:
+    # The cyclopts of Python 3.10 refuses a union of types that take one word and two, whatever their converter takes.
+    ImageSize = Annotated[str | None, Parameter(converter=_size, n_tokens=1)]
 """height and width in pixels: one number for both, or two separated by a comma"""
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 """an int from 1 up"""
