@@ -29,6 +29,8 @@ def read_kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
 
 def _lengths(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:
     """Read whole numbers above 0 that are separated by commas or by x."""
+    if len(tokens) > 1 and tokens[0].source == "cli":  # a list of a saved config.json has a token for each length
+        raise ValueError(f"{tokens[0].keyword} specified multiple times: {', '.join(token.value for token in tokens)}.")
     parts = [part.strip() for token in tokens for part in token.value.replace("x", ",").split(",")]
     if parts in ([], [""]):  # an empty list of a saved config.json
         return ()
@@ -57,8 +59,8 @@ Lengths = Annotated[tuple[int, ...], Parameter(converter=_lengths, n_tokens=1)]
 if TYPE_CHECKING:
     ImageSize = int | tuple[int, int] | None
 else:
-    # The cyclopts of Python 3.10 refuses a union of types that take one word and two, whatever their converter takes.
-    ImageSize = Annotated[str | None, Parameter(converter=_size, n_tokens=1)]
+    # cyclopts refuses, or splits in its own way, a union of types that take one word and two.
+    ImageSize = Annotated[tuple[int, ...] | None, Parameter(converter=_size, n_tokens=1)]
 """height and width in pixels: one number for both, or two separated by a comma"""
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 """an int from 1 up"""
