@@ -111,8 +111,6 @@ def measure(truth: np.ndarray, members: np.ndarray, bicubic: np.ndarray, heights
     true = spectra(truth)
     ratios = {"gan": np.mean([spectra(each) for each in members], axis=0) / true, "bicubic": spectra(bicubic) / true}
     worst = {name: float(np.abs(ratio[:half] - 1).max()) for name, ratio in ratios.items()}
-    ranks = np.bincount((members < truth).sum(axis=0).ravel(), minlength=len(members) + 1)
-    histogram = ranks / ranks.mean()
     best_crps, best_rmse = best_possible(heights)
     spread = np.sqrt(members.var(axis=0, ddof=1).mean())
     return {
@@ -125,7 +123,7 @@ def measure(truth: np.ndarray, members: np.ndarray, bicubic: np.ndarray, heights
         "rmse_of_bicubic": rmse(bicubic, truth),
         "best_possible_rmse_of_mean": best_rmse * float(np.sqrt(1 + 1 / len(members))),
         "spread": float(spread),
-        "rank_histogram": np.round(histogram, 3).tolist(),
+        "rank_histogram": np.round(rank_histogram(truth, members), 3).tolist(),
         "reached": worst["gan"] <= GOAL < worst["bicubic"],
     }
 
@@ -133,6 +131,12 @@ def measure(truth: np.ndarray, members: np.ndarray, bicubic: np.ndarray, heights
 def spectra(images: np.ndarray) -> np.ndarray:
     """Mean power over samples by wavenumber and channel, (H / 2, C)."""
     return random_fields.radial(random_fields.spectrum(images)).mean(axis=0)
+
+
+def rank_histogram(truth: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Frequencies of the truth's rank among the members over their mean, (M + 1,); all are 1 for the right spread."""
+    ranks = np.bincount((members < truth).sum(axis=0).ravel(), minlength=len(members) + 1)
+    return ranks / ranks.mean()
 
 
 def crps(truth: np.ndarray, members: np.ndarray) -> float:
@@ -197,8 +201,8 @@ def draw_picture(
         axis.set(title=title, xlabel="wavenumber (waves per domain)")
         axis.legend()
     middle.set_ylim(0, 2)
-    ranks = np.bincount((members < truth).sum(axis=0).ravel(), minlength=len(members) + 1)
-    right.bar(range(len(ranks)), ranks / ranks.mean())
+    frequencies = rank_histogram(truth, members)
+    right.bar(range(len(frequencies)), frequencies)
     right.axhline(1, color="k", linewidth=0.8)
     right.set(title="rank of the truth among 8 members", xlabel="members below the truth", ylabel="frequency / mean")
     figure.savefig(path, dpi=90)

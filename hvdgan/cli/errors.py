@@ -17,6 +17,11 @@ class UserError(RunError):
     exit_code = 2
 
 
+def in_one_line(error: BaseException) -> str:
+    """The message of an error without line breaks; the name of its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def unwritable(path: object, error: Exception) -> RunError:
     """Return the error of a run that cannot write a file or folder.
 

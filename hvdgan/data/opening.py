@@ -9,7 +9,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.base.source import PictureSource, Source, fingerprint_of
+from hvdgan.data.base.source import PictureSource, Source
 from hvdgan.data.formats.manifest import is_prepared
 from hvdgan.data.sources.array_files import open_arrays
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
@@ -115,10 +115,7 @@ def _with_table(source: Source, config: Config) -> Source:
         return source
     numbers, names = conditions.of_table(settings.condition_table, settings.conditions, source)
     value_map = conditions.map_of(settings.condition_values, names)
-    digest = fingerprint_of(b"conditions", [source.fingerprint.encode(), *map(str.encode, names), numbers.tobytes()])
-    described = conditions.Described(source, dataclasses.replace(source.values, conditions=value_map), numbers)
-    described.fingerprint = digest
-    return described
+    return conditions.with_conditions(source, numbers, value_map, *names)
 
 
 def _refuse_array_flags(source: Source, config: Config) -> None:

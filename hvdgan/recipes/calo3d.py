@@ -24,17 +24,8 @@ from hvdgan.recipe import (
     UserError,
     losses,
 )
-from hvdgan.values.steps import Operations, Power
+from hvdgan.values.steps import Power
 
-_KERAS = Operations(
-    ops.log1p,
-    ops.expm1,
-    ops.sign,
-    ops.abs,
-    ops.power,
-    lambda parts: ops.concatenate(parts, axis=-1),
-    lambda values, like: values[0],
-)
 _CONTRAST = 10.0
 """a layer, row or column with a tenth of its equal share lies where the discriminator's scale turns logarithmic"""
 _USUAL = 3.0
@@ -260,11 +251,9 @@ class Calo3D(Recipe):
         The operations are Keras's, so that a network can be made of them.
         """
         place = self.data.conditions.index(self.options.energy)
-        energy, usual = conditions[:, place : place + 1], 1.0
+        energy, usual = self.data.physical(conditions, "conditions")[:, place : place + 1], 1.0
         if self.data.values is not None and self.data.values.conditions is not None:
-            value_map = self.data.values.conditions.channel(place)
-            energy = value_map.inverse_of(energy, _KERAS)
-            usual = float(value_map.inverse(np.zeros((1, 1)))[0, 0])
+            usual = float(self.data.values.conditions.channel(place).inverse(np.zeros((1, 1)))[0, 0])
         energy = ops.maximum(energy, _TINY)
         logarithm = ops.log(energy / max(usual, 1.0))
         return ops.concatenate([conditions, logarithm], axis=-1), energy

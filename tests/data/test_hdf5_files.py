@@ -5,13 +5,12 @@ Modules: data.arrays.joined_files, data.base.raw_files, data.base.bounded_cache,
 
 import itertools
 import os
-import threading
 
 import h5py
 import numpy as np
 import pytest
 
-from arrays_on_disk import arrays, hdf5
+from arrays_on_disk import arrays, hdf5, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import holdout
 from hvdgan.data.arrays.hdf5_files import Hdf5File
@@ -77,20 +76,7 @@ def test_what_is_not_decoded_here_is_read_through_the_library(tmp_path, monkeypa
 @pytest.mark.parametrize("options", [LAYOUTS["contiguous"], LAYOUTS["gzip, shuffled, parts"], LAYOUTS["lzf"]])
 def test_several_threads_read_the_same_numbers(tmp_path, options):
     source = arrays(hdf5(tmp_path, ARRAY, **options))
-    wrong = []
-
-    def read(seed):
-        for _ in range(20):
-            order = np.random.default_rng(seed).integers(0, 23, 8)
-            if not np.array_equal(source.fetch_batch(order), ARRAY[order]):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not wrong_reads_of_threads(source, ARRAY, 20)
 
 
 def test_a_forked_process_reads_on(tmp_path):

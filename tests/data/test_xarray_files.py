@@ -1,13 +1,12 @@
 """NetCDF and Zarr: variables as channels, dimensions as axes, and xarray's decoding of numbers."""
 
 import sys
-import threading
 
 import numpy as np
 import pytest
 import xarray
 
-from arrays_on_disk import arrays, seen
+from arrays_on_disk import arrays, seen, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.base.source import BadImage
 
@@ -103,20 +102,8 @@ def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind, chunks):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_threads_read_the_same_numbers(tmp_path, kind):
-    source, wrong = arrays(f"{write(tmp_path, kind)}:u10"), []
-
-    def read(seed):
-        for _ in range(10):
-            order = np.random.default_rng(seed).integers(0, 20, 6)
-            if not np.array_equal(source.fetch_batch(order)[..., 0], U10[order]):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    source = arrays(f"{write(tmp_path, kind)}:u10")
+    assert not wrong_reads_of_threads(source, U10[..., None], 10)
 
 
 def test_files_of_several_months_are_joined(tmp_path):

@@ -74,5 +74,4 @@ def test_the_flags_for_each_code_are_flags():
     assert len(CODES) == 8
     for *_, here in CODES:
         for flags in re.findall(r"`(--[^`]+)`", here):
-            words = [word for word in shlex.split(flags)]
-            assert parse([*words, "--max-steps", "1"]) is not None
+            assert parse([*shlex.split(flags), "--max-steps", "1"]) is not None

@@ -1,6 +1,7 @@
 """Numbers that describe each sample, such as energy and angle: from arrays beside the samples, or from a CSV table."""
 
 import csv
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.kinds import check_numbers
 from hvdgan.data.arrays.stored import Container
-from hvdgan.data.base.source import Source, SourceWrapper, printable
+from hvdgan.data.base.source import Source, SourceWrapper, fingerprint_of, printable
 from hvdgan.values import value_map
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
@@ -39,6 +40,21 @@ class Described(SourceWrapper):
 
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
         return self._source.fetch_records(indices)
+
+
+def with_conditions(source: Source, numbers: np.ndarray, value_map: ValueMap, *names: str) -> Described:
+    """A source's samples with conditions, which its fingerprint then covers.
+
+    Args:
+        source: the samples.
+        numbers: conditions, (N, k) float64.
+        value_map: their map.
+        names: names that the fingerprint covers, too.
+    """
+    described = Described(source, dataclasses.replace(source.values, conditions=value_map), numbers)
+    parts = [source.fingerprint.encode(), *map(str.encode, names), numbers.tobytes()]
+    described.fingerprint = fingerprint_of(b"conditions", parts)
+    return described
 
 
 def of_container(container: Container, names: Sequence[str], count: int) -> tuple[np.ndarray, list[str], list[str]]:

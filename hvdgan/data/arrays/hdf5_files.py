@@ -18,12 +18,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.data.arrays.stored import Container, Stored, named_errors
 from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.bounded_cache import BoundedCache
 from hvdgan.data.base.raw_files import RawFile
 from hvdgan.data.base.scan_cache import identity
+from hvdgan.data.formats.array_codec import unshuffle
 
 _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 _CACHE = BoundedCache(64 * 2**20)
@@ -188,16 +189,13 @@ class Hdf5Array(Stored):
         except (zlib.error, ValueError):
             return None  # edges may be stored without filters; if the file is damaged, the library says so
 
-    def named(self, index: int) -> str:
-        return f"{self.name}[{index}]"
-
     @contextlib.contextmanager
     def _named_errors(self, index: int) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise RunError(
-                f"--data {self.named(index)} cannot be read: {_in_one_line(error)}; the file has changed, or the disk "
+                f"--data {self.named(index)} cannot be read: {in_one_line(error)}; the file has changed, or the disk "
                 "has failed; restore the file, then resume"
             ) from error
 
@@ -247,11 +245,8 @@ class _ChunkIndex:
 
 
 def _unshuffled(content: Any, item_bytes: int) -> np.ndarray:
-    """Undo HDF5's shuffle, which stores the first bytes of all numbers, then all second bytes, and so on."""
-    planes = np.frombuffer(content, np.uint8).reshape(item_bytes, -1)
-    numbers = np.empty(planes.shape[::-1], np.uint8)
-    for place, plane in enumerate(planes):
-        numbers[:, place] = plane
+    numbers = np.empty((len(content) // item_bytes, item_bytes), np.uint8)
+    unshuffle(content, numbers)
     return numbers.reshape(-1)
 
 
@@ -279,19 +274,5 @@ def _texts(attribute: Any) -> Sequence[str]:
     return texts if all(isinstance(each, str) for each in texts) else ()
 
 
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-@contextlib.contextmanager
-def _reasons(name: str) -> Iterator[None]:
-    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"--data {name}: cannot be read as HDF5: {_in_one_line(error)}; expected a whole file, written by h5py or "
-            "the like"
-        ) from error
+def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
+    return named_errors(name, "as HDF5", "a whole file, written by h5py or the like")

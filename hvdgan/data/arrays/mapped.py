@@ -64,8 +64,8 @@ class Mapped(SourceWrapper):
             first = int(np.argmin(finite.reshape(len(seen), -1).all(axis=1)))
             raise BadImage(self._source.named(int(indices[first])), _reason(samples[first], value_map))
         if value_map.has_range:
-            new = np.unique(indices[~self._checked[indices]], return_index=True)[1]
-            outside = value_map.outside(samples[~self._checked[indices]][new])
+            unique, places = np.unique(indices, return_index=True)
+            outside = value_map.outside(samples[places[~self._checked[unique]]])
             with self._lock:
                 self._outside += outside
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.arrays.stored import Container, Stored, named_errors
 from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.scan_cache import identity
 
@@ -86,22 +86,15 @@ class NumpyFile(Container):
 
 @contextlib.contextmanager
 def _reasons(name: str) -> Iterator[None]:
-    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
-    try:
-        yield
-    except UserError:
-        raise
-    except MemoryError as error:
-        raise UserError(
-            f"--data {name}: too large for memory: {error}; "
-            "np.savez in place of np.savez_compressed, or an .npy file, is memory-mapped"
-        ) from error
-    except Exception as error:
-        detail = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(
-            f"--data {name}: cannot be read as a NumPy array: {detail}; "
-            "expected an array of numbers, written by np.save or np.savez"
-        ) from error
+    """Turn any error in the block into a UserError that names the file."""
+    with named_errors(name, "as a NumPy array", "an array of numbers, written by np.save or np.savez"):
+        try:
+            yield
+        except MemoryError as error:
+            raise UserError(
+                f"--data {name}: too large for memory: {error}; "
+                "np.savez in place of np.savez_compressed, or an .npy file, is memory-mapped"
+            ) from error
 
 
 def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from hvdgan.data.arrays.axes import Axes
-from hvdgan.data.arrays.kinds import spread
+from hvdgan.data.arrays.kinds import map_of, spread
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, fingerprint_of
 from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.value_map import ValueMap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +29,10 @@ class Samples:
         """Some samples, (B, *shape) of the stored type."""
         return self.axes.arranged(self.stored.read(indices))
 
-    def channel_names(self) -> tuple[str, ...]:
-        """Names of the channels: those of the file, or their numbers."""
-        return self.stored.names_of(self.shape[-1])
+    def map_of(self, given: str | None, flag: str) -> ValueMap:
+        """The map of the numbers: the declared one, or that of floats within [0, 1] or [-1, 1]; see kinds.map_of()."""
+        some = self.read(spread(self.stored.shape[0]))
+        return map_of(given, self.stored, some, flag=flag, channels=self.stored.names_of(self.shape[-1]))
 
 
 class ArraySource(Source):
@@ -62,21 +64,24 @@ class ArraySource(Source):
         conditions: np.ndarray | None = None,
         constants: np.ndarray | None = None,
     ) -> None:
-        self._container, self._parts = container, [images] if inputs is None else [inputs, images]
+        self._container = container
+        self.parts = [images] if inputs is None else [inputs, images]
+        """the inputs, if there are some, and the samples"""
         self.batched = container.batched
-        self.prepared = all(part.stored.prepared for part in self._parts)
+        self.prepared = all(part.stored.prepared for part in self.parts)
         places = spread(images.stored.shape[0])
-        parts: list[bytes] = []
-        for part in self._parts:
-            parts.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
-            parts.append(np.ascontiguousarray(part.stored.read(places)).tobytes())
-        parts += [container.identity] * bool(container.identity)
-        parts += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]
+        told_by: list[bytes] = []
+        for part in self.parts:
+            told_by.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
+            told_by.append(np.ascontiguousarray(part.stored.read(places)).tobytes())
+        if container.identity:
+            told_by.append(container.identity)
+        told_by += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]
         super().__init__(
             name=name,
             layout=layout,
-            dtype=np.result_type(*(part.stored.dtype for part in self._parts)),
-            fingerprint=fingerprint_of(b"array", parts),
+            dtype=np.result_type(*(part.stored.dtype for part in self.parts)),
+            fingerprint=fingerprint_of(b"array", told_by),
             values=values,
             labels=labels,
             class_names=container.class_names,
@@ -85,23 +90,18 @@ class ArraySource(Source):
             bad_files=container.bad_files,
         )
 
-    @property
-    def parts(self) -> list[Samples]:
-        """The inputs, if there are some, and the samples."""
-        return self._parts
-
     def __len__(self) -> int:
-        return self._parts[-1].stored.shape[0]
+        return self.parts[-1].stored.shape[0]
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        read = [part.read(indices) for part in self._parts]
+        read = [part.read(indices) for part in self.parts]
         return read[0] if len(read) == 1 else self.layout.joined(read[0], read[1], self.dtype)
 
     def key(self, index: int) -> bytes:
-        return self._parts[-1].stored.key(index)
+        return self.parts[-1].stored.key(index)
 
     def named(self, index: int) -> str:
-        return self._parts[-1].stored.named(index)
+        return self.parts[-1].stored.named(index)
 
     def stamp(self) -> list[Any] | None:
         return self._container.stamp()

@@ -1,16 +1,34 @@
 """The interface of arrays in files, of which single samples are read."""
 
 import abc
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.data.base.source import BadFile
 
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
+
+
+@contextlib.contextmanager
+def named_errors(name: str, kind: str, expected: str) -> Iterator[None]:
+    """Turn any error in the block into a UserError that names the file: damaged files raise many types.
+
+    Args:
+        name: value of --data.
+        kind: end of "cannot be read", such as `as HDF5`.
+        expected: kind of file that can be read.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"--data {name}: cannot be read {kind}: {in_one_line(error)}; expected {expected}") from error
 
 
 class Stored(abc.ABC):

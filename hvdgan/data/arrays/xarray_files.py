@@ -7,19 +7,20 @@ HDF5, are read by hdf5_files, which several threads can use at once.
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.numpy_files import NumpyArray
-from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.arrays.stored import Container, Stored, named_errors
 from hvdgan.data.base.scan_cache import identity
 
-SUFFIXES = (".nc", ".nc4", ".zarr")
+FILES = (".nc", ".nc4")
+SUFFIXES = (*FILES, ".zarr")
 _STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata")
 _DECODING: dict[str, Any] = {"decode_times": False, "decode_timedelta": False, "decode_coords": False}
 _DATES = re.compile(r"\s*\w+\s+since\s")
@@ -136,7 +137,7 @@ class _Decoder:
             raise
         except Exception as error:  # xarray and zarr raise many types
             raise RunError(
-                f"--data {self._where}[{indices[0]}] cannot be read: {_in_one_line(error)}; the file has changed, or "
+                f"--data {self._where}[{indices[0]}] cannot be read: {in_one_line(error)}; the file has changed, or "
                 "the disk has failed; restore the file, then resume"
             ) from error
 
@@ -223,19 +224,5 @@ def _xarray(data: str) -> Any:
     return xarray
 
 
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-@contextlib.contextmanager
-def _reasons(name: str) -> Iterator[None]:
-    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"--data {name}: cannot be read by xarray: {_in_one_line(error)}; expected NetCDF, or a Zarr group with "
-            "named dimensions"
-        ) from error
+def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
+    return named_errors(name, "by xarray", "NetCDF, or a Zarr group with named dimensions")

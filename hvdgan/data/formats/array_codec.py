@@ -52,9 +52,21 @@ def decode_into(content: bytes | memoryview, numbers: np.ndarray) -> None:
         raise ValueError(f"cannot be decompressed: {error}") from error
     if len(planes) != numbers.nbytes:
         raise ValueError(f"{len(planes):,} bytes of numbers; expected {numbers.nbytes:,}")
-    together = numbers.reshape(-1).view(np.uint8).reshape(-1, numbers.itemsize)
-    for place, plane in enumerate(np.frombuffer(planes, np.uint8).reshape(numbers.itemsize, -1)):
-        together[:, place] = plane
+    unshuffle(planes, numbers.reshape(-1).view(np.uint8).reshape(-1, numbers.itemsize))
+
+
+def unshuffle(planes: Any, numbers: np.ndarray) -> None:
+    """Undo a shuffle of bytes.
+
+    Args:
+        planes: the first bytes of all numbers, then all second bytes, and so on.
+        numbers: uint8 array (N, bytes of a number), which receives the bytes of each number.
+
+    Raises:
+        ValueError: `planes` has another size.
+    """
+    for place, plane in enumerate(np.frombuffer(planes, np.uint8).reshape(numbers.shape[::-1])):
+        numbers[:, place] = plane
 
 
 def native(numbers: np.ndarray) -> np.ndarray:

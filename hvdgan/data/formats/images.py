@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from hvdgan.cli.errors import in_one_line
 from hvdgan.cli.types import Fit
 from hvdgan.data.base.source import BadImage, Size, Unreadable, sides
 from hvdgan.data.formats.pixels import refuse_aspect, to_pixels
@@ -274,4 +275,4 @@ def _reason(error: Exception) -> str:
         return "not a PNG, JPEG, WebP, BMP or GIF image"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return in_one_line(error)

@@ -30,7 +30,7 @@ def facts_of(source: ArraySource, names: Sequence[str], shards: dict[str, Any]) 
     its = source.parts[0] if len(source.parts) == 2 else None
     found = [[of_json(each) for each in facts["statistics"]] for facts in shards.values()]
     statistics = [together(each).described() for each in zip(*found, strict=True)]
-    constants = source.values.constants
+    conditions_map, constants = source.values.conditions, source.values.constants
     return {
         "shape": list(own.shape),
         "dtype": stored_type(own.stored.dtype).str,
@@ -43,7 +43,7 @@ def facts_of(source: ArraySource, names: Sequence[str], shards: dict[str, Any]) 
         "input_units": [] if inputs is None else list(inputs.units),
         "input_statistics": None if its is None else statistics[0],
         "condition_names": list(names),
-        "condition_units": _units(source),
+        "condition_units": [] if conditions_map is None else list(conditions_map.units),
         "constant_names": [] if constants is None else list(constants.channels),
         "constant_units": [] if constants is None else list(constants.units),
     }
@@ -86,8 +86,3 @@ def write_array(path: Path, array: np.ndarray) -> None:
     file = io.BytesIO()
     np.save(file, np.ascontiguousarray(array))
     write_whole(path, file.getvalue())
-
-
-def _units(source: ArraySource) -> list[str]:
-    own = source.values.conditions
-    return [] if own is None else list(own.units)

@@ -239,7 +239,7 @@ def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: 
             f"{name}.tfrecord": {"bytes": facts["bytes"], "sha256": facts["sha256"]} for name, facts in shards.items()
         }
         labels = _labels(listing, shards)
-        described, beside = _described(plan, listing, shards, count)
+        described, beside = _described(plan, listing, shards)
         if labels is not None:
             write_array(folder / LABELS, labels)
             beside.append(LABELS)
@@ -264,7 +264,7 @@ def completed(plan: Plan, listing: Listing, names: list[str], max_bad_fraction: 
     return manifest
 
 
-def _described(plan: Plan, listing: Listing, shards: dict[str, Any], count: int) -> tuple[dict[str, Any], list[str]]:
+def _described(plan: Plan, listing: Listing, shards: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What an image or sample is, and the names of the files with what lies beside the samples."""
     size, channels = listing.config.image_size, listing.config.channels
     if not listing.of_arrays:

@@ -10,9 +10,9 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.axes import Axes, axes_of
-from hvdgan.data.arrays.kinds import map_of, spread
 from hvdgan.data.arrays.source import ArraySource, Samples
 from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.base.source import BadImage, fingerprint_of
 from hvdgan.data.formats.tf_example import features_of, numbers_in, single_bytes
@@ -65,7 +65,7 @@ class RecordArray(Stored):
         self._count = int(np.prod(shape))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        out = room(len(indices), self.shape[1:], self.dtype)
         for place, index in enumerate(indices.tolist()):
             content = self._records.payload(index)
             try:
@@ -139,9 +139,9 @@ def open_arrays(
     own = _samples(container, image, settings.axes, "--axes")
     its = None if inputs is None else _samples(container, inputs, settings.input_axes, "--input-axes")
     try:
-        maps = {"images": _map(settings.values, own, "--values")}
+        maps = {"images": own.map_of(settings.values, "--values")}
         if its is not None:
-            maps["inputs"] = _map(settings.input_values, its, "--input-values")
+            maps["inputs"] = its.map_of(settings.input_values, "--input-values")
         numbers = container.records.conditions
         if numbers is not None:
             maps["conditions"] = conditions.map_of(settings.condition_values, chosen)
@@ -192,8 +192,3 @@ def _samples(container: RecordFiles, feature: str, axes: str | None, flag: str) 
     if axes is None:
         return Samples(stored, Axes(_AXES[len(stored.shape) - 1]))
     return Samples(stored, axes_of(stored.shape, axes, flag=flag, where=f"--data {stored.name}"))
-
-
-def _map(given: str | None, samples: Samples, flag: str) -> Any:
-    some = samples.read(spread(samples.stored.shape[0]))
-    return map_of(given, samples.stored, some, flag=flag, channels=samples.channel_names())

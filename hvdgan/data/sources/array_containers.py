@@ -78,7 +78,7 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
 
 def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     """The arrays in a folder; None if it holds images, or nothing that is known."""
-    known = (*ARRAYS, *_JOINED[: len(_JOINED) - 1], *IMAGES)
+    known = (*ARRAYS, *hdf5_files.SUFFIXES, *xarray_files.FILES, *IMAGES)
     suffix = from_first(lambda: first_suffix(path, known), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
         files = list_from_first(lambda: _listed(path, config), peers, f"--data {path}: its files")

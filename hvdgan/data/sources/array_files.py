@@ -12,7 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.axes import axes_of
-from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of, spread
+from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of
 from hvdgan.data.arrays.source import ArraySource, Samples
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, sides
@@ -148,13 +148,9 @@ def _arrays(
     inputs = None
     if paired:
         inputs = _input_samples(config, stored_inputs, count)
-    parts = {"images": images, "inputs": inputs}
-    texts = {"images": (settings.values, "--values"), "inputs": (settings.input_values, "--input-values")}
-    maps = {
-        part: map_of(texts[part][0], each.stored, _sample(each), flag=texts[part][1], channels=each.channel_names())
-        for part, each in parts.items()
-        if each is not None
-    }
+    maps = {"images": images.map_of(settings.values, "--values")}
+    if inputs is not None:
+        maps["inputs"] = inputs.map_of(settings.input_values, "--input-values")
     numbers = None
     if settings.conditions and settings.condition_table is None:
         numbers, names, units = conditions.of_container(container, settings.conditions, count)
@@ -174,10 +170,6 @@ def _arrays(
         conditions=numbers,
         constants=constants,
     )
-
-
-def _sample(samples: Samples) -> np.ndarray:
-    return samples.read(spread(samples.stored.shape[0]))
 
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:

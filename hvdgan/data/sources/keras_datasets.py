@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.cli.types import Fit
 from hvdgan.data.base.sharing import in_turn
@@ -75,9 +75,8 @@ def _load(name: str, chosen: str) -> tuple[np.ndarray, np.ndarray]:
         with contextlib.redirect_stdout(io.StringIO()):  # several ranks would print its progress bar
             (images, labels), _ = getattr(keras.datasets, chosen).load_data()
     except Exception as error:  # of many types: no network, a damaged archive, a full disk
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"--data {name}: Keras cannot load it: {reason}; copy its files from a machine with a network to "
-            f"{os.environ.get('KERAS_HOME', '~/.keras')}/datasets, or set KERAS_HOME"
+            f"--data {name}: Keras cannot load it: {in_one_line(error)}; copy its files from a machine with a "
+            f"network to {os.environ.get('KERAS_HOME', '~/.keras')}/datasets, or set KERAS_HOME"
         ) from error
     return images, labels

@@ -61,22 +61,15 @@ class PictureArraySource(PictureSource):
         channels = channels or (1 if self.array_shape[-1] == 1 else 3)
         header = f"array {self.array_shape} {stored.dtype.str}".encode()
         sample = stored.read(spread(self.array_shape[0])).tobytes()
+        parts = [header, sample, b"" if labels is None else labels.tobytes()]
+        if container.identity:
+            parts.append(container.identity)
         super().__init__(
             name=name,
             image_size=image_size,
             channels=channels,
             fit=fit,
-            fingerprint=fingerprint(
-                image_size,
-                channels,
-                [
-                    header,
-                    sample,
-                    b"" if labels is None else labels.tobytes(),
-                    *[container.identity] * bool(container.identity),
-                ],
-                fit,
-            ),
+            fingerprint=fingerprint(image_size, channels, parts, fit),
             labels=labels,
             class_names=container.class_names,
             bad_files=container.bad_files,

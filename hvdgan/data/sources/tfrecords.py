@@ -1,6 +1,5 @@
 """A source of the images in TFRecord files of any origin, by an index of their records."""
 
-import dataclasses
 import glob
 import io
 import os
@@ -16,7 +15,7 @@ from hvdgan.cli.types import Fit
 from hvdgan.data.arrays import conditions
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.sharing import share_out
-from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of
+from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.formats.pairing import refuse_single_images, sample_of
 from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
@@ -73,10 +72,7 @@ def open_records(
     numbers = source.records.conditions
     if numbers is None:
         return source
-    values = dataclasses.replace(source.values, conditions=conditions.map_of(arrays.condition_values, chosen))
-    described = conditions.Described(source, values, numbers)
-    described.fingerprint = fingerprint_of(b"conditions", [source.fingerprint.encode(), numbers.tobytes()])
-    return described
+    return conditions.with_conditions(source, numbers, conditions.map_of(arrays.condition_values, chosen))
 
 
 def files_named(data: str) -> list[str]:

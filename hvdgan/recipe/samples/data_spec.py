@@ -4,22 +4,23 @@ import dataclasses
 from typing import Any, Literal
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from hvdgan.cli.errors import UserError
 from hvdgan.values import sample_values
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.steps import Operations, Range
 
-_TENSORFLOW = Operations(
-    tf.math.log1p,
-    tf.math.expm1,
-    tf.sign,
-    tf.abs,
-    tf.pow,
-    lambda parts: tf.concat(parts, axis=-1),
-    lambda values, like: tf.constant(values, like.dtype),
+KERAS = Operations(
+    ops.log1p,
+    ops.expm1,
+    ops.sign,
+    ops.absolute,
+    ops.power,
+    lambda parts: ops.concatenate(parts, axis=-1),
+    lambda values, like: ops.convert_to_tensor(values, dtype=like.dtype),
 )
+"""for tensors, and for those of a network that is being built"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,12 +83,14 @@ class DataSpec:
     def physical(self, numbers: Any, part: Literal["images", "inputs", "conditions"] = "images") -> Any:
         """Map numbers as networks see them back to the units of the data; gradients flow through.
 
+        The operations are Keras's, so that a network can be made of them, too.
+
         Args:
             numbers: samples (B, ..., C), inputs, or conditions (B, k).
             part: kind of the numbers.
         """
         value_map = None if self.values is None else self.values.parts()[part]
-        return numbers if value_map is None else value_map.inverse_of(numbers, _TENSORFLOW)
+        return numbers if value_map is None else value_map.inverse_of(numbers, KERAS)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON types, without the constants."""

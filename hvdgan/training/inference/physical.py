@@ -3,25 +3,15 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import DataSpec
+from hvdgan.recipe.samples.data_spec import KERAS
 from hvdgan.values.sample_values import SampleValues
-from hvdgan.values.steps import Operations
 from hvdgan.values.value_map import ValueMap
 
 _INPUTS = ("inputs", "conditions", "constants", "images")
 """names of a network's inputs whose numbers have a map"""
-_KERAS = Operations(
-    ops.log1p,
-    ops.expm1,
-    ops.sign,
-    ops.absolute,
-    ops.power,
-    lambda parts: ops.concatenate(parts, axis=-1),
-    lambda values, like: ops.convert_to_tensor(values, dtype=like.dtype),
-)
 
 
 def physical(network: keras.Model, spec: DataSpec) -> tuple[keras.Model, list[str]]:
@@ -71,7 +61,7 @@ def _mapped_output(tensor: Any, spec: DataSpec, wrapped: list[str]) -> Any:
 
 def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:
     try:
-        return value_map.forward_of(tensor, _KERAS) if forward else value_map.inverse_of(tensor, _KERAS)
+        return value_map.forward_of(tensor, KERAS) if forward else value_map.inverse_of(tensor, KERAS)
     except Exception as error:  # the user's own functions may raise anything on a tensor
         raise UserError(
             f"--units physical: the map {value_map} cannot be expressed in Keras operations "
