@@ -16,7 +16,7 @@ FLOORS = [
     ["diagnostics"],
     ["recipes", "training"],
     ["networks", "recipe", "data", "checkpoints", "distributed"],
-    ["values"],
+    ["values", "metrics"],
     ["cli"],
 ]
 COMMANDS = {
@@ -40,12 +40,13 @@ COLOURS = {
     "checkpoints": "#0e7490",
     "distributed": "#b91c1c",
     "values": "#4d7c0f",
+    "metrics": "#0f766e",
     "cli": "#475569",
 }
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [72, 86, 146, 72, 72]  # of the boxes of each floor
+HEIGHTS = [72, 86, 146, 86, 72]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
@@ -217,7 +218,7 @@ def labels() -> list[str]:
         "Diagnostics",
         "GANs, and how they are trained",
         "Parts",
-        "The numbers of the data",
+        "The numbers of the data, and distances between samples",
         f"Ground floor: imported by {everything}",
     ]
 

@@ -1,0 +1,53 @@
+"""The kernel distance: its definition, its mean of 0, and its subsets. Modules: metrics.kernel, metrics.slices"""
+
+import numpy as np
+import pytest
+
+from hvdgan.metrics.kernel import kid, squared_distance
+
+
+def features(seed, count=40, dimensions=3, mean=0.0):
+    return np.random.default_rng(seed).normal(mean, 1.0, (count, dimensions))
+
+
+def test_it_is_the_mean_of_the_kernel_over_pairs_of_different_samples():
+    fake, real = features(0, 5), features(1, 4)
+
+    def k(x, y):
+        return (np.dot(x, y) / 3 + 1) ** 3
+
+    pairs = [(x, y) for some in (fake, real) for i, x in enumerate(some) for j, y in enumerate(some) if i != j]
+    within = [np.mean([k(x, y) for x, y in each]) for each in (pairs[:20], pairs[20:])]
+    expected = sum(within) - 2 * np.mean([k(x, y) for x in fake for y in real])
+    assert squared_distance(fake, real) == pytest.approx(expected, rel=1e-12)
+    mean, deviation = kid(fake[:4], real, seed=0, subsets=3)  # each subset is everything
+    assert mean == pytest.approx(squared_distance(fake[:4], real), rel=1e-12)
+    assert deviation == pytest.approx(0, abs=1e-12)
+
+
+def test_its_mean_is_0_for_equal_distributions_and_known_for_others():
+    """For N(0, 1) and N(m, 1) on a line, E k(x, y) is a polynomial of the moments: 3 m^2 + 3 m^4 + (m^3 + 3 m)^2."""
+    equal = [squared_distance(features(2 * n, 50, 1), features(2 * n + 1, 50, 1)) for n in range(400)]
+    assert abs(np.mean(equal)) < 4 * np.std(equal) / 20
+    assert min(equal) < 0
+    apart = [squared_distance(features(2 * n, 50, 1), features(2 * n + 1, 50, 1, mean=0.5)) for n in range(400)]
+    expected = 3 * 0.5**2 + 3 * 0.5**4 + (0.5**3 + 3 * 0.5) ** 2
+    assert abs(np.mean(apart) - expected) < 4 * np.std(apart) / 20
+
+
+def test_the_seed_decides_the_subsets_and_the_ranks_do_not():
+    fake, real = features(0, 60), features(1, 50)
+    settings = {"subsets": 7, "subset_size": 10}
+    alone = kid(fake, real, seed=3, **settings)
+    assert kid(fake, real, seed=3, **settings) == alone != kid(fake, real, seed=4, **settings)
+    assert alone[1] > 0
+
+    def three_ranks(work, count):
+        return np.concatenate([work(0, 3), work(3, 3), work(3, count)])
+
+    assert kid(fake, real, seed=3, **settings, share=three_ranks) == alone
+
+
+def test_one_sample_is_refused():
+    with pytest.raises(ValueError, match="at least 2 samples of each kind"):
+        kid(features(0, 1), features(1), seed=0)
