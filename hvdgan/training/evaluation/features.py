@@ -87,11 +87,11 @@ def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: 
     if text == "none":
         return None
     if text == "inception":
-        path = _inception_file(inception)
         if not spec.is_pictures:
             raise UserError(f"{who}: takes pictures of 1 or 3 channels, and the data are arrays of shape {spec.shape}")
-        resized = spec.shape[:2] != SIZE
-        return _checked(text, load_inception(path, resize), spec, sha256_of(path), resize if resized else "none")
+        path = _inception_file(inception)
+        digest = _digest_as_recorded(path)
+        return _checked(text, load_inception(path, resize), spec, digest, resize if spec.shape[:2] != SIZE else "none")
     if text.endswith(".keras"):
         network, shape = load_keras(Path(text), who)
         digest = sha256_of(Path(text))
@@ -129,6 +129,17 @@ def _inception_file(given: Path | None) -> Path:
             f"name its file with --inception FILE or the environment variable {_VARIABLE}"
         )
     return named
+
+
+def _digest_as_recorded(path: Path) -> str:
+    """SHA-256 of a file, compared with the record that hvdgan.features has written next to it, if there is one."""
+    digest, record = sha256_of(path), path.with_name(f"{path.name}.sha256")
+    if record.is_file() and record.read_text(errors="replace").split()[:1] != [digest]:
+        raise UserError(
+            f"--inception {path}: its SHA-256 is {digest}, and {record.name} has another; run python -m "
+            "hvdgan.features fetch --overwrite"
+        )
+    return digest
 
 
 def _digest_of_folder(folder: Path) -> str:

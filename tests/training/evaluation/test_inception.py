@@ -1,5 +1,7 @@
 """The Inception network of FID, on a small graph with the names, operations and faults of the real one."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -105,7 +107,18 @@ def test_without_the_file_the_message_says_how_to_get_it(tmp_path, monkeypatch):
 
 
 def test_arrays_are_refused_by_name(file):
-    assert "takes pictures of 1 or 3 channels" in refused(file, DataSpec((8, 8, 2), 10))
+    for path in (file, None):
+        assert "takes pictures of 1 or 3 channels" in refused(path, DataSpec((8, 8, 2), 10))
+
+
+def test_a_file_that_differs_from_its_recorded_checksum_is_refused(graph, tmp_path):
+    path, record = tmp_path / "graph.pb", tmp_path / "graph.pb.sha256"
+    path.write_bytes(graph)
+    record.write_text(f"{hashlib.sha256(graph).hexdigest()}  graph.pb\n")
+    assert opened(path).digest == hashlib.sha256(graph).hexdigest()
+    for text in (f"{'0' * 64}  graph.pb\n", ""):
+        record.write_text(text)
+        assert "graph.pb.sha256 has another; run python -m hvdgan.features fetch" in refused(path)
 
 
 def test_a_broken_or_foreign_graph_is_refused(file, graph, tmp_path):
