@@ -141,8 +141,12 @@ def judge(images: np.ndarray) -> dict[str, object]:
     }
 
 
-def classifier() -> tuple[keras.Model, float]:
-    """Train a small convolutional network on 4/5 of the digits; returns it with its accuracy on the rest."""
+def classifier(features: int = 0) -> tuple[keras.Model, float]:
+    """Train a small convolutional network on 4/5 of the digits; returns it with its accuracy on the rest.
+
+    Args:
+        features: units of a layer of that name before the classes; 0: there is no such layer.
+    """
     keras.utils.set_random_seed(0)
     source = open_source(Config())
     training, held_out = hold_out(source, 0.2)
@@ -154,6 +158,7 @@ def classifier() -> tuple[keras.Model, float]:
             layers.Conv2D(64, 3, strides=2, activation="relu"),
             layers.Flatten(),
             layers.Dropout(0.3),
+            *([layers.Dense(features, activation="relu", name="features")] if features else []),
             layers.Dense(10, activation="softmax"),
         ]
     )

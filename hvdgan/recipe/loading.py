@@ -11,6 +11,8 @@ from hvdgan.cli.errors import UserError
 from hvdgan.recipe.mistakes import call, of_module, similar
 from hvdgan.recipe.recipe import Recipe
 
+_HVDGAN = __package__.partition(".")[0]
+
 
 def load_recipe(name: str) -> type[Recipe]:
     """Import a recipe and return its class.
@@ -30,11 +32,9 @@ def load_recipe(name: str) -> type[Recipe]:
         raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
     if not attribute:
         module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
-    elif os.getcwd() not in sys.path:
-        # `python -m` does this itself; a console script or a test may not do it.
-        sys.path.insert(0, os.getcwd())
     with of_module(f"--recipe {name}", module_name):
-        module = call(_import, module_name, name, what="its import")
+        known = f"known recipes: {', '.join(known_recipes())}; your own is named package.module:Attribute"
+        module = imported(f"--recipe {name}", module_name, known)
     found = getattr(module, attribute, None)
     if not _is_recipe(found):
         there = similar(attribute, [key for key, value in vars(module).items() if _is_recipe(value)])
@@ -49,16 +49,31 @@ def _is_recipe(value: Any) -> TypeGuard[type[Recipe]]:
     return isinstance(value, type) and issubclass(value, Recipe)
 
 
-def _import(module_name: str, name: str) -> ModuleType:
+def imported(who: str, module_name: str, expected: str) -> ModuleType:
+    """Import a module that the user names; it may lie in the working folder.
+
+    Args:
+        who: flag and value, the first words of messages.
+        module_name: name of the module.
+        expected: advice if there is no such module.
+
+    Raises:
+        UserError: there is no such module.
+        Mistake: its import fails; of_module() adds the line.
+    """
+    if not module_name.startswith(f"{_HVDGAN}.") and os.getcwd() not in sys.path:
+        # `python -m` does this itself; a console script or a test may not do it.
+        sys.path.insert(0, os.getcwd())
+    return call(_import, who, module_name, expected, what="its import")
+
+
+def _import(who: str, module_name: str, expected: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
             raise  # the module exists, and imports one that does not
-        raise UserError(
-            f"--recipe {name}: there is no module {module_name}; known recipes: {', '.join(known_recipes())}; "
-            "your own is named package.module:Attribute"
-        ) from error
+        raise UserError(f"{who}: there is no module {module_name}; {expected}") from error
 
 
 def known_recipes() -> list[str]:

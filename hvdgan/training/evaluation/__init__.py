@@ -1,0 +1,1 @@
+"""Distances between distributions: features of samples, and what is computed of them."""

@@ -1,0 +1,152 @@
+"""Runs the Inception network of 2015-12-05, whose features every published FID uses, from its frozen graph.
+
+The names and the preprocessing are those of these programs:
+- https://github.com/bioinf-jku/TTUR, fid.py (Heusel et al. 2017): pictures from 0 to 255 of any size replace
+  `ExpandDims:0`, and the features are `pool_3:0`. The graph itself resizes to 299 x 299 and scales to [-1, 1].
+- https://github.com/openai/improved-gan, inception_score/model.py (Salimans et al. 2016): the class probabilities are
+  the softmax of pool_3 times the weights of `softmax/logits/MatMul`, without the bias; torch-fidelity and StyleGAN2-ADA
+  do the same.
+- https://github.com/GaParmar/clean-fid, cleanfid/resize.py (Parmar et al. 2022): antialiased bicubic resizing to
+  299 x 299 in float before the graph, neither rounded nor clipped.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.errors import UserError, in_one_line
+from hvdgan.training.evaluation.resizing import Method, resize
+
+SIZE = (299, 299)
+"""height and width that the graph resizes to (pixels)"""
+_INPUT = "ExpandDims"
+_FEATURES = "pool_3"
+_LOGITS = "softmax/logits/MatMul"
+_OLD_BATCH_NORM = "BatchNormWithGlobalNormalization"
+_FETCH = "get it with python -m hvdgan.features fetch"
+
+
+def load_inception(path: Path, method: Method) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """Load the frozen graph.
+
+    Args:
+        path: `classify_image_graph_def.pb`.
+        method: way of resizing: clean, before the graph, or legacy, by the graph's own ResizeBilinear.
+
+    Returns:
+        A function of pictures (B, H, W, 1 or 3) uint8 that returns `features` (B, 2048) and `logits` (B, 1008).
+
+    Raises:
+        UserError: the file cannot be read, or is not this graph.
+    """
+    graph, weights = _needed(_read(path), path)
+
+    def imported(pictures: tf.Tensor) -> list[tf.Tensor]:
+        names = [f"{_FEATURES}:0", f"{weights}:0"]
+        return tf.compat.v1.import_graph_def(graph, {f"{_INPUT}:0": pictures}, names, name="")
+
+    try:
+        # Imported once: each trace of the caller's function calls it, and holds no second copy of the 95 MB.
+        run = tf.compat.v1.wrap_function(imported, [tf.TensorSpec([None, None, None, 3], tf.float32)])
+    except (ValueError, tf.errors.OpError) as error:
+        raise UserError(f"--inception {path}: TensorFlow cannot import it: {in_one_line(error)}; {_FETCH}") from error
+
+    def compute(pictures: tf.Tensor) -> dict[str, tf.Tensor]:
+        numbers = tf.cast(pictures, tf.float32)
+        if method == "clean":
+            numbers = resize(numbers, SIZE, method)
+        if numbers.shape[-1] == 1:
+            numbers = tf.repeat(numbers, 3, axis=-1)
+        pooled, matrix = run(numbers)
+        features = tf.squeeze(pooled, (1, 2))
+        return {"features": features, "logits": features @ matrix}
+
+    return compute
+
+
+def _read(path: Path) -> Any:
+    graph = tf.compat.v1.GraphDef()
+    try:
+        graph.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"--inception {path}: {error.strerror}; {_FETCH}") from error
+    except Exception as error:  # protobuf's DecodeError, whose module differs between its versions
+        raise UserError(f"--inception {path}: is not a frozen graph, or is cut off; {_FETCH}") from error
+    return graph
+
+
+def _needed(graph: Any, path: Path) -> tuple[Any, str]:
+    """Copy the nodes between the input and the two results, as today's TensorFlow can run them in a function.
+
+    What is left out are the JPEG decoder, and `pool_3/_reshape`, which makes the batch one row of 2,048.
+
+    Returns:
+        The new GraphDef, and the name of the matrix of the logits.
+    """
+    nodes = {node.name: node for node in graph.node}
+    if missing := [name for name in (_INPUT, _FEATURES, _LOGITS) if name not in nodes]:
+        raise UserError(
+            f"--inception {path}: has no node {missing[0]}; expected classify_image_graph_def.pb of "
+            f"inception-2015-12-05.tgz; {_FETCH}"
+        )
+    weights = _node_of(nodes[_LOGITS].input[1])
+    kept: set[str] = set()
+    waiting = [_FEATURES, weights]
+    while waiting:
+        name = waiting.pop()
+        if name in kept or name == _INPUT or name not in nodes:
+            continue
+        kept.add(name)
+        waiting += map(_node_of, nodes[name].input)
+    needed = tf.compat.v1.GraphDef()
+    needed.versions.producer = tf.version.GRAPH_DEF_VERSION
+    needed.node.extend(each for node in graph.node if node.name in kept for each in _of_today(node, nodes))
+    return needed, weights
+
+
+def _of_today(node: Any, nodes: dict[str, Any]) -> Iterator[Any]:
+    """Replace a batch normalisation that TensorFlow has removed by FusedBatchNormV3; other nodes stay.
+
+    A graph of GraphDef version 8 may hold the old operation, but a function has the version of the TensorFlow that runs
+    it. Its inputs are x, mean, variance, beta, gamma; it does not use gamma unless `scale_after_normalization` is true.
+    """
+    if node.op != _OLD_BATCH_NORM:
+        yield node
+        return
+    x, mean, variance, beta, gamma, *controls = node.input
+    if not node.attr["scale_after_normalization"].b:
+        ones = np.ones_like(tf.make_ndarray(nodes[_node_of(gamma)].attr["value"].tensor))
+        gamma = f"{node.name}/ones"
+        yield _node("Const", gamma, dtype=tf.float32, value=ones)
+    epsilon = node.attr["variance_epsilon"].f
+    yield _node(
+        "FusedBatchNormV3",
+        node.name,
+        [x, gamma, beta, mean, variance, *controls],
+        T=tf.float32,
+        U=tf.float32,
+        epsilon=epsilon,
+        is_training=False,
+    )
+
+
+def _node(operation: str, name: str, inputs: list[str] | None = None, **attributes: Any) -> Any:
+    node = tf.compat.v1.NodeDef(op=operation, name=name, input=inputs or ())
+    for key, value in attributes.items():
+        if isinstance(value, tf.DType):
+            node.attr[key].type = value.as_datatype_enum
+        elif isinstance(value, bool):
+            node.attr[key].b = value
+        elif isinstance(value, float):
+            node.attr[key].f = value
+        else:
+            node.attr[key].tensor.CopyFrom(tf.make_tensor_proto(value))
+    return node
+
+
+def _node_of(text: str) -> str:
+    """The name of the node in an input of a node: `^name`, `name` or `name:output`."""
+    return text.removeprefix("^").partition(":")[0]

@@ -1,0 +1,165 @@
+"""The command hvdgan.features, with archives that a real HTTP server of this machine serves."""
+
+import hashlib
+import io
+import sys
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from hvdgan import features
+from launching import run
+
+GRAPH = b"a frozen graph " * 9999
+
+
+def archive(**members):
+    """The bytes of a .tgz; an underscore in a name is a dot."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as opened:
+        for name, content in members.items():
+            facts = tarfile.TarInfo(name if name == features.MEMBER else name.replace("_", "."))
+            facts.size = len(content)
+            opened.addfile(facts, io.BytesIO(content))
+    return packed.getvalue()
+
+
+WHOLE = archive(README_md=b"read", **{features.MEMBER: GRAPH}, LICENSE=b"free")
+FILES = {
+    "/whole.tgz": WHOLE,
+    "/wrong.tgz": archive(other_pb=GRAPH),
+    "/text.tgz": b"<html>moved</html>",
+    "/damaged.tgz": WHOLE[:-8] + b"\0" * 8,  # gzip's checksum and length
+    "/cut.tgz": WHOLE[: len(WHOLE) // 2],
+    "/short.tgz": WHOLE[: len(WHOLE) // 2],
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        content = FILES.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        # The connection of "short" ends before the length that it announces.
+        self.send_header("Content-Length", str(len(WHOLE if self.path == "/short.tgz" else content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_port}"
+        serving.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path
+
+
+def fetch(capsys, *arguments, code=0):
+    assert features.main(["fetch", *map(str, arguments)]) == code
+    said = capsys.readouterr()
+    if code:
+        assert said.err.count("\n") == 1
+    return said.err if code else said.out
+
+
+def test_it_writes_the_graph_alone_and_its_checksum(server, folder, capsys):
+    said = fetch(capsys, "--url", f"{server}/whole.tgz")
+    digest = hashlib.sha256(GRAPH).hexdigest()
+    assert (folder / features.MEMBER).read_bytes() == GRAPH
+    assert (folder / f"{features.MEMBER}.sha256").read_text() == f"{digest}  {features.MEMBER}\n"
+    assert {path.name for path in folder.iterdir()} == {features.MEMBER, f"{features.MEMBER}.sha256"}
+    assert f"{len(GRAPH):,} bytes, SHA-256 {digest}" in said
+    assert "this is not the graph that published FIDs use" in said and "expected 95,673,916 bytes" in said
+    assert f"export HVDGAN_INCEPTION={folder / features.MEMBER}" in said
+
+
+def test_the_record_can_be_checked_with_sha256sum(server, folder, capsys):
+    fetch(capsys, "--url", f"{server}/whole.tgz", "--out", folder / "new" / "graph.pb")
+    assert run(["sha256sum", "--check", "graph.pb.sha256"], folder / "new").stdout == "graph.pb: OK\n"
+
+
+def test_the_published_graph_is_recognised(server, capsys, monkeypatch):
+    monkeypatch.setattr(features, "BYTES", len(GRAPH))
+    monkeypatch.setattr(features, "MD5", hashlib.md5(GRAPH).hexdigest())
+    said = fetch(capsys, "--url", f"{server}/whole.tgz")
+    assert "its size and MD5 are those of the graph that published FIDs use" in said and "not the graph" not in said
+
+
+def test_another_graph_at_the_published_address_is_refused(server, folder, capsys, monkeypatch):
+    monkeypatch.setattr(features, "URL", f"{server}/whole.tgz")
+    said = fetch(capsys, "--url", f"{server}/whole.tgz", code=1)
+    assert "this is not the graph that published FIDs use" in said and "nothing is written" in said
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("wrong.tgz", "holds no file classify_image_graph_def.pb; expected the archive inception-2015-12-05.tgz"),
+        ("text.tgz", "is not an archive .tgz"),
+        ("damaged.tgz", "or is cut off: CRC check failed"),
+        ("cut.tgz", "is cut off"),
+        ("short.tgz", "is cut off"),
+        ("gone.tgz", "cannot be downloaded: HTTP Error 404"),
+    ],
+)
+def test_a_failed_download_is_one_line_and_leaves_the_old_file(server, folder, capsys, path, said):
+    (folder / features.MEMBER).write_text("old")
+    (folder / f"{features.MEMBER}.sha256").write_text("old")
+    line = fetch(capsys, "--url", f"{server}/{path}", "--overwrite", code=1)
+    assert line.startswith(f"hvdgan: {server}/{path}: ") and said in line
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        features.MEMBER: "old",
+        f"{features.MEMBER}.sha256": "old",
+    }
+
+
+def test_a_link_in_the_archive_is_not_followed(server, folder, capsys):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as opened:
+        link = tarfile.TarInfo(features.MEMBER)
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        opened.addfile(link)
+    FILES["/link.tgz"] = packed.getvalue()
+    assert "holds no file" in fetch(capsys, "--url", f"{server}/link.tgz", code=1)
+    assert list(folder.iterdir()) == []
+
+
+def test_without_a_network(folder, capsys):
+    """A port that nobody listens on, and a name that does not exist."""
+    for address in ("http://127.0.0.1:1/x.tgz", "http://nobody.invalid/x.tgz"):
+        line = fetch(capsys, "--url", address, code=1)
+        assert "cannot be downloaded" in line and "run this on a machine with internet" in line
+    assert list(folder.iterdir()) == []
+
+
+def test_mistakes(server, folder, capsys):
+    assert "expected an address that begins with https://" in fetch(capsys, "--url", "file:///etc/passwd", code=2)
+    (folder / features.MEMBER).write_text("old")
+    assert "exists already; name another, or give --overwrite" in fetch(capsys, "--url", f"{server}/whole.tgz", code=2)
+    assert features.main(["show"]) == 2
+    assert '"show"' in capsys.readouterr().err
+    assert features.main([]) == 2
+
+
+def test_it_starts_without_tensorflow(folder):
+    (folder / "tensorflow.py").write_text("raise ImportError('not here')\n")
+    (folder / "keras.py").write_text("raise ImportError('not here')\n")
+    done = run([sys.executable, "-m", "hvdgan.features", "--help"], folder)
+    assert done.returncode == 0 and "python -m hvdgan.features" in done.stdout and "--url" in done.stdout
