@@ -23,11 +23,11 @@ from hvdgan.recipe.checks.results import drawn_by
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.inference import sample_files
-from hvdgan.training.inference.drawing import Drawing, are_classes, are_latents, draw_batches
 from hvdgan.training.inference.given_conditions import described, given
-from hvdgan.training.inference.inputs import Input, blank_inputs, data_inputs, each_repeated
-from hvdgan.training.inference.sample_random import SampleRandom
+from hvdgan.training.inference.inputs import blank_inputs, data_inputs, each_repeated
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
+from hvdgan.training.sampling.drawing import Drawing, Input, are_classes, are_latents, draw_batches
+from hvdgan.training.sampling.sample_random import SampleRandom
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 

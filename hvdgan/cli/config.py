@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
+from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
     Count,
     CountOrNever,
@@ -105,10 +106,6 @@ class Config:
     """steps between two lines of metrics in the log"""
     sample_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two grids of samples; 0: only at the end"""
-    eval_every: Annotated[CountOrNever, _OUTPUT] = 500
-    """steps between two evaluations on the held-out images; 0: only at the end"""
-    eval_images: Annotated[CountOrNever, _OUTPUT] = 5000
-    """number of held-out images per evaluation, always the same ones; 0: all"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3
@@ -118,4 +115,5 @@ class Config:
     best_mode: Annotated[Literal["min", "max"], _OUTPUT] = "min"
     """min if the smallest value of --best-metric is the best, max if the largest"""
 
+    evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()

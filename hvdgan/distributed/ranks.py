@@ -117,6 +117,13 @@ class Ranks:
         with self.activity.at("stack"):
             return backend.horovod().allgather(tf.constant(values[None])).numpy()
 
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sum of the ranks' arrays, floating-point and of one shape."""
+        if self.size == 1 or not values.size:
+            return values
+        with self.activity.at("total"):
+            return backend.horovod().allreduce(tf.constant(values), op=backend.horovod().Sum).numpy()
+
     def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
         """Overwrite the variables of every rank with the root's values."""
         if self.size > 1 and variables:

@@ -100,6 +100,30 @@ class Recipe:
         """
         raise NotImplementedError
 
+    def generate(self, nets: Any, batch: Batch) -> tf.Tensor:
+        """Make samples to compare with real ones (--eval-samples); those of sample(), unless that adds others to them.
+
+        Args:
+            nets: networks in inference mode, as in sample().
+            batch: batch as in sample(); its images are held-out ones, if there are some.
+
+        Returns:
+            Samples (N, *self.data.shape) float32 as networks see them; N may be less than B.
+        """
+        return self.sample(nets, batch)
+
+    def features(self, nets: Any, batch: Batch) -> tf.Tensor:
+        """Compute features in which generated and real samples are compared, with --eval-features recipe.
+
+        Args:
+            nets: networks in inference mode, as in sample().
+            batch: real or generated samples as `images`, and their labels and conditions.
+
+        Returns:
+            Features (B, d) of numbers.
+        """
+        raise NotImplementedError
+
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Measure the networks on held-out images; a recipe with this method has a holdout.
 

@@ -137,6 +137,9 @@ class Completion(Recipe):
         filled = self.complete(nets, batch.images, batch.mask)
         return tf.concat([masked, filled, batch.images], axis=2)[:32]
 
+    def generate(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return self.complete(nets, batch.images, batch.mask)
+
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Measure the filled pixels inside the holes of held-out images."""
         filled = self.complete(nets, batch.images, batch.mask)

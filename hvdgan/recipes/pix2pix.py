@@ -136,6 +136,9 @@ class Pix2Pix(Recipe):
         """The inputs, their translations and the true images, side by side."""
         return tf.concat([batch.inputs, self._translate(nets, batch)["images"], batch.images], axis=2)[:32]
 
+    def generate(self, nets: Any, batch: Batch) -> tf.Tensor:
+        return self._translate(nets, batch)["images"]
+
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         translated = self._translate(nets, batch)["images"]
         return {"l1": measures.l1(batch.images, translated), "psnr": measures.psnr(batch.images, translated)}

@@ -8,8 +8,8 @@ from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.building.run import Run
+from hvdgan.training.evaluations import Evaluations
 from hvdgan.training.monitoring.drift import LayerState, check_ranks
-from hvdgan.training.monitoring.evaluation import Evaluator
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.samples import Grids
 from hvdgan.training.observations import Observations
@@ -40,6 +40,7 @@ class Between:
         self._observations = observations
         self._layer_state = LayerState(run.ranks, run.state)
         self._saving = Saving(run, resume_point, record, commits)
+        self._evaluations = Evaluations(run, record, observations, self._saving.add)
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, is_root=run.ranks.is_root)
 
     def begin(self) -> None:
@@ -72,17 +73,17 @@ class Between:
         # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
         commit = self._commits.every > 0 and not (stop or last) and (save or is_due(done, self._commits.every))
         sample = last or is_due(done, config.sample_every)
-        evaluator = run.evaluator if last or is_due(done, config.eval_every) else None
+        evaluate = bool(run.evaluator or run.comparison) and (last or is_due(done, config.evaluation.eval_every))
         if last or is_due(done, config.log_every):
             self._saving.add(self._observations.log(done, at, bad_files))
-        due = sample or evaluator is not None or save or commit
+        due = sample or evaluate or save or commit
         self._layer_state.check(done, at.stage.name, due=due)
         if not due:
             return
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
         statistics = self._statistics()
         with run.state.statistics.set_to_means(statistics):
-            failure = self._evaluate(evaluator, done, at) if evaluator else None
+            failure = self._evaluate(done, at) if evaluate else None
             if sample:
                 self._grids.write(done)
         if save:
@@ -115,15 +116,12 @@ class Between:
         self._saving.finish()
         self._record.say(end_of(self._run, self._resume_point.step, done, reason))
 
-    def _evaluate(self, evaluator: Evaluator, done: int, at: Position) -> RunError | None:
-        """Evaluate the held-out images; returns a failure, the same on every rank, so that the run is saved first."""
+    def _evaluate(self, done: int, at: Position) -> RunError | None:
+        """Run the evaluations; returns a failure, the same on every rank, so that the run is saved first."""
         try:
-            values = evaluator()
-            self._observations.report(evaluator.bad_files)
+            self._evaluations(done, at)
         except RunError as error:
             return error
-        self._saving.add(values)
-        self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values)
         return None
 
     def _statistics(self) -> np.ndarray:

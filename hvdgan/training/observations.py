@@ -96,6 +96,10 @@ class Observations:
         """
         self._bad_files.report(bad_files)
 
+    def evaluated(self, values: Mapping[str, float]) -> None:
+        """Add the figures of an evaluation, on which a plateau may end the stage; every rank calls this."""
+        self._watch.add(dict(values))
+
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the tensors, as JSON types; every rank calls this."""
         run = self._run

@@ -1,6 +1,6 @@
 """The command hvdgan.sample, on runs of a few steps.
 
-Modules: training.inference.sample_random, training.inference.trained.
+Modules: training.sampling.sample_random, training.inference.trained.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
-from hvdgan.training.inference.sample_random import SampleRandom
+from hvdgan.training.sampling.sample_random import SampleRandom
 from launching import run as run_process
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from hvdgan.training.inference.sample_random import SampleRandom
 from hvdgan.training.inference.trained import load_trained
+from hvdgan.training.sampling.sample_random import SampleRandom
 from tiny_arrays import pairs
 
 FLAGS = "--recipe downscale --data p.npz --constants ground --values standard --input-values standard".split()

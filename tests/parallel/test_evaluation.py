@@ -6,7 +6,7 @@ import tensorflow as tf
 from building import tiny_run
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator
 from tiny import Tiny
 
 

@@ -12,7 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Plateau, Stage
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.monitoring.plateau import Watch
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 

@@ -42,7 +42,7 @@ def test_imports_point_down_and_are_few():
     """A command stands on the top floor; the settings of Python in hvdgan/__init__.py are everybody's."""
     between = {pair for pair in PAIRS if "hvdgan" not in pair}
     assert not [(a, b) for a, b in between if FLOOR.get(b, len(FLOORS)) >= FLOOR.get(a, len(FLOORS))]
-    assert len(between) <= 50
+    assert len(between) <= 56
 
 
 def test_no_circle():
@@ -83,7 +83,7 @@ distributed.ranks distributed.slices distributed.tapes""".split()
 
 def test_the_core_can_be_read_in_one_sitting():
     lines = {name: len(MODULES[f"hvdgan.{name}"].read_text().splitlines()) for name in CORE}
-    assert sum(lines.values()) <= 1800 and max(lines.values()) <= 250, lines
+    assert sum(lines.values()) <= 1850 and max(lines.values()) <= 250, lines
 
 
 def test_the_loop_imports_little():

@@ -1,5 +1,6 @@
 """Building the parts of a tiny run in this process."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,14 @@ import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.config import Config
+from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training.building.run import Run, build
 from hvdgan.training.steps.step import StageStep
 from tiny import Tiny, TinyOptions
+
+_OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}
 
 
 def tiny_run(
@@ -19,6 +23,8 @@ def tiny_run(
 ) -> Run:
     """A built run on 8x8 digits; nothing is written."""
     defaults = {"recipe": "tiny:Tiny", "image_size": 8, "global_batch_size": 16, "run_dir": Path("never-written")}
+    evaluation = {name: settings.pop(name) for name in _OF_EVALUATIONS & settings.keys()}
+    defaults["evaluation"] = EvaluationConfig(**evaluation)
     return build(Config(**{**defaults, **settings}), recipe, options or TinyOptions(), ranks or Ranks())
 
 

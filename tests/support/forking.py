@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 
-COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export")
+COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export", "hvdgan.evaluate")
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
 ADDRESS = "HVDGAN_TEST_SERVERS"

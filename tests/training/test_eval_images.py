@@ -14,7 +14,7 @@ from hvdgan.cli.config import PipelineConfig
 from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.packed_shards import ShardSource
 from hvdgan.train import main
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare
 from tiny import Tiny
 

@@ -11,7 +11,7 @@ from building import tiny_run
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator
 from measured import Bright, Measured
 
 TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4".split()

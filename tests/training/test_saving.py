@@ -19,7 +19,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.training import session
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.steps.step import StageStep
 from saved import TINY, manifest, state, steps, train

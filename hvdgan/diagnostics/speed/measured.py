@@ -101,12 +101,13 @@ def _build(spec: Spec, ranks: Ranks, run_dir: Path) -> Run:
         raise RunError("--help starts no run that could be measured; leave it out")
     config = command.config
     threads = config.pipeline.threads or len(hosts.cores())
-    never = dict.fromkeys(("sample_every", "eval_every", "checkpoint_every", "check_ranks_every"), 0)
+    never = dict.fromkeys(("sample_every", "checkpoint_every", "check_ranks_every"), 0)
     config = dataclasses.replace(
         config,
         # The ranks compare settings, and the copies must not share a folder.
         run_dir=run_dir if ranks.size == 1 else run_dir.parent / "run",
         max_steps=None,
+        evaluation=dataclasses.replace(config.evaluation, eval_every=0, eval_samples=0),
         best_metric=None,
         max_bad_steps=_MORE,
         pipeline=dataclasses.replace(config.pipeline, threads=threads),

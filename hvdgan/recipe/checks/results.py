@@ -294,6 +294,40 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     return samples
 
 
+def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
+    """Call generate(), and check that it returns samples of the data's shape.
+
+    Raises:
+        Mistake: generate() fails, or returns something else.
+    """
+    shape = recipe.data.shape
+    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
+    given = call(recipe.generate, nets, batch, what="generate()", wanted="it must take (self, nets, batch)")
+    own = type(recipe).generate is not Recipe.generate
+    what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
+    hint = "" if own else "; write generate(self, nets, batch), which does"
+    samples = _float32(given)
+    if samples is None or not samples.shape.is_compatible_with((None, *shape)) or not samples.shape[0]:
+        raise Mistake(f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
+    return samples
+
+
+def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
+    """Call features(), and return (B, d) float32.
+
+    Raises:
+        Mistake: features() is missing, fails, or returns something else.
+    """
+    wanted = "it must return features (B, d)"
+    if type(recipe).features is Recipe.features:
+        raise Mistake(f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
+    given = call(recipe.features, nets, batch, what="features()", wanted="it must take (self, nets, batch)")
+    features = _float32(given)
+    if features is None or not features.shape.is_compatible_with((batch.images.shape[0], None)):
+        raise Mistake(f"features() returns {described(given)}; {wanted}", recipe.features)
+    return features
+
+
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each.
 

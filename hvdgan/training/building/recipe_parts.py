@@ -17,7 +17,8 @@ from hvdgan.recipe.checks.results import make_recipe, stages_of
 from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.schedule import Schedule
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.comparison import Comparison
+from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.learning_rate import check_optimizers
 from hvdgan.training.steps.step import StageStep
@@ -77,7 +78,14 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     return Parts(recipe, state, schedule, steps)
 
 
-def trace(config: Config, parts: Parts, sampler: Sampler, evaluator: Evaluator | None, source: Source) -> set[str]:
+def trace(
+    config: Config,
+    parts: Parts,
+    sampler: Sampler,
+    evaluator: Evaluator | None,
+    comparison: Comparison | None,
+    source: Source,
+) -> set[str]:
     """Trace everything that a run executes, so that a mistake is found before the first step; no collective.
 
     Args:
@@ -85,6 +93,7 @@ def trace(config: Config, parts: Parts, sampler: Sampler, evaluator: Evaluator |
         parts: parts of the run.
         sampler: sampler of the run.
         evaluator: evaluator of the run, if images are held out.
+        comparison: comparison of the run with its data, if it evaluates samples.
         source: data of the run.
 
     Returns:
@@ -96,11 +105,15 @@ def trace(config: Config, parts: Parts, sampler: Sampler, evaluator: Evaluator |
     """
     for step in parts.steps:
         step.trace(source)
-        _check_plateau(step)
     sampler.trace()
+    evaluated = evaluator.trace() if evaluator else set()
+    if comparison:
+        evaluated |= comparison.trace(parts.state.tensors().values(), f"recipe {type(parts.recipe).__name__}")
+    for step in parts.steps:
+        _check_plateau(step, evaluated)
     if config.diff_augment and not any(step.forward.augments for step in parts.steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
-    return (evaluator.trace() if evaluator else set()).union(*(step.metrics for step in parts.steps))
+    return evaluated.union(*(step.metrics for step in parts.steps))
 
 
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
@@ -120,11 +133,11 @@ def _check_rates(config: Config, state: TrainState) -> None:
         )
 
 
-def _check_plateau(step: StageStep) -> None:
+def _check_plateau(step: StageStep, evaluated: set[str]) -> None:
     until = step.stage.until
-    if until and until.metric not in step.metrics:
+    if until and until.metric not in step.metrics | evaluated:
         raise Mistake(
             f"stage {step.stage.name}: it ends on a plateau of {until.metric}, and its metrics are "
-            f"{', '.join(sorted(step.metrics))}",
+            f"{', '.join(sorted(step.metrics | evaluated))}",
             step.stage,
         )

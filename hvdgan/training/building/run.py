@@ -17,12 +17,15 @@ from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.holdout import split
+from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
-from hvdgan.training.monitoring.evaluation import Evaluator
+from hvdgan.training.evaluation.comparison import Comparison
+from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.training.evaluation.of_run import comparison_in_training
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
@@ -47,6 +50,7 @@ class Run:
         steps: traced step of each stage.
         sampler: sampler of the grids.
         evaluator: evaluator of the held-out images.
+        comparison: comparison of generated with real samples.
         scans: cache of what was found out about the data, for the next start.
     """
 
@@ -61,6 +65,7 @@ class Run:
     steps: tuple[StageStep, ...]
     sampler: Sampler
     evaluator: Evaluator | None
+    comparison: Comparison | None
     scans: ScanCache
 
     @property
@@ -119,12 +124,22 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     recipe, state = parts.recipe, parts.state
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = mapped(held_out.some(config.eval_images), source.values) if held_out else None
+    evaluated = mapped(held_out.some(config.evaluation.eval_images), source.values) if held_out else None
     evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
-    metrics = _on_all(ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, source), "the traces")
+    comparison = _on_all(
+        ranks, recipe_class, lambda: _compared(config, parts, (source, evaluated), ranks), "the evaluation"
+    )
+    metrics = _on_all(
+        ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
+    )
     check_best_metric(config.best_metric, metrics)
-    schedule, steps = parts.schedule, parts.steps
-    return Run(config, recipe, source, held_out, evaluated, ranks, state, schedule, steps, sampler, evaluator, scans)
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison, scans
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
+
+
+def _compared(config: Config, parts: Parts, sources: tuple[Source, Source | None], ranks: Ranks) -> Comparison | None:
+    threads, folder = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
+    return comparison_in_training(config, parts.recipe, parts.state, sources, ranks, threads=threads, folder=folder)
 
 
 def _open(config: Config, recipe_class: type[Recipe], ranks: Ranks, scans: ScanCache) -> tuple[Source, HeldOut | None]:

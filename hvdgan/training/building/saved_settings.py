@@ -21,7 +21,7 @@ def to_json(config: Config, options: Any) -> dict[str, Any]:
         if name == "tfrecord":
             values |= {f"tfrecord_{key}": each for key, each in value.items()}
         else:
-            values |= value if name == "arrays" else {name: value}
+            values |= value if name in ("arrays", "evaluation") else {name: value}
     return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
 
 

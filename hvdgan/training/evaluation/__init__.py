@@ -1,1 +1,1 @@
-"""Distances between distributions: features of samples, and what is computed of them."""
+"""Measures what a run has learned: held-out samples one by one, and generated against real ones as sets."""

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference.trained import Trained
-from hvdgan.values.sample_values import SampleValues
-
-Input = dict[str, np.ndarray]
-"""a record of the data under `images`, and what describes it: `labels`, `conditions` and `numbers`"""
+from hvdgan.training.sampling.drawing import Input
+from hvdgan.values.sample_values import Layout, SampleValues
 
 
 def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterator[Input]:
@@ -47,19 +48,60 @@ def data_inputs(trained: Trained, data: str | None, seed: int) -> Iterator[Input
         UserError: the data cannot be opened.
         RunError: no image can be read.
     """
-    config, spec = trained.config, trained.recipe.data
+    source = mapped(open_data(trained.config, trained.recipe.data, data), maps_of(trained.recipe.data))
+    trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=source.constants)
+    return _in_order(source, seed)
+
+
+def open_data(
+    config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
+) -> Source:
+    """Open the data of a run, or others of the same shape; their numbers are not mapped yet.
+
+    Args:
+        config: settings of the run.
+        spec: facts about the data of the run.
+        data: value of --data; None: the data that the run was trained on.
+        peers: the ranks; each calls this.
+        scans: cache of what was found out about the data.
+
+    Raises:
+        UserError: the data cannot be opened, or have another shape.
+    """
     wanted = dataclasses.replace(config, data=data or config.data)
     if spec.is_pictures:
         height, width, channels = spec.parts.shape
         size = height if height == width else (height, width)
         wanted = dataclasses.replace(wanted, image_size=size, channels=1 if channels == 1 else 3)
     try:
-        source = mapped(_fitting(open_source(wanted, paired=trained.recipe.paired), spec), _maps_of(spec))
+        return _fitting(open_source(wanted, paired=spec.input_shape is not None, peers=peers, scans=scans), spec)
     except UserError as error:
         hint = "" if data else "; if the images of the run have moved, name them or others with --data"
         raise UserError(f"{error}{hint}") from error
-    trained.recipe.data = dataclasses.replace(spec, constants=source.constants)
-    return _in_order(source, seed)
+
+
+def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALONE) -> tuple[Source, DataSpec]:
+    """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
+
+    Args:
+        config: settings of the run.
+        spec: facts about the data of the run.
+        images: value of --images, as --data names data.
+        peers: the ranks; each calls this.
+
+    Returns:
+        The samples as networks see them, and the facts about them.
+
+    Raises:
+        UserError: they cannot be opened, or have another shape than the samples of the run.
+    """
+    layout, values = Layout(spec.parts.shape, None, spec.parts.crop), SampleValues(maps_of(spec).images)
+    spec = dataclasses.replace(
+        spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=layout, constants=None
+    )
+    arrays = dataclasses.replace(config.arrays, conditions=(), condition_table=None, constants=None, inputs=None)
+    source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
+    return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes)
 
 
 def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
@@ -77,7 +119,7 @@ def _fitting(source: Source, spec: DataSpec) -> Source:
     return source
 
 
-def _maps_of(spec: DataSpec) -> SampleValues:
+def maps_of(spec: DataSpec) -> SampleValues:
     """The maps of the run, which apply to other data, too."""
     if spec.values is None:
         raise RunError("the checkpoint does not name the maps of its numbers; resume the run for a step")

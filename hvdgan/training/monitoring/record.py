@@ -78,19 +78,22 @@ class Record:
         if line := self._progress.show(step, stage, values):
             self.say(line)
 
-    def write_evaluation(self, step: int, stage: str, stage_step: int, values: dict[str, float]) -> None:
-        """Write one record of the metrics of the held-out images.
+    def write_evaluation(
+        self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str = "held out"
+    ) -> None:
+        """Write one record of the metrics of an evaluation.
 
         Args:
             step: number of steps done.
             stage: name of the stage.
             stage_step: number of steps of the stage done.
             values: metrics by name.
+            what: samples that were evaluated, for the log.
         """
         if not self._is_root:
             return
         self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
-        self.say(f"step {step} held out: {' '.join(f'{name} {value:.4g}' for name, value in values.items())}")
+        self.say(f"step {step} {what}: {' '.join(f'{name} {value:.4g}' for name, value in values.items())}")
 
     def _append(self, record: dict[str, Any]) -> None:
         # JSON has no NaN.

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.recipe.batch import Batch
 from hvdgan.recipe.checks.results import prepare, sampled
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.training.inference.inputs import Input
-from hvdgan.training.inference.sample_random import SampleRandom
+from hvdgan.training.sampling.sample_random import SampleRandom
+
+Input = dict[str, np.ndarray]
+"""a record of the data under `images`, and what describes it: `labels`, `conditions` and `numbers`"""
 
 
 class Drawing:
@@ -50,6 +53,14 @@ class Drawing:
             numbers: (B,) int64 numbers of the samples.
             data: records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
         """
+        return sampled(self._recipe, self._nets, self.batch(numbers, data))
+
+    def batch(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Batch:
+        """The batch that samples are computed of; its labels are the drawn classes, if the recipe draws some.
+
+        Args:
+            numbers, data: those of a call.
+        """
         if self._interpolate is None:
             random = SampleRandom(self._seed, numbers)
         else:
@@ -65,7 +76,7 @@ class Drawing:
         labels = drawn["classes"] if are_classes(drawn.get("classes")) else prepared.labels
         batch = dataclasses.replace(prepared, labels=labels, drawn=drawn).batch("sample")
         batch.truncation = self._truncation
-        return sampled(self._recipe, self._nets, batch)
+        return batch
 
 
 def draw_batches(

@@ -1,0 +1,36 @@
+"""Settings of evaluations: how often, on what, and with which features."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from hvdgan.cli.types import CountOrNever
+
+_EVALUATION = Parameter(group=Group("Evaluation", sort_key=5))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureConfig:
+    """Features in which sets of samples are compared."""
+
+    eval_features: Annotated[str, _EVALUATION] = "none"
+    """features in which generated and real samples are compared: none (distances without a network), inception,
+    recipe (its features()), FILE.keras, the folder of a SavedModel, or MODULE:FUNCTION"""
+    inception: Annotated[Path | None, _EVALUATION] = None
+    """classify_image_graph_def.pb for --eval-features inception; default: the file that HVDGAN_INCEPTION names"""
+    eval_resize: Annotated[Literal["clean", "legacy"], _EVALUATION] = "clean"
+    """how pictures are resized for the features: clean (antialiased bicubic) or legacy (bilinear, as FID in 2017)"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(FeatureConfig):
+    """Settings of the evaluations of a run."""
+
+    eval_every: Annotated[CountOrNever, _EVALUATION] = 500
+    """steps between two evaluations; 0: only at the end"""
+    eval_images: Annotated[CountOrNever, _EVALUATION] = 5000
+    """number of held-out images per evaluation, always the same ones; 0: all"""
+    eval_samples: Annotated[CountOrNever, _EVALUATION] = 0
+    """number of samples that an evaluation generates and compares with as many real ones; 0: none"""

@@ -1,0 +1,123 @@
+"""The command python -m hvdgan.evaluate: measures the networks of a run, after or beside its training."""
+
+from hvdgan.cli import start
+
+start.begin(__name__)
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from hvdgan.cli.app import command, leave
+from hvdgan.cli.errors import LostPeer, RunError, UserError
+from hvdgan.cli.types import Count, Fraction, NonNegative, Seed
+from hvdgan.distributed import joining
+from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.inference.evaluating import Asked, Evaluating
+from hvdgan.training.inference.following import checkpoints_of, follow
+from hvdgan.training.inference.trained import Weights
+
+_HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
+measures of held-out samples.
+
+RUN_DIR is a run folder, whose newest checkpoint is measured, or a checkpoint folder. Start it alone, or under
+horovodrun, mpirun or srun. The records go to RUN_DIR/evaluation.jsonl, and to the standard output."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to evaluate; the fields are the flags."""
+
+    all_checkpoints: bool = False
+    """measure every checkpoint of the run folder, the oldest first"""
+    watch: bool = False
+    """measure every checkpoint, then each new one, until the last step of the run is measured"""
+    num: Annotated[Count, Parameter(name=("--num", "--samples"))] = 50_000
+    """number of samples, compared with as many real ones, or with all if there are fewer; under horovodrun, which takes
+    --num for one of its own flags, write --samples"""
+    eval_features: str | None = None
+    """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
+    inception: Path | None = None
+    """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
+    eval_resize: Literal["clean", "legacy"] | None = None
+    """how pictures are resized for the features; default: as the run's settings say"""
+    weights: Weights = "averaged"
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
+    seed: Seed | None = None
+    """seed of the samples; default: that of the run"""
+    truncation: Fraction | None = None
+    """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
+    batch_size: Count = 64
+    """samples computed at a time on each rank; fewer need less memory"""
+    data: str | None = None
+    """data to compare with; default: those that the run was trained on"""
+    images: str | None = None
+    """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
+    peer_timeout: NonNegative = 120.0
+    """silence of a rank after which all ranks end (seconds); 0: no limit"""
+
+
+@command(name="evaluate", help_text=_HELP, one_process=False)
+def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
+    # The devices are claimed first, because the recipe's file may run operations.
+    joining.claim()
+    if request.watch and request.images:
+        raise UserError("--images: these samples belong to no checkpoint; leave out --watch")
+    with failures_in_words(lambda: None):
+        ranks = joining.start()
+        heart = heartbeat.start(ranks.rank, ranks.gather, request.peer_timeout, None, activity=ranks.activity)
+    with heart, failures_in_words(heart.explanation):
+        _evaluate(run_dir, request, ranks)
+        ranks.shutdown()
+
+
+def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
+    say = _say if ranks.is_root else lambda line: None
+    folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)
+    evaluating, failed = Evaluating(folder, _asked(request), ranks, say), set[Path]()
+    for checkpoint in follow(path, evaluating.is_done, failed, ranks, say) if request.watch else chosen:
+        try:
+            record = evaluating(checkpoint)
+        except (UserError, LostPeer):
+            raise
+        except RunError as error:  # the next checkpoint may be whole, and its networks may not have diverged
+            if len(chosen) == 1:
+                raise
+            failed.add(checkpoint)
+            say(f"{checkpoint}: {error}; skipped")
+            continue
+        if record is None:
+            say(f"{checkpoint}: another process evaluates it")
+        elif ranks.is_root:
+            print(json.dumps(record), flush=True)
+    if failed:
+        raise RunError(f"{len(failed)} checkpoints could not be evaluated: {', '.join(map(str, sorted(failed)))}")
+
+
+def _asked(request: Request) -> Asked:
+    features = {name: getattr(request, name) for name in ("eval_features", "inception", "eval_resize")}
+    return Asked(
+        num=request.num,
+        weights=request.weights,
+        seed=request.seed,
+        truncation=1.0 if request.truncation is None else request.truncation,
+        batch_size=request.batch_size,
+        data=request.data,
+        images=request.images,
+        features={name: value for name, value in features.items() if value is not None},
+    )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    if code := main():
+        leave(code)

@@ -1,0 +1,243 @@
+"""Compares generated with real samples over all ranks, and says all that the figures need to be compared."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.checks.results import features_of
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.samples.showing import shown
+from hvdgan.training.evaluation.distances import FEWEST, distances, names
+from hvdgan.training.evaluation.features import Features
+from hvdgan.training.evaluation.real_statistics import Kept, real_tally
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet
+from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
+from hvdgan.training.sampling.sample_random import SampleRandom
+from hvdgan.training.steps.repeatable import refuse_unrepeatable
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What two sets are compared in.
+
+    Args:
+        plan: sums over each set.
+        name: name of the features in the record.
+        digest: digest that identifies the features; None: they change with the networks.
+        resize: way in which pictures are resized for them: clean, legacy or none.
+        frechet: name of the Fréchet distance.
+    """
+
+    plan: Plan
+    name: str = "none"
+    digest: str | None = "none"
+    resize: str = "none"
+    frechet: str = "frechet"
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the distances, as metrics.jsonl has them."""
+        return {f"eval/{name}" for name in names(self.plan, self.frechet)}
+
+
+def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, classes: int) -> Measure:
+    """Compare samples in the features of a network, or without one.
+
+    Args:
+        spec: facts about the data.
+        features: features; None: only distances without a network.
+        batch_size: samples computed at a time.
+        classes: number of classes of both sets; 0: they have none.
+    """
+    if features is None:
+        return Measure(Plan(spec, classes=classes))
+
+    def extract(some: Samples) -> tuple[np.ndarray, np.ndarray | None]:
+        whole = _filled(some.samples, batch_size)
+        found, probabilities = features(shown(whole, spec) if spec.is_pictures else whole)
+        count = len(some.numbers)
+        return found[:count], None if probabilities is None else probabilities[:count]
+
+    plan = Plan(spec, extract, features.dimension, features.classes, classes)
+    frechet = "fid" if features.is_inception else "frechet"
+    return Measure(plan, features.name, features.digest, features.resize, frechet)
+
+
+def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: int) -> Measure:
+    """Compare samples in the recipe's own features, which change with the networks.
+
+    Args:
+        recipe: recipe with features().
+        nets: networks in inference mode.
+        batch_size: samples computed at a time.
+        classes: number of classes of both sets; 0: they have none.
+
+    Raises:
+        Mistake: features() is missing, fails, or returns something else.
+    """
+    spec = recipe.data
+
+    def compute(images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None) -> tf.Tensor:
+        random = SampleRandom(0, tf.zeros((batch_size,), tf.int64))
+        return features_of(recipe, nets, Batch(images, labels, random, {}, conditions=conditions))
+
+    function = tf.function(compute, autograph=False)
+
+    def extract(some: Samples) -> tuple[np.ndarray, None]:
+        whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in some[1:]]
+        return function(*whole).numpy()[: len(some.numbers)], None
+
+    blank = (
+        np.zeros(1, np.int64),
+        np.zeros((1, *spec.shape), np.float32),
+        np.zeros(1, np.int32) if spec.num_classes else None,
+        np.zeros((1, len(spec.conditions)), np.float32) if spec.conditions else None,
+    )
+    dimension = extract(Samples(*blank))[0].shape[1]
+    return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
+
+
+def _filled(values: np.ndarray, count: int) -> np.ndarray:
+    """Values (N, ...) with their last one repeated until there are `count`, so that one shape is traced."""
+    return np.concatenate([values, np.repeat(values[-1:], count - len(values), axis=0)])
+
+
+class Comparison:
+    """Compares a set of samples with real ones, over all ranks.
+
+    Args:
+        chosen: samples to measure.
+        reals: real samples.
+        measure: features and sums in which they are compared.
+        kept: place where the sums over the real samples are kept.
+        ranks: ranks that share the work.
+    """
+
+    def __init__(self, chosen: SampleSet, reals: RealSet, measure: Measure, kept: Kept, ranks: Ranks) -> None:
+        self._chosen, self._reals, self._measure, self._kept, self._ranks = chosen, reals, measure, kept, ranks
+        self._real: Tally | None = None
+        if min(chosen.count, reals.count) < FEWEST:
+            raise UserError(
+                f"--eval-samples: {chosen.count} samples are compared with {reals.count} real ones; the distances need "
+                f"at least {FEWEST} of each"
+            )
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the distances, as metrics.jsonl has them."""
+        return self._measure.names
+
+    @property
+    def reals(self) -> RealSet:
+        """The real samples."""
+        return self._reals
+
+    def trace(self, variables: Collection[keras.Variable], where: str) -> set[str]:
+        """Trace what generates the samples, so that a mistake in it is found before the first evaluation is due.
+
+        Args:
+            variables: variables that a checkpoint holds.
+            where: name of the recipe, for messages.
+
+        Returns:
+            The names of the distances.
+
+        Raises:
+            Mistake: generate() fails, or returns something else.
+            UserError: it draws random numbers that a resumed run could not repeat.
+        """
+        if isinstance(self._chosen, GeneratedSet):
+            refuse_unrepeatable(self._chosen.traced, variables, f"{where}: generate()")
+        return self.names
+
+    def warning(self) -> str | None:
+        """A line to log if there are too few samples for the features, else None."""
+        dimension, fewest = self._measure.plan.dimension, min(self._chosen.count, self._reals.count)
+        if fewest > dimension:
+            return None
+        return (
+            f"warning: {fewest:,} samples for {dimension:,} features: their covariance is singular, and the Fréchet "
+            f"distance is too large; compare more than {dimension:,} samples, better {10 * dimension:,}"
+        )
+
+    def __call__(self, say: Say) -> dict[str, float]:
+        """Return the distances by their names in metrics.jsonl, on every rank; every rank calls this.
+
+        Args:
+            say: function that logs a line; only rank 0's is called with effect.
+
+        Raises:
+            RunError: on every rank, if a sample or a feature is not finite, or the real samples cannot be read.
+        """
+        begin = time.perf_counter()
+        real = self._real_tally(say)
+        made = tally_of(self._chosen, self._measure.plan, real.edges, self._ranks)
+        found = distances(made, real, self._measure.frechet, self._ranks)
+        say(
+            f"{made.fields.count:,} samples compared with {real.fields.count:,} real ones in "
+            f"{time.perf_counter() - begin:.1f} s (features: {self._measure.name})"
+        )
+        return {f"eval/{name}": value for name, value in found.items()}
+
+    def with_samples(self, chosen: SampleSet) -> "Comparison | None":
+        """The comparison of other samples with the same real ones, whose sums are not computed again.
+
+        Returns:
+            None if the features change with the networks.
+        """
+        if self._measure.digest is None:
+            return None
+        other = Comparison(chosen, self._reals, self._measure, self._kept, self._ranks)
+        other._real = self._real
+        return other
+
+    def identity(self) -> dict[str, Any]:
+        """What the figures depend on besides the networks and the seed, as JSON types."""
+        facts = {"samples": self._chosen.count, "real_samples": self._reals.count, "mirrored": self._reals.mirrored}
+        named = {"features": self._measure.name, "sha256": self._measure.digest, "resize": self._measure.resize}
+        return {**facts, **named, "data": self._reals.source.fingerprint}
+
+    def facts(self) -> dict[str, Any]:
+        """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
+        measure, source = self._measure, self._reals.source
+        return {
+            "samples": self._chosen.count,
+            "real_samples": self._reals.count if self._real is None else self._real.fields.count,
+            "data": source.name,
+            "data_fingerprint": source.fingerprint,
+            "features": measure.name,
+            "features_sha256": None if measure.name == "none" else measure.digest,
+            "dimension": measure.plan.dimension,
+            "resize": measure.resize,
+            "ranks": self._ranks.size,
+        }
+
+    def _real_tally(self, say: Say) -> Tally:
+        """The sums over the real samples; those of features that change are computed anew each time."""
+        if self._real is not None and self._measure.digest is not None:
+            return self._real
+        begin, plan = time.perf_counter(), self._measure.plan
+        facts = {
+            "resize": self._measure.resize,
+            "values": str(plan.spec.values and plan.spec.values.images),
+            "shape": list(plan.spec.shape),
+            "classes": plan.classes,
+            "mirrored": self._reals.mirrored,
+        }
+        self._real, was_kept = real_tally(self._reals, plan, self._kept, self._ranks, facts)
+        how = "read" if was_kept else "computed"
+        say(f"statistics of {self._real.fields.count:,} real samples {how} in {time.perf_counter() - begin:.1f} s")
+        if (warning := self.warning()) is not None:
+            say(warning)
+        return self._real

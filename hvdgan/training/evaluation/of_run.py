@@ -1,0 +1,152 @@
+"""Makes the comparison of a run's samples with its data, as the settings say."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.evaluation_config import FeatureConfig
+from hvdgan.data import Source
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.nets import Nets
+from hvdgan.training.evaluation.comparison import Comparison, Measure, measure_of, measure_of_recipe
+from hvdgan.training.evaluation.features import open_features
+from hvdgan.training.evaluation.real_statistics import Kept
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, SampleSet
+from hvdgan.training.steps.augment import flip_axes
+from hvdgan.training.variables.state import TrainState
+
+_LARGEST_BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Ways:
+    """How samples are generated and read.
+
+    count: number of samples, and of real ones.
+    batch_size: samples computed at a time.
+    threads: threads that read.
+    seed: seed of the samples.
+    truncation: distance of styles from their mean, 0 to 1.
+    mirrored: names of the axes along which the real set also holds each sample mirrored.
+    """
+
+    count: int
+    batch_size: int
+    threads: int
+    seed: int
+    truncation: float = 1.0
+    mirrored: Sequence[str] = ()
+
+
+def comparison_in_training(
+    config: Config,
+    recipe: Recipe,
+    state: TrainState,
+    sources: tuple[Source, Source | None],
+    ranks: Ranks,
+    *,
+    threads: int,
+    folder: Path,
+) -> Comparison | None:
+    """The comparison of a run that trains; None without --eval-samples. Contains no collective.
+
+    Args:
+        config: settings of the run.
+        recipe: recipe of the run.
+        state: networks of the run.
+        sources: mapped samples to train on, and held-out ones or None.
+        ranks: ranks of the run.
+        threads: threads that read.
+        folder: folder of the run that keeps the sums over the real samples.
+
+    Raises:
+        UserError: the features cannot be opened, or there are too few samples.
+        Mistake: the recipe is wrong.
+    """
+    settings = config.evaluation
+    if not settings.eval_samples:
+        if settings.eval_features != "none":
+            raise UserError(
+                f"--eval-features {settings.eval_features}: no samples are compared; add --eval-samples, such as 10000"
+            )
+        return None
+    batch_size = min(_LARGEST_BATCH, -(-config.global_batch_size // ranks.size))
+    ways = Ways(settings.eval_samples, batch_size, threads, config.seed, mirrored=flip_axes(config))
+    reals = real_set(recipe, sources, ways)
+    chosen = generated_set(recipe, state.sampling_nets, reals.source, ways)
+    measure = measure_for(settings, recipe, state.sampling_nets, recipe.data, (chosen, reals), batch_size)
+    return Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
+
+
+def real_set(recipe: Recipe, sources: tuple[Source, Source | None], ways: Ways) -> RealSet:
+    """The real samples: those trained on, or the held-out ones if the recipe's samples start from data.
+
+    Args:
+        recipe: recipe of the run.
+        sources: mapped samples to train on, and held-out ones or None.
+        ways: settings of the reading.
+    """
+    training, held_out = sources
+    source = held_out if recipe.shows_data and held_out is not None else training
+    return RealSet(
+        source,
+        recipe.data,
+        count=ways.count,
+        batch_size=ways.batch_size,
+        threads=ways.threads,
+        mirrored=ways.mirrored,
+    )
+
+
+def generated_set(recipe: Recipe, nets: Nets, source: Source, ways: Ways) -> GeneratedSet:
+    """The samples that networks generate, which start from those of a source where the recipe needs some."""
+    return GeneratedSet(
+        recipe,
+        nets,
+        source,
+        seed=ways.seed,
+        count=ways.count,
+        batch_size=ways.batch_size,
+        threads=ways.threads,
+        truncation=ways.truncation,
+    )
+
+
+def measure_for(
+    settings: FeatureConfig,
+    recipe: Recipe,
+    nets: Nets,
+    spec: DataSpec,
+    both: tuple[SampleSet, RealSet],
+    batch_size: int,
+) -> Measure:
+    """What two sets are compared in, as the settings say.
+
+    Args:
+        settings: features and their resizing.
+        recipe: recipe, whose own features may be asked for.
+        nets: networks in inference mode.
+        spec: facts about the samples of both sets.
+        both: the two sets.
+        batch_size: samples computed at a time.
+
+    Raises:
+        UserError: the features cannot be opened, or are not the data's.
+        Mistake: the recipe's features() is missing or wrong.
+    """
+    classes = both[1].source.num_classes if all(each.has_classes for each in both) else 0
+    if settings.eval_features == "recipe":
+        return measure_of_recipe(recipe, nets, batch_size=batch_size, classes=classes)
+    features = open_features(settings.eval_features, spec, inception=settings.inception, resize=settings.eval_resize)
+    return measure_of(spec, features, batch_size=batch_size, classes=classes)
+
+
+def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:
+    """Which weights the samples are drawn with, as JSON types."""
+    if not (averaged and recipe.ema and config.ema_decay):
+        return {"weights": "trained"}
+    return {"weights": "averaged", "ema_decay": config.ema_decay}

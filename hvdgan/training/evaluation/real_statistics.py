@@ -1,0 +1,163 @@
+"""The sums over the real samples: computed once by all ranks, and kept in the run folder for later evaluations."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError
+from hvdgan.cli.files.replacing import whole_file
+from hvdgan.cli.shared_errors import from_all, from_root
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.samples.showing import shown
+from hvdgan.training.evaluation.sets import RealSet
+from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
+
+_BINS = 1000
+_LOOKED_AT = 1024
+"""real samples whose least and largest numbers give the histograms their bins, at most"""
+_MARGIN = 0.1
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Where the sums are kept.
+
+    folder: folder of the files; None: nothing is kept.
+    features: digest of the features; None: they change, so that their sums are not kept.
+    """
+
+    folder: Path | None
+    features: str | None
+
+    def path(self, reals: RealSet, facts: dict[str, Any]) -> Path | None:
+        """The file of some sums; None if they are not kept, or if nothing proves that the data have not changed.
+
+        Args:
+            reals: real samples.
+            facts: other facts that the sums depend on, as JSON types.
+        """
+        source = reals.source
+        try:
+            stamp = source.stamp()
+        except OSError:
+            stamp = None
+        if self.folder is None or self.features is None or stamp is None:
+            return None
+        key = [_FORMAT, self.features, source.fingerprint, len(source), stamp, reals.count, facts]
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        return self.folder / f"real-{digest[:16]}.npz"
+
+
+def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
+    """Edges of the histograms' bins, (C, bins + 1): the levels of pictures, else the range of some real samples.
+
+    Every rank calls this.
+
+    Raises:
+        RunError: on every rank, if none of the samples can be read.
+    """
+    if spec.is_pictures:
+        return np.tile(np.arange(257) - 0.5, (spec.channels, 1))
+    some = reals.first(_LOOKED_AT)
+
+    def look() -> list[list[float]] | None:
+        least, most = [], []
+        for each in some.batches(ranks):
+            if len(each.numbers):
+                numbers = shown(each.samples, spec).reshape(-1, spec.channels).astype(np.float64)
+                least.append(numbers.min(axis=0))
+                most.append(numbers.max(axis=0))
+        return [np.min(least, axis=0).tolist(), np.max(most, axis=0).tolist()] if least else None
+
+    found = [each for each in from_all(look, ranks, "ranges of the real samples", names_rank=True) if each]
+    if not found:
+        raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
+    low, high = np.min([each[0] for each in found], axis=0), np.max([each[1] for each in found], axis=0)
+    margin = np.where(high > low, _MARGIN * (high - low), 0.5)
+    return np.linspace(low - margin, high + margin, _BINS + 1).T
+
+
+def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict[str, Any]) -> tuple[Tally, bool]:
+    """The sums over the real samples, read from the file that has them, or computed and kept; every rank calls this.
+
+    The file is one that pytorch-fid reads, too: it holds `mu` and `sigma` of the features.
+
+    Args:
+        reals: real samples.
+        plan: sums over each set.
+        kept: place where the sums are kept.
+        ranks: ranks that share the samples.
+        facts: other facts that the sums depend on, as JSON types.
+
+    Returns:
+        The sums, and whether they were read from the file.
+
+    Raises:
+        RunError: on every rank, if the samples cannot be read, or are not finite.
+    """
+    path = from_root(lambda: _text(kept.path(reals, facts)), ranks, "kept statistics")
+    arrays = _read(Path(path)) if path and ranks.is_root else None
+    mine = None if arrays is None else {name: list(each.shape) for name, each in arrays.items()}
+    shapes = ranks.gather(mine, "kept statistics")[0]
+    if shapes:
+        everyones = {
+            name: ranks.broadcast_array(arrays[name] if arrays else np.zeros(shape, _type_of(name)))
+            for name, shape in shapes.items()
+        }
+        tally = Tally(plan, everyones.pop("edges"), reals.count)
+        with contextlib.suppress(ValueError):  # the file is of another plan, and is written anew
+            tally.fill(everyones)
+            return tally, True
+    tally = tally_of(reals, plan, edges_of(reals, plan.spec, ranks), ranks)
+    if tally.fields.count == 0:
+        raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
+    if path and ranks.is_root:
+        with contextlib.suppress(OSError):  # a full disk costs time at the next evaluation, and no run
+            _write(Path(path), tally)
+    return tally, False
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _type_of(name: str) -> Any:
+    return np.float32 if name.startswith("kept/") else np.float64
+
+
+def _read(path: Path) -> dict[str, np.ndarray] | None:
+    """The sums of a file; None if there is none, or if it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        digest = str(found.pop("sha256"))
+        found = {name: each for name, each in found.items() if name not in ("mu", "sigma")}
+        return found if digest == _digest(found) else None
+    except Exception:  # a damaged archive raises many kinds
+        return None
+
+
+def _write(path: Path, tally: Tally) -> None:
+    arrays = {**tally.arrays(), "edges": tally.edges}
+    arrays = {name: np.asarray(each, _type_of(name)) for name, each in arrays.items()}
+    of_others = {}
+    if tally.features is not None and tally.features.count > 1:
+        of_others = {"mu": tally.features.mean, "sigma": tally.features.covariance}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays, **of_others, sha256=np.array(_digest(arrays)))  # type: ignore[arg-type]
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,60 @@
+"""Runs the evaluations that are due during training, and hands their figures to all that use them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hvdgan.recipe.schedule import Position
+from hvdgan.training.building.run import Run
+from hvdgan.training.evaluation.of_run import weights_facts
+from hvdgan.training.evaluation.results import append, record_of
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.observations import Observations
+
+
+class Evaluations:
+    """Evaluates held-out images, and compares generated with real samples. Every rank calls it; rank 0 writes.
+
+    Args:
+        run: run, built and restored.
+        record: record of the run.
+        observations: receives the figures, on which a plateau may end a stage.
+        add: function that receives the figures, one of which may be the best metric.
+    """
+
+    def __init__(
+        self, run: Run, record: Record, observations: Observations, add: Callable[[dict[str, float]], None]
+    ) -> None:
+        self._run, self._record, self._observations, self._add = run, record, observations, add
+
+    def __call__(self, done: int, at: Position) -> None:
+        """Evaluate after `done` steps.
+
+        Args:
+            done: number of steps done.
+            at: position of the last step.
+
+        Raises:
+            RunError: on every rank, if no held-out image can be read, or a generated sample is not finite.
+        """
+        run = self._run
+        if run.evaluator:
+            values = run.evaluator()
+            self._observations.report(run.evaluator.bad_files)
+            self._note(done, at, values, "held out")
+        if run.comparison:
+            values = run.comparison(self._record.say)
+            self._observations.report(run.comparison.reals.bad_files)
+            self._note(done, at, values, "generated")
+            if run.ranks.is_root:
+                with self._record.tolerant("evaluation.jsonl"):
+                    append(run.run_dir, self._result(done, values, run.comparison.facts()))
+
+    def _result(self, done: int, values: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
+        config = self._run.config
+        weights = weights_facts(config, self._run.recipe, averaged=True)
+        return record_of(done, values, {**facts, **weights, "seed": config.seed, "truncation": 1.0}, by="training")
+
+    def _note(self, done: int, at: Position, values: dict[str, float], what: str) -> None:
+        self._add(values)
+        self._observations.evaluated(values)
+        self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values, what)

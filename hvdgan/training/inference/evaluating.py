@@ -1,0 +1,225 @@
+"""Evaluates the checkpoints of a run after or beside its training, over all ranks, each once."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hvdgan.checkpoints.files import read_manifest
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.files.lock import Lock
+from hvdgan.cli.shared_errors import from_root, on_all
+from hvdgan.data import Source
+from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.base.scan_cache import ScanCache
+from hvdgan.data.holdout import split
+from hvdgan.distributed.affinity import reading_threads
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import mistakes
+from hvdgan.training.evaluation import results
+from hvdgan.training.evaluation.comparison import Comparison
+from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.training.evaluation.of_run import Ways, generated_set, measure_for, real_set, weights_facts
+from hvdgan.training.evaluation.real_statistics import Kept
+from hvdgan.training.evaluation.sets import RealSet, SampleSet
+from hvdgan.training.inference.inputs import maps_of, open_data, open_samples
+from hvdgan.training.inference.trained import Trained, Weights, load_trained
+from hvdgan.training.steps.augment import flip_axes
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is evaluated, and how.
+
+    Args:
+        num: number of samples, and of real ones at most.
+        weights: averaged or trained.
+        seed: seed of the samples; None: the run's.
+        truncation: distance of styles from their mean, 0 to 1.
+        batch_size: samples computed at a time on a rank.
+        data: value of --data; None: the data that the run was trained on.
+        images: samples of another program to measure in place of generated ones; None: generated ones.
+        features: settings of the features that differ from those of the run, by the names of FeatureConfig.
+    """
+
+    num: int
+    weights: Weights
+    seed: int | None
+    truncation: float
+    batch_size: int
+    data: str | None
+    images: str | None
+    features: dict[str, Any]
+
+
+class Evaluating:
+    """Evaluates checkpoints of one run. Every rank calls it; rank 0 writes evaluation.jsonl.
+
+    Args:
+        run_dir: run folder; None: the checkpoint lies outside of one, and nothing is written.
+        asked: samples, features and data that are asked for.
+        ranks: ranks that share the work.
+        say: function that logs a line; used on rank 0.
+    """
+
+    def __init__(self, run_dir: Path | None, asked: Asked, ranks: Ranks, say: Say) -> None:
+        self._run_dir, self._asked, self._ranks = run_dir, asked, ranks
+        self._say: Say = say if ranks.is_root else lambda line: None
+        self._sources: tuple[Source, Source | None] | None = None
+        self._last: Comparison | None = None
+        self._settings: dict[str, Any] | None = None
+
+    def is_done(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint was evaluated in this way; False as long as none was evaluated here.
+
+        Raises:
+            RunError: the checkpoint cannot be read.
+        """
+        if self._settings is None or self._run_dir is None:
+            return False
+        return results.found(self._run_dir, _identity(read_manifest(checkpoint), self._settings)) is not None
+
+    def __call__(self, checkpoint: Path) -> dict[str, Any] | None:
+        """Evaluate a checkpoint, unless its figures are in the run folder, or another process computes them.
+
+        Args:
+            checkpoint: folder of the checkpoint.
+
+        Returns:
+            The record, also an earlier one; None if another process evaluates the checkpoint.
+
+        Raises:
+            UserError: the data or the features cannot be opened.
+            RunError: on every rank, if the checkpoint is damaged, or a sample is not finite.
+        """
+        trained = on_all(lambda: load_trained(checkpoint), self._ranks, "the checkpoint", names_rank=True)
+        with mistakes.of(trained.recipe):
+            return self._evaluated(checkpoint, trained)
+
+    def _evaluated(self, checkpoint: Path, trained: Trained) -> dict[str, Any] | None:
+        ranks, asked = self._ranks, self._asked
+        if asked.truncation != 1.0 and not trained.recipe.truncates:
+            raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
+        training, held_out = self._opened(trained)
+        trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
+        comparison = self._comparison(trained, (training, held_out))
+        how = {"seed": self._seed(trained), "truncation": asked.truncation, "images": asked.images}
+        how |= weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
+        self._settings = {**how, **comparison.identity()}
+        manifest = read_manifest(checkpoint)
+        key = _identity(manifest, self._settings)
+        with self._claimed(key) as earlier:
+            if earlier != _OURS:
+                return earlier
+            values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
+            values |= comparison(self._say)
+            record = results.record_of(
+                trained.step,
+                values,
+                {**comparison.facts(), **how},
+                run_id=manifest.get("run_id"),
+                samples_seen=manifest.get("samples_seen"),
+                checkpoint=str(checkpoint),
+                identity=key,
+                by="evaluate",
+            )
+            if (folder := self._run_dir) is not None:
+                from_root(lambda: results.append(folder, record), ranks, "the record of the evaluation")
+        return record
+
+    @contextlib.contextmanager
+    def _claimed(self, key: str) -> Iterator[dict[str, Any] | None]:
+        """Yield _OURS if the evaluation is to be done here, its record if it is done, None if another one does it."""
+        run_dir = self._run_dir
+        claims: list[Lock] = []
+
+        def look() -> dict[str, Any] | None:
+            if run_dir is None:
+                return _OURS
+            # The claim comes first: otherwise another process could finish between the two looks.
+            claim = results.claim(run_dir, key)
+            claims.extend([claim] if claim else [])
+            return results.found(run_dir, key) or (_OURS if claim else None)
+
+        try:
+            yield from_root(look, self._ranks, "the evaluations of the run")
+        finally:
+            if run_dir is not None:
+                for claim in claims:
+                    results.release(run_dir, key, claim)
+
+    def _opened(self, trained: Trained) -> tuple[Source, Source | None]:
+        """The samples trained on and those held out, opened once; with --data its samples for both."""
+        if self._sources is None:
+            config, recipe, asked = trained.config, trained.recipe, self._asked
+            scans = ScanCache(self._run_dir and self._run_dir / "cache", is_root=self._ranks.is_root)
+            everything, maps = open_data(config, recipe.data, asked.data, self._ranks, scans), maps_of(recipe.data)
+            if asked.data is not None:
+                self._sources = mapped(everything, maps), mapped(everything, maps)
+            else:
+                training, held_out = split(
+                    everything, config.holdout, self._ranks, scans, is_evaluated=recipe.evaluates()
+                )
+                some = held_out and mapped(held_out.some(config.evaluation.eval_images), maps)
+                self._sources = mapped(training, maps), some
+            with contextlib.suppress(OSError):  # the next evaluation scans again
+                scans.write()
+        return self._sources
+
+    def _comparison(self, trained: Trained, sources: tuple[Source, Source | None]) -> Comparison:
+        asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
+        ways = Ways(
+            count=asked.num,
+            batch_size=asked.batch_size,
+            threads=reading_threads(config.pipeline.threads, ranks),
+            seed=self._seed(trained),
+            truncation=asked.truncation,
+            mirrored=flip_axes(config),
+        )
+        reals, nets = real_set(recipe, sources, ways), trained.nets(asked.weights)
+        chosen: SampleSet = generated_set(recipe, nets, reals.source, ways)
+        if asked.images is not None:
+            chosen = self._others(trained, asked.images, ways)
+        again = self._last and self._last.with_samples(chosen)
+        if again is None:
+            settings = dataclasses.replace(config.evaluation, **asked.features)
+            spec = chosen.spec if isinstance(chosen, RealSet) else recipe.data
+            measure = on_all(
+                lambda: measure_for(settings, recipe, nets, spec, (chosen, reals), asked.batch_size),
+                ranks,
+                "the features",
+            )
+            folder = self._run_dir and self._run_dir / "cache"
+            again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
+        self._last = again
+        return again
+
+    def _others(self, trained: Trained, images: str, ways: Ways) -> RealSet:
+        """Samples that another program made."""
+        source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks)
+        return RealSet(source, spec, count=ways.count, batch_size=ways.batch_size, threads=ways.threads)
+
+    def _held_out(self, trained: Trained, held_out: Source) -> dict[str, float]:
+        """The means of what the recipe's evaluate() measures of the held-out samples."""
+        if not trained.recipe.evaluates():
+            return {}
+        state = trained.state
+        if self._asked.weights == "trained":
+            state = dataclasses.replace(state, ema={})
+        # Slices may differ by a sample, so that any number of ranks can share the batches of the training.
+        ranks = dataclasses.replace(self._ranks, slice_unit=1)
+        return Evaluator(trained.recipe, state, held_out, ranks, trained.config)()
+
+    def _seed(self, trained: Trained) -> int:
+        return trained.config.seed if self._asked.seed is None else self._asked.seed
+
+
+_OURS: dict[str, Any] = {"step": None}
+"""in place of a record: the evaluation is to be done here"""
+
+
+def _identity(manifest: dict[str, Any], settings: dict[str, Any]) -> str:
+    return results.identity(str(manifest.get("run_id")), manifest["step"], settings)

@@ -1,0 +1,1 @@
+"""Drawing samples by their numbers, for the commands and for evaluations."""

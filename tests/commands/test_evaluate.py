@@ -1,0 +1,247 @@
+"""The command hvdgan.evaluate, on runs of a few steps: the figures, each once, on any number of ranks, beside a run.
+
+Modules: training.inference.evaluating, training.inference.following, cli.evaluation_config, training.evaluations.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from hvdgan.evaluate import main as evaluate
+from hvdgan.train import main as train
+from launching import environment, launcher, run
+
+TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
+FEW = "--num 120 --eval-features pooled:pooled --batch-size 16".split()
+FIGURES = (
+    "frechet",
+    "kid",
+    "precision",
+    "recall",
+    "density",
+    "coverage",
+    "sliced_wasserstein",
+    "histogram",
+    "spectrum",
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of six steps with checkpoints after 2, 4 and 6."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    assert train(["--recipe", "tiny:Tiny", *TINY, "--steps", "6", "--run-dir", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(made, tmp_path / "run")
+
+
+def records(folder):
+    path = folder / "evaluation.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def printed(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_newest_checkpoint_is_measured_once(folder, capsys):
+    assert evaluate([str(folder), *FEW]) == 0
+    (record,) = printed(capsys)
+    assert record == records(folder)[0] and record["step"] == 6
+    assert all(np.isfinite(record[f"eval/{name}"]) for name in FIGURES)
+    facts = {
+        name: record[name] for name in ("samples", "real_samples", "features", "resize", "weights", "seed", "ranks")
+    }
+    assert facts == {
+        "samples": 120,
+        "real_samples": 120,
+        "features": "pooled:pooled",
+        "resize": "none",
+        "weights": "averaged",
+        "seed": 0,
+        "ranks": 1,
+    }
+    assert len(record["features_sha256"]) == len(record["data_fingerprint"]) == 64 and record["ema_decay"] == 0.995
+    assert evaluate([str(folder), *FEW]) == 0
+    assert printed(capsys) == [record] and len(records(folder)) == 1
+    for other in (["--seed", "1"], ["--weights", "trained"], ["--truncation", "1"], ["--data", "digits"]):
+        assert evaluate([str(folder), *FEW, *other]) == 0
+    assert evaluate([str(folder), "--num", "100"]) == 0
+    figures = [record["eval/sliced_wasserstein"] for record in records(folder)]
+    assert len(set(figures)) == len(figures) == 4  # a truncation by 1 and the run's own data change nothing
+
+
+def test_all_checkpoints_are_measured_and_one_that_is_damaged_is_named(folder, capsys):
+    state = folder / "checkpoints" / "step-00000004" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-50])
+    assert evaluate([str(folder), *FEW, "--all-checkpoints"]) == 1
+    assert [record["step"] for record in records(folder)] == [2, 6]
+    said = capsys.readouterr().err
+    assert "step-00000004" in said and "1 checkpoints could not be evaluated" in said and "Traceback" not in said
+
+
+def test_a_checkpoint_folder_is_measured_in_and_out_of_its_run(folder, tmp_path, capsys):
+    checkpoint = folder / "checkpoints" / "step-00000002"
+    assert evaluate([str(checkpoint), *FEW]) == 0
+    assert [record["step"] for record in records(folder)] == [2]
+    shutil.copytree(checkpoint, tmp_path / "alone")
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    assert evaluate([str(tmp_path / "alone"), *FEW]) == 0
+    assert printed(capsys)[0]["eval/frechet"] == records(folder)[0]["eval/frechet"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_figures_in_training_are_those_afterwards(tmp_path, capsys):
+    flags = "--steps 4 --eval-samples 120 --eval-features pooled:pooled --eval-every 2".split()
+    assert train(["--recipe", "tiny:Tiny", *TINY, *flags, "--run-dir", str(tmp_path)]) == 0
+    assert evaluate([str(tmp_path), "--num", "120", "--all-checkpoints"]) == 0
+    first, second = records(tmp_path)[:2], records(tmp_path)[2:]
+    assert [record["by"] for record in first + second] == ["training"] * 2 + ["evaluate"] * 2
+    for one, other in zip(first, second, strict=True):
+        for name in FIGURES:
+            assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7)
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [each["eval/frechet"] for each in logged if "eval/frechet" in each] == [r["eval/frechet"] for r in first]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_several_ranks_give_the_figures_of_one(folder, capsys, ranks):
+    assert evaluate([str(folder), *FEW]) == 0
+    (alone,) = records(folder)
+    (folder / "evaluation.jsonl").unlink()
+    shutil.rmtree(folder / "cache", ignore_errors=True)
+    words = [*launcher(ranks), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120", *FEW[2:]]
+    done = run(words, folder.parent, forked=True)
+    assert done.returncode == 0, done.stderr
+    (together,) = records(folder)
+    assert together["ranks"] == ranks
+    for name in FIGURES:
+        assert together[f"eval/{name}"] == pytest.approx(alone[f"eval/{name}"], rel=1e-5), name
+
+
+def test_held_out_samples_are_measured_as_in_training(tmp_path, capsys):
+    flags = "--recipe vae_gan --nf 2 --latent-size 4 --global-batch-size 8 --max-steps 4 --learning-rate 0.05".split()
+    assert train([*flags, "--run-dir", str(tmp_path)]) == 0
+    assert evaluate([str(tmp_path), "--num", "20"]) == 0
+    (record,) = records(tmp_path)
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    (held_out,) = [each for each in logged if "eval/psnr" in each]
+    assert record["eval/psnr"] == pytest.approx(held_out["eval/psnr"], rel=1e-6)
+    assert evaluate([str(tmp_path), "--num", "20", "--weights", "trained"]) == 0
+    assert records(tmp_path)[1]["eval/psnr"] != record["eval/psnr"]
+
+
+def test_samples_of_another_program_are_measured(folder, tmp_path, capsys):
+    """The digits themselves are near, in a folder of PNGs and in an array; noise is far."""
+    from hvdgan.cli.config import Config
+    from hvdgan.data import open_source
+
+    digits = open_source(Config(image_size=8)).fetch_batch(np.arange(1000, 1200))
+    (tmp_path / "digits").mkdir()
+    for number, pixels in enumerate(digits):
+        Image.fromarray(pixels[..., 0]).save(tmp_path / "digits" / f"{number}.png")
+    np.save(tmp_path / "digits.npy", digits)
+    np.save(tmp_path / "noise.npy", np.random.default_rng(0).integers(0, 256, digits.shape, np.uint8))
+    for name in ("digits", "digits.npy", "noise.npy"):
+        assert evaluate([str(folder), *FEW, "--images", str(tmp_path / name)]) == 0
+    pictures, array, noise = (record["eval/frechet"] for record in records(folder))
+    assert pictures == pytest.approx(array, rel=0.5) and noise > 3 * max(pictures, array)
+
+
+def test_networks_that_have_diverged_are_named(folder, capsys):
+    """The weights of the newest checkpoint become NaN, with its checksums."""
+    checkpoint = folder / "checkpoints" / "step-00000006"
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    tensors = load_file(checkpoint / "state.safetensors")
+    for name, value in tensors.items():
+        if name.startswith(("ema/", "networks/")) and value.dtype == np.float32:
+            tensors[name] = np.full_like(value, np.nan)
+    from hvdgan.checkpoints.files import describe
+
+    manifest["tensors"] = {name: describe(value) for name, value in tensors.items()}
+    save_file(tensors, checkpoint / "state.safetensors")
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    assert evaluate([str(folder), *FEW]) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "sample 0 is not finite" in said and "the networks have diverged" in said
+    assert not records(folder)
+
+
+MISTAKES = [
+    (["nowhere"], "nowhere: no such folder"),
+    (["RUN", "--num", "5"], "the distances need at least 6"),
+    (["RUN", "--eval-features", "inception"], "python -m hvdgan.features fetch"),
+    (["RUN", "--eval-features", "gone.keras"], "--eval-features gone.keras"),
+    (["RUN", "--eval-features", "recipe"], "it has no features(self, nets, batch)"),
+    (["RUN", "--truncation", "0.5"], "cannot truncate"),
+    (["RUN", "--images", "gone"], "gone"),
+    (["RUN", "--images", "digits", "--watch"], "leave out --watch"),
+    (["RUN", "--data", "wide.npy"], "each picture has 16 x 8 pixels"),
+    (["RUN", "--eval-resize", "nearest"], "nearest"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), MISTAKES)
+def test_a_mistake_is_one_line(folder, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.delenv("HVDGAN_INCEPTION", raising=False)
+    np.save("wide.npy", np.zeros((20, 8, 16), np.uint8))
+    assert evaluate([str(folder) if word == "RUN" else word for word in words]) == 2
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
+    assert said in line
+    assert not records(folder)
+
+
+def started(words, cwd, **env):
+    command = [sys.executable, "-m", *map(str, words)]
+    return subprocess.Popen(command, cwd=cwd, env=environment(**env), stderr=subprocess.PIPE, text=True)
+
+
+def test_a_run_is_followed_by_two_evaluators_of_which_one_is_killed(tmp_path):
+    """All checkpoints are measured, each once, and the one that is left ends after the last."""
+    folder, brake = tmp_path / "run", tmp_path / "brake"
+    brake.touch()
+    evaluators = [started(["hvdgan.evaluate", folder, *FEW, "--watch"], tmp_path) for _ in range(2)]
+    try:
+        assert "waiting for the next checkpoint" in evaluators[0].stderr.readline()
+        flags = ["--recipe", "paced:Paced", *TINY, "--steps", "10", "--run-dir", str(folder)]
+        trainer = started(["hvdgan.train", *flags], tmp_path, HVDGAN_BRAKE=str(brake))
+        for line in evaluators[0].stderr:
+            if "compared with" in line:
+                break
+        os.kill(evaluators[0].pid, signal.SIGKILL)
+        brake.unlink()
+        trainer.communicate(timeout=200)
+        assert trainer.returncode == 0
+        evaluators[1].communicate(timeout=200)
+        assert evaluators[1].returncode == 0
+    finally:
+        for process in [*evaluators, trainer]:
+            process.kill()
+            process.wait(timeout=60)
+    assert sorted(record["step"] for record in records(folder)) == [2, 4, 6, 8, 10]
+
+
+def test_the_best_checkpoint_and_the_end_of_a_stage_follow_the_distance(tmp_path):
+    flags = "--recipe ending:EndingOnDistance --eval-every 2 --eval-samples 60 --best-metric eval/histogram"
+    assert train([*flags.split(), *TINY, "--run-dir", str(tmp_path)]) == 0
+    steps = [record["step"] for record in records(tmp_path)]
+    figures = [record["eval/histogram"] for record in records(tmp_path)]
+    assert steps[-1] == 12
+    assert "eval/histogram no longer improves" in (tmp_path / "log.txt").read_text()
+    manifest = json.loads((tmp_path / "checkpoints" / f"step-{steps[-1]:08}" / "manifest.json").read_text())
+    assert manifest["best"]["metric"] == "eval/histogram" and manifest["best"]["value"] == min(figures)

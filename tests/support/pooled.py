@@ -1,0 +1,10 @@
+"""Features for tests: the means of blocks of a picture, and classes by its brightest block."""
+
+import tensorflow as tf
+
+
+def pooled(pictures):
+    """16 features, and 16 class probabilities."""
+    blocks = tf.nn.avg_pool2d(pictures, 2, 2, "VALID")
+    features = tf.reshape(blocks, (tf.shape(blocks)[0], 16))
+    return features, tf.nn.softmax(3.0 * features)

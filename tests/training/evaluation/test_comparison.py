@@ -1,0 +1,215 @@
+"""Comparing generated with real samples: what moves the distances, what is kept, and what is refused.
+
+Modules: training.evaluation.comparison, training.evaluation.distances, training.evaluation.of_run,
+training.evaluation.real_statistics, training.evaluation.tally.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import tiny_run
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import Source
+from hvdgan.data.base.source import SourceWrapper
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.evaluation.comparison import Comparison
+from hvdgan.training.evaluation.real_statistics import Kept
+from hvdgan.training.evaluation.sets import RealSet
+from hvdgan.training.evaluation.tally import shortened
+from tiny import Conditional, Tiny
+
+POOLED = "pooled:pooled"
+ALONE = Ranks()
+
+
+def ignore(line):
+    """Drop a line of the log."""
+
+
+def compared(run, say=ignore):
+    return run.comparison(say)
+
+
+def comparing(**settings):
+    return tiny_run(**{"eval_samples": 300, "eval_features": POOLED, **settings})
+
+
+class Part(SourceWrapper):
+    """Some samples of a source, changed."""
+
+    def __init__(self, source: Source, indices, change=lambda pictures: pictures):
+        super().__init__(source, labels=source.labels[indices])
+        self._indices, self._change = np.asarray(indices), change
+
+    def __len__(self):
+        return len(self._indices)
+
+    def fetch_batch(self, indices):
+        return self._change(self._source.fetch_batch(self._indices[indices]))
+
+
+def distances_of(source, run):
+    """The distances of a source's samples from the first half of the digits."""
+    half = Part(run.source, np.arange(0, len(run.source), 2))
+    both = [RealSet(each, run.recipe.data, count=10**6, batch_size=16, threads=2) for each in (source, half)]
+    measure = dataclasses.replace(run.comparison._measure)
+    return Comparison(both[0], both[1], measure, Kept(None, None), ALONE)(ignore)
+
+
+def blurred(pictures):
+    wide = np.pad(pictures.astype(np.float32), ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
+    return np.mean([wide[:, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], axis=0).astype(np.uint8)
+
+
+def test_the_distances_rise_with_what_makes_samples_worse():
+    run = comparing()
+    rest = np.arange(1, len(run.source), 2)
+    floor = distances_of(Part(run.source, rest), run)
+    few = rest[np.isin(run.source.labels[rest], [0, 1, 2, 3, 4])]
+    worse = {
+        "half of the classes": distances_of(Part(run.source, few), run),
+        "blurred": distances_of(Part(run.source, rest, blurred), run),
+        "one image": distances_of(Part(run.source, np.full(len(rest), 7)), run),
+    }
+    for what, found in worse.items():
+        for name in ("frechet", "kid", "sliced_wasserstein"):
+            assert found[f"eval/{name}"] > 3 * abs(floor[f"eval/{name}"]), (what, name)
+    assert worse["one image"]["eval/recall"] < 0.01 and worse["one image"]["eval/coverage"] < 0.05
+    assert worse["half of the classes"]["eval/recall"] < 0.8 * floor["eval/recall"]
+    assert worse["half of the classes"]["eval/inception_score"] < floor["eval/inception_score"]
+    assert worse["blurred"]["eval/spectrum"] > 5 * floor["eval/spectrum"]
+    assert worse["blurred"]["eval/histogram"] > 5 * floor["eval/histogram"]
+    assert floor["eval/precision"] > 0.8 and floor["eval/coverage"] > 0.8
+
+
+def test_the_same_samples_have_no_distance():
+    run = comparing()
+    half = Part(run.source, np.arange(0, len(run.source), 2))
+    found = distances_of(half, run)
+    for name in ("frechet", "sliced_wasserstein", "histogram", "spectrum"):
+        assert found[f"eval/{name}"] == pytest.approx(0, abs=1e-9)
+    assert found["eval/precision"] == found["eval/recall"] == found["eval/coverage"] == 1
+
+
+def test_the_names_are_known_before_the_first_evaluation():
+    for settings in ({}, {"eval_features": "none"}):
+        run = comparing(**settings)
+        assert set(compared(run)) == run.comparison.names
+    run = tiny_run(Conditional, eval_samples=300, eval_features=POOLED)
+    assert set(compared(run)) == run.comparison.names > {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
+
+
+def test_a_class_that_is_never_drawn_leaves_the_distance_within_classes_undefined():
+    class Never(Conditional):
+        def draw(self, random):
+            drawn = super().draw(random)
+            return {**drawn, "classes": tf.minimum(drawn["classes"], 8)}
+
+    found = compared(tiny_run(Never, eval_samples=200, eval_features=POOLED))
+    assert math.isnan(found["eval/intra_frechet"]) and math.isnan(found["eval/intra_sliced_wasserstein"])
+    assert math.isfinite(found["eval/frechet"])
+
+
+def test_the_recipes_own_features_follow_its_networks():
+    class Judged(Tiny):
+        def features(self, nets, batch):
+            return tf.concat([tf.reshape(batch.images, (-1, 64))[:, :5], nets.discriminator(batch.images)], axis=1)
+
+    run = tiny_run(Judged, eval_samples=100, eval_features="recipe")
+    first = compared(run)
+    assert compared(run) == first
+    for variable in run.state.networks["discriminator"].trainable_variables:
+        variable.assign(2 * variable)
+    assert compared(run)["eval/frechet"] != first["eval/frechet"]
+    with pytest.raises(UserError, match=r"--eval-features recipe: it has no features\(self, nets, batch\)"):
+        comparing(eval_features="recipe")
+
+
+def test_networks_that_have_diverged_end_the_evaluation_with_one_line():
+    run = comparing()
+    for _, average in run.state.sampling_values()["generator"]:
+        average.assign(np.nan * average)
+    with pytest.raises(RunError, match=r"evaluation: sample 0 is not finite, and 16 of 16.*the networks have diverged"):
+        compared(run)
+
+
+def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():
+    lines = []
+    compared(comparing(eval_samples=16), lines.append)
+    assert any("16 samples for 16 features" in line and "more than 16 samples, better 160" in line for line in lines)
+    lines.clear()
+    compared(comparing(eval_samples=17), lines.append)
+    assert not any("warning" in line for line in lines)
+
+
+def test_features_without_samples_are_refused():
+    with pytest.raises(UserError, match="--eval-features pooled:pooled: no samples are compared; add --eval-samples"):
+        tiny_run(eval_features=POOLED)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A function that makes a comparison whose sums over the real samples are kept."""
+    np.save(tmp_path / "some.npy", np.random.default_rng(0).integers(0, 256, (200, 8, 8), np.uint8))
+
+    def make(**settings):
+        run = comparing(data=str(tmp_path / "some.npy"), run_dir=tmp_path / "run", **settings)
+        lines = []
+        found = run.comparison(lines.append)
+        return found, ["real samples read" in " ".join(lines)][0]
+
+    return make
+
+
+def files(tmp_path):
+    return sorted((tmp_path / "run" / "cache").glob("real-*.npz"))
+
+
+def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
+    first, was_read = kept()
+    assert not was_read
+    again, was_read = kept()
+    assert was_read and again == first
+    assert kept(eval_features="none")[1] is False and kept(eval_samples=100)[1] is False and kept(flip=True)[1] is False
+    assert len(files(tmp_path)) == 4 and kept()[1]
+
+
+def test_other_data_in_the_same_file_are_noticed(kept, tmp_path):
+    first, _ = kept()
+    some = np.load(tmp_path / "some.npy")
+    np.save(tmp_path / "some.npy", some // 2)
+    after, was_read = kept()
+    assert not was_read and after["eval/histogram"] != first["eval/histogram"]
+
+
+def test_a_damaged_file_is_written_anew(kept, tmp_path):
+    first, _ = kept()
+    content = bytearray(files(tmp_path)[0].read_bytes())
+    for damage in (content[:-100], content[:2000] + b"\x00\x01" + content[2002:], b""):
+        files(tmp_path)[0].write_bytes(damage)
+        assert kept() == (first, False)
+        assert kept() == (first, True)
+
+
+def test_pytorch_fid_can_read_the_file(kept, tmp_path):
+    """It takes the arrays mu and sigma."""
+    kept()
+    with np.load(files(tmp_path)[0]) as file:
+        mean, covariance = file["mu"], file["sigma"]
+    pictures = np.load(tmp_path / "some.npy").astype(np.float64) / 127.5 - 1
+    blocks = pictures.reshape(200, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(200, 16)
+    assert np.allclose(mean, blocks.mean(axis=0), atol=1e-6)
+    assert np.allclose(covariance, np.cov(blocks, rowvar=False), atol=1e-6)
+
+
+def test_large_samples_are_shortened_to_means_of_neighbours():
+    samples = np.arange(2 * 130 * 64 * 1, dtype=np.float32).reshape(2, 130, 64, 1)
+    found = shortened(samples)
+    assert found.shape == (2, 32 * 64)
+    assert found[0, 0] == samples[0, :4, 0].mean() and found[1, -1] == samples[1, 124:128, -1].mean()
+    assert shortened(np.zeros((3, 5, 4))).shape == (3, 20)
+    assert shortened(np.zeros((1, 51, 51, 25, 1), np.float32)).shape[1] <= 4096
