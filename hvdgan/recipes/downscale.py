@@ -20,6 +20,7 @@ from hvdgan.recipe import (
     Update,
     UserError,
     losses,
+    measures,
 )
 
 _EVALUATED_MEMBERS = 8
@@ -140,14 +141,18 @@ class Downscale(Recipe):
         crps: fair continuous ranked probability score, the mean over pixels and channels.
         rmse: root of the mean squared error of the ensemble's mean.
         mae: mean absolute error of the first member.
+        rank_0, ..., rank_8: fraction of the pixels and channels where 0, ..., 8 members are below the truth; 1/9 each
+            where the ensemble is calibrated, more at both ends where it is too narrow.
         """
         noises = [batch.latents] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
         members = tf.stack([self._member(nets, batch, noise) for noise in noises])
         error = tf.reduce_mean(members, axis=0) - batch.images
+        frequencies = measures.rank_frequencies(batch.images, members)
         return {
-            "crps": fair_crps(batch.images, members),
+            "crps": measures.fair_crps(batch.images, members),
             "rmse": tf.sqrt(tf.reduce_mean(tf.square(error), axis=(1, 2, 3))),
             "mae": tf.reduce_mean(tf.abs(members[0] - batch.images), axis=(1, 2, 3)),
+            **{f"rank_{rank}": frequencies[:, rank] for rank in range(_EVALUATED_MEMBERS + 1)},
         }
 
     def _noise(self, random: Random, key: str) -> tf.Tensor:
@@ -165,27 +170,6 @@ class Downscale(Recipe):
         return [] if batch.constants is None else [batch.constants]
 
 
-def fair_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
-    """Continuous ranked probability score of an ensemble, the unbiased estimate of that of endlessly many members.
-
-    With members x_i of M and the truth y it is mean_i |x_i - y| - sum_ij |x_i - x_j| / (2 M (M - 1)), here the mean
-    over pixels and channels.
-
-    Args:
-        images: truth, (B, H, W, C).
-        members: ensemble, (M, B, H, W, C), M >= 2.
-
-    Returns:
-        Scores, (B,); the smaller the better. Its expectation is smallest if members and truth have one distribution.
-
-    Reference: Gneiting and Raftery 2007, equation 21; Ferro 2014, "Fair scores for ensemble forecasts".
-    """
-    count = members.shape[0]
-    errors = tf.reduce_mean(tf.abs(members - images[None]), axis=0)
-    distances = tf.reduce_sum(tf.abs(members[:, None] - members[None]), axis=(0, 1))
-    return tf.reduce_mean(errors - distances / (2 * count * (count - 1)), axis=(1, 2, 3))
-
-
 def content_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
     """Mean of the CRPS of fields and of those of the differences of pixels that are 1, 2 and 3 apart, down and across.
 
@@ -198,11 +182,13 @@ def content_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
     Returns:
         Scores, (B,).
     """
-    scores = [fair_crps(images, members)]
+    scores = [measures.fair_crps(images, members)]
     for lag in range(1, min(_FARTHEST + 1, *images.shape[1:3])):
-        scores.append(fair_crps(images[:, lag:] - images[:, :-lag], members[:, :, lag:] - members[:, :, :-lag]))
+        scores.append(
+            measures.fair_crps(images[:, lag:] - images[:, :-lag], members[:, :, lag:] - members[:, :, :-lag])
+        )
         across = images[:, :, lag:] - images[:, :, :-lag]
-        scores.append(fair_crps(across, members[:, :, :, lag:] - members[:, :, :, :-lag]))
+        scores.append(measures.fair_crps(across, members[:, :, :, lag:] - members[:, :, :, :-lag]))
     return tf.add_n(scores) / len(scores)
 
 

@@ -41,6 +41,13 @@ def test_equal_distributions():
     assert found["coverage"] == pytest.approx(1 - 2.0**-5, abs=0.015)
 
 
+def test_a_copy_of_the_real_points_in_another_order():
+    """The copy of the fifth neighbour is at the edge of the ball, where rounding must not decide."""
+    points = np.random.default_rng(4).normal(size=(500, 20))
+    found = neighbours(np.random.default_rng(5).permutation(points), points)
+    assert found == {"precision": 1.0, "recall": 1.0, "density": pytest.approx(1.0, abs=1e-12), "coverage": 1.0}
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_copies_far_from_the_origin(dtype):
     """Half of the real points have a copy, at distance 0, among points that a rounded product would not separate."""

@@ -53,6 +53,16 @@ def test_white_noise_has_the_same_power_in_all_rings_of_a_rectangle():
     np.testing.assert_allclose(powers * 24 * 40, 1.0, rtol=0.05)
 
 
+@pytest.mark.parametrize("space", [(8,), (9,), (8, 6), (7, 10), (4, 6, 5), (6, 5, 4)])
+def test_each_ring_has_the_mean_of_its_modes(space):
+    noise = np.random.default_rng(2).normal(size=space)
+    powers = np.abs(np.fft.fftn(noise) / noise.size) ** 2
+    frequencies = np.meshgrid(*map(np.fft.fftfreq, space), indexing="ij")
+    rings = np.rint(min(space) * np.linalg.norm(frequencies, axis=0))
+    expected = [powers[rings == ring].mean() for ring in range(1, min(space) // 2 + 1)]
+    np.testing.assert_allclose(Rings(space).summed_powers(noise[None]), expected, rtol=1e-12)
+
+
 def test_the_sum_over_batches():
     noise = np.random.default_rng(1).normal(size=(6, 5, 6, 7))
     rings = Rings((5, 6, 7))

@@ -52,3 +52,41 @@ def test_what_is_far_outside_the_mask_does_not_count(measure):
     changed = tf.concat([others[:, :, :18], -others[:, :, 18:]], axis=2)
     np.testing.assert_array_equal(measure(some, others, left_half()), measure(some, changed, left_half()))
     assert not np.array_equal(measure(some, others), measure(some, changed))
+
+
+def test_the_fair_score_of_few_members_is_that_of_many_in_the_mean():
+    """For truth and members of one normal distribution it is 1 / sqrt(pi) for any number of members."""
+    numbers = np.random.default_rng(0).normal(size=(6, 1, 100, 100, 2)).astype(np.float32)
+    truth = tf.constant(numbers[0])
+    scores = {count: float(measures.fair_crps(truth, tf.constant(numbers[1 : 1 + count]))[0]) for count in (2, 5)}
+    assert scores == pytest.approx({count: 1 / np.sqrt(np.pi) for count in scores}, abs=0.015)
+    narrow, wide = (float(measures.fair_crps(truth, tf.constant(scale * numbers[1:]))[0]) for scale in (0.5, 2.0))
+    assert min(narrow, wide) > scores[5] + 0.02
+
+
+def test_the_score_of_two_members_of_vectors():
+    """Of 0 and 2 around the truth 1: (1 + 1) / 2 - 2 * 2 / (2 * 2 * 1) = 0."""
+    truth, members = tf.constant([[1.0, 5.0]]), tf.constant([[[0.0, 5.0]], [[2.0, 8.0]]])
+    np.testing.assert_allclose(measures.fair_crps(truth, members), [(0.0 + 1.5 - 1.5) / 2], atol=1e-6)
+    np.testing.assert_allclose(measures.fair_crps(truth + 2.0, members), [(2.0 - 1.0 + 1.5 - 1.5) / 2], atol=1e-6)
+
+
+def test_the_ranks_of_the_truth_among_the_members():
+    truth = tf.constant([[[-1.0], [0.5], [1.5], [9.0]], [[0.5], [0.5], [0.5], [0.5]]])
+    members = tf.stack([tf.fill((2, 4, 1), number) for number in (2.0, 0.0, 1.0)])
+    expected = [[0.25, 0.25, 0.25, 0.25], [0, 1, 0, 0]]
+    np.testing.assert_allclose(measures.rank_frequencies(truth, members), expected)
+
+
+def test_ranks_of_ties_are_shared():
+    """Truth 1 among 0, 1, 1 and 5 may have the ranks 1, 2 and 3."""
+    members = tf.constant([0.0, 1.0, 1.0, 5.0])[:, None, None]
+    np.testing.assert_allclose(measures.rank_frequencies(tf.constant([[1.0]]), members), [[0, 1 / 3, 1 / 3, 1 / 3, 0]])
+
+
+def test_a_calibrated_ensemble_has_a_flat_histogram_and_a_narrow_one_is_high_at_its_ends():
+    numbers = np.random.default_rng(1).normal(size=(9, 2, 100, 100, 1)).astype(np.float32)
+    flat = measures.rank_frequencies(tf.constant(numbers[0]), tf.constant(numbers[1:]))
+    np.testing.assert_allclose(flat, np.full((2, 9), 1 / 9), atol=0.015)
+    narrow = measures.rank_frequencies(tf.constant(numbers[0]), tf.constant(0.5 * numbers[1:])).numpy()
+    assert narrow[:, [0, 8]].min() > 0.15 > 0.1 > narrow[:, 1:8].max()

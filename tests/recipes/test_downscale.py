@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hvdgan.export import main as export
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
-from hvdgan.recipes.downscale import Downscale, DownscaleOptions, fair_crps
+from hvdgan.recipes.downscale import Downscale, DownscaleOptions
 from hvdgan.train import main
 from launching import train as launch
 from saved import state
@@ -197,16 +197,6 @@ def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members_and_
     assert metrics == {}
 
 
-def test_the_fair_score_of_few_members_is_that_of_many_in_the_mean():
-    """For truth and members of one normal distribution it is 1 / sqrt(pi) for any number of members."""
-    numbers = np.random.default_rng(0).normal(size=(6, 1, 100, 100, 2)).astype(np.float32)
-    truth = tf.constant(numbers[0])
-    scores = {count: float(fair_crps(truth, tf.constant(numbers[1 : 1 + count]))[0]) for count in (2, 5)}
-    assert scores == pytest.approx({count: 1 / np.sqrt(np.pi) for count in scores}, abs=0.015)
-    narrow, wide = (float(fair_crps(truth, tf.constant(scale * numbers[1:]))[0]) for scale in (0.5, 2.0))
-    assert min(narrow, wide) > scores[5] + 0.02
-
-
 # samples and metrics
 
 
@@ -231,6 +221,7 @@ def test_the_metrics_are_those_of_an_ensemble_of_eight():
         "crps": (np.abs(members - truth).mean(axis=0) - apart / 2).mean(axis=(1, 2, 3)),
         "rmse": np.sqrt(((members.mean(axis=0) - truth) ** 2).mean(axis=(1, 2, 3))),
         "mae": np.abs(members[0] - truth).mean(axis=(1, 2, 3)),
+        **{f"rank_{rank}": ((members < truth).sum(axis=0) == rank).mean(axis=(1, 2, 3)) for rank in range(9)},
     }
     metrics = recipe.evaluate(Nets(networks, training=False), batch)
     assert metrics.keys() == expected.keys()
@@ -253,7 +244,9 @@ def test_a_resumed_run_of_crops_equals_the_uninterrupted_one(folder):
     assert main([*flags, "--run-dir", "parts"]) == 0
     assert state(folder / "whole", 4) == state(folder / "parts", 4)
     last = records(folder / "whole")
-    assert {"eval/crps", "eval/rmse", "eval/mae"} <= {name for record in last for name in record}
+    assert {"eval/crps", "eval/rmse", "eval/mae", "eval/rank_0", "eval/rank_8"} <= {
+        name for record in last for name in record
+    }
     assert ["generator/loss" in record for record in last if "critic/loss" in record] == [False, True] * 2
 
 
