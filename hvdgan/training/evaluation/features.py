@@ -157,14 +157,16 @@ def _checked(
     resize: Literal["clean", "legacy", "none"],
 ) -> Features:
     """Call a network on blank samples, and describe what it returns."""
+    blanks = np.zeros((_BLANKS, *spec.shape), np.uint8 if spec.is_pictures else np.float32)
     traced = tf.function(lambda samples: _pair(network(samples), text), autograph=False)
 
     def compute(samples: np.ndarray) -> Rows:
+        if (samples.shape[1:], samples.dtype) != (blanks.shape[1:], blanks.dtype):
+            raise ValueError(f"samples are {described(samples)}; expected {blanks.dtype}, each of shape {spec.shape}")
         features, probabilities = traced(samples)
         count = len(samples)
         return _rows(features, count, text), None if probabilities is None else _rows(probabilities, count, text)
 
-    blanks = np.zeros((_BLANKS, *spec.shape), np.uint8 if spec.is_pictures else np.float32)
     try:
         features, probabilities = compute(blanks)
     except RunError:
@@ -204,8 +206,9 @@ def _parts(value: Any) -> list[Any]:
         return [value["output_0"], value["output_1"]]
     if "features" not in value:
         return []
-    logits = value.get("logits")
-    return [value["features"], value.get("probabilities", None if logits is None else tf.nn.softmax(logits))]
+    if "logits" in value:
+        return [value["features"], tf.nn.softmax(tf.cast(value["logits"], tf.float32))]
+    return [value["features"], value.get("probabilities")]
 
 
 def _number(part: Any) -> tf.Tensor:

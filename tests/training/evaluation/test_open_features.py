@@ -4,6 +4,7 @@ Modules: training.evaluation.features, training.evaluation.feature_networks.
 """
 
 import hashlib
+import re
 import sys
 
 import keras
@@ -15,6 +16,7 @@ from keras import layers
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.recipe import DataSpec
 from hvdgan.training.evaluation.features import open_features
+from launching import ROOT
 
 GREY = DataSpec((8, 8, 1), 10)
 FIELDS = DataSpec((6, 6, 2), 10)
@@ -199,6 +201,23 @@ def test_features_that_are_not_finite_stop_the_run(module):
     given[3:, 0, 2] = 0
     with pytest.raises(RunError, match="--eval-features mine:f: the features of 2 of 5 samples are not finite"):
         features(given)
+
+
+def test_samples_of_another_kind_are_not_taken_for_pictures(tmp_path):
+    features = opened(saved(tmp_path, network()))
+    for wrong in (pictures().astype(np.float32), pictures(shape=(8, 9, 1))):
+        with pytest.raises(ValueError, match="expected uint8"):
+            features(wrong)
+
+
+def test_the_function_of_the_page(module):
+    """The code in docs/evaluation.md, on a picture whose only frequency is known."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL)
+    module(code)
+    waves = 127.5 + 127.5 * np.cos(2 * np.pi * 3 * np.arange(32) / 32)
+    given = np.broadcast_to(np.rint(waves).astype(np.uint8)[:, None], (1, 32, 32, 3))
+    amplitudes = opened("mine:spectrum", DataSpec((32, 32, 3), 10))(given)[0].reshape(8, 8)
+    assert np.unravel_index(amplitudes.argmax(), (8, 8)) == (0, 3)
 
 
 def test_files_that_are_no_networks(tmp_path):
