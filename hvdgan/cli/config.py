@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from hvdgan.cli.average_config import TRAINING as _TRAINING
+from hvdgan.cli.average_config import AverageConfig
 from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
@@ -23,7 +25,6 @@ from hvdgan.cli.types import (
 )
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
-_TRAINING = Parameter(group=Group("Training", sort_key=4))
 _OUTPUT = Parameter(group=Group("Output", sort_key=5))
 _PIPELINE = Parameter(group=Group("Pipeline", sort_key=7))
 
@@ -41,7 +42,7 @@ class PipelineConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(AverageConfig):
     """All settings of a run except the recipe's own options."""
 
     recipe: Annotated[str, _RUN] = "dcgan"
@@ -92,8 +93,6 @@ class Config:
     """mirror each image left to right with probability 1/2, anew in each step"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
-    ema_decay: Annotated[Decay, _TRAINING] = 0.995
-    """decay per step of the weights' moving average, with which samples are drawn; 0: no average"""
 
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""

@@ -31,7 +31,7 @@ class Recipe:
     Options: ClassVar[type] = NoOptions
     """a frozen dataclass; every field needs a default and becomes a flag, and the string below it is its help"""
     ema: ClassVar[Sequence[str]] = ()
-    """names of the networks whose weights are averaged over time (--ema-decay); samples use the averages"""
+    """names of the networks whose weights are averaged over time (--ema-decay, --ema-half-life), for samples"""
     may_change: ClassVar[Sequence[str]] = ()
     """names of the options that a resumed run may change, besides those that only give the last stage its steps"""
     paired: ClassVar[bool] = False

@@ -18,6 +18,7 @@ from hvdgan.recipe.stages import Update
 from hvdgan.training.building.run import Run
 from hvdgan.training.resuming.changes import how_to_continue
 from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.steps.averages import RAMP_UP
 
 
 def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) -> None:
@@ -79,6 +80,11 @@ def describe(run: Run) -> str:
             often = "every step" if update.every == 1 else f"every {update.every} steps"
             lines.append(f"    {update.name}: owns {', '.join(update.owns)}; {often}; {_reduced(run, update)}")
     batch_size = run.config.global_batch_size
+    if (half_life := run.config.ema_half_life) is not None:
+        lines.append(
+            f"average of {', '.join(run.state.ema)}: half-life {half_life:,.0f} images, {half_life / batch_size:,.4g} "
+            f"steps; less in the first {half_life / RAMP_UP:,.0f} images"
+        )
     counts = sorted({round(weight * batch_size / run.ranks.size) for weight in run.ranks.weights(batch_size)})
     lines.append(f"ranks: {run.ranks.size}, {' or '.join(map(str, counts))} images each per step")
     source = run.source

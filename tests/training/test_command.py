@@ -101,6 +101,12 @@ def test_help_tells_every_setting_its_unit_and_default(capsys):
         ("--seed -1", '"-1" for --seed'),
         ("--ema-decay 1", '"1.0" for --ema-decay. Must be < 1'),
         ("--ema-decay nan", "--ema-decay"),
+        ("--ema-half-life 0", '"0.0" for --ema-half-life. Must be > 0'),
+        ("--ema-half-life inf", "--ema-half-life"),
+        (
+            "--ema-half-life 1e4 --ema-decay 0.995",
+            "--ema-half-life 10000, --ema-decay 0.995: both set the same average",
+        ),
         ("--max-bad-fraction 1.5", '"1.5" for --max-bad-fraction'),
         ("--log-every 0", '"0" for --log-every'),
         ("--learning-rate 0", '"0.0" for --learning-rate. Must be > 0'),

@@ -88,6 +88,16 @@ def test_without_their_averages_the_statistics_of_each_rank_give_way_to_the_mean
     assert found.statistics.shape[0] == 2
 
 
+def test_a_half_life_instead_of_a_decay_is_refused_unless_both_are_allowed(tmp_path, capsys):
+    assert train(tmp_path, "--steps", "2") == 0
+    assert train(tmp_path, "--steps", "4", "--ema-half-life", "100") == 2
+    assert "ema_decay 0.995, and this run has None (and ema_half_life)" in capsys.readouterr().err
+    allowed = "--allow-changed", "ema_decay,ema_half_life"
+    assert train(tmp_path, "--steps", "4", "--ema-half-life", "100", *allowed) == 0
+    assert "warning: ema_half_life was None and is now 100.0" in capsys.readouterr().err
+    assert "ema" in kinds(tmp_path, 4)
+
+
 def test_a_refusal_leaves_the_folder_to_others(tmp_path):
     saved(tmp_path)
     run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, seed=2)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.app import run_app
+from hvdgan.cli.average_config import without_replaced
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, Positive, Words
@@ -73,7 +74,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
     """
     config_path = _peek(arguments, "--config")
     saved = {} if config_path is None else read_json(Path(config_path), f"--config {config_path}")
-    return _parse(arguments, saved, str(config_path), _check_flags)
+    return _parse(arguments, without_replaced(saved, arguments), str(config_path), _check_flags)
 
 
 def parse_saved(saved: dict[str, Any], source: str) -> Command:

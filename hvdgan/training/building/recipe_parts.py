@@ -60,6 +60,11 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     recipe = make_recipe(recipe_class, options, spec)
     prepare_keras(config.precision)
     keras.utils.set_random_seed(config.seed)
+    if config.ema_half_life is not None and not recipe.ema:
+        raise UserError(
+            f"--ema-half-life {config.ema_half_life:.12g}: the recipe averages no network (its ema is empty); "
+            "leave the flag out"
+        )
     state = build_state(recipe, config.ema_decay)
     if config.sync_batch_norm:
         _synchronise_batch_norm(state, ranks, config)

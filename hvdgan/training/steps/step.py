@@ -13,7 +13,7 @@ from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.steps import remapper
-from hvdgan.training.steps.averages import decay_at, move_averages
+from hvdgan.training.steps.averages import move_averages
 from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
@@ -133,8 +133,9 @@ class StageStep:
             if scale:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
-        verdicts = {name: [finite[update.name] for update in due if name in update.owns] for name in self._state.ema}
-        move_averages(self._state, verdicts, decay_at(step, config.ema_decay))
+        averaged = [name for name in self.stage.owns if name in self._state.ema]
+        verdicts = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
+        move_averages(self._state, verdicts, step, config)
         return metrics, finite
 
     def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:

@@ -86,12 +86,12 @@ def prepare_keras(precision: str) -> None:
     keras.config.set_dtype_policy(precision)
 
 
-def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
+def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
     """Build a recipe's networks, their optimizers and their averages.
 
     Args:
         recipe: recipe that makes the networks and the optimizers.
-        ema_decay: decay of the averages; 0: none are kept.
+        ema_decay: decay of the averages; 0: none are kept; None: they have a half-life.
 
     Raises:
         Mistake: a network is not built, shares variables with another, or has no optimizer.
@@ -101,7 +101,7 @@ def build_state(recipe: Recipe, ema_decay: float) -> TrainState:
     check_names(recipe, networks)
     for name, network in networks.items():
         optimizers[name].build(network.trainable_variables)
-    averaged = recipe.ema if ema_decay else ()
+    averaged = () if ema_decay == 0 else recipe.ema
     return TrainState(
         networks,
         {name: optimizers[name] for name in networks},

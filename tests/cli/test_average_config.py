@@ -1,0 +1,62 @@
+"""The two settings of the moving average: exactly one is set, from flags, from a saved config.json or by default."""
+
+import json
+
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.training.building.command import parse, parse_saved
+from hvdgan.training.building.saved_settings import to_json
+
+
+def of(*arguments):
+    config = parse(arguments).config
+    return config.ema_decay, config.ema_half_life
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Makes a config.json of flags."""
+
+    def save(*arguments):
+        command = parse(arguments)
+        (tmp_path / "config.json").write_text(json.dumps(to_json(command.config, command.options)))
+        return "--config", str(tmp_path / "config.json")
+
+    return save
+
+
+def test_the_default_is_the_decay_unless_there_is_a_half_life():
+    assert of() == (0.995, None)
+    assert of("--ema-decay", "0") == (0.0, None)
+    assert of("--ema-half-life", "1e4") == (None, 1e4)
+
+
+@pytest.mark.parametrize("flags", [[], ["--ema-decay", "0"], ["--ema-decay=0.9"], ["--ema-half-life", "5000"]])
+def test_what_is_saved_is_read_back(saved, flags):
+    assert of(*saved(*flags)) == of(*flags)
+    command = parse(flags)
+    assert parse_saved(json.loads(json.dumps(to_json(command.config, command.options))), "run") == command
+
+
+def test_a_flag_for_one_replaces_the_other_in_a_saved_file(saved):
+    assert of(*saved(), "--ema-half-life", "5000") == (None, 5000)
+    assert of(*saved("--ema-decay", "0"), "--ema-half-life=5000") == (None, 5000)
+    assert of(*saved("--ema-half-life", "5000"), "--ema-decay", "0.9") == (0.9, None)
+    assert of(*saved("--ema-half-life", "5000"), "--seed", "3") == (None, 5000)
+
+
+@pytest.mark.parametrize("decay", ["0.995", "0.9", "0"])
+def test_both_are_refused_whatever_their_values(saved, tmp_path, decay):
+    both = "--ema-decay", decay, "--ema-half-life", "5000"
+    message = f"--ema-half-life 5000, --ema-decay {decay}: both set the same average; give one of them"
+    with pytest.raises(UserError, match=message):
+        parse(both)
+    with pytest.raises(UserError, match=message):
+        parse([*saved(), *both])
+    (tmp_path / "both.json").write_text(json.dumps({"ema_decay": float(decay), "ema_half_life": 5000.0}))
+    with pytest.raises(UserError, match=message):
+        parse(["--config", str(tmp_path / "both.json")])
+    with pytest.raises(UserError, match=message):
+        Config(ema_decay=float(decay), ema_half_life=5000.0)
