@@ -28,6 +28,7 @@ COMMANDS = {
     "inspect": "verifies a checkpoint",
     "doctor": "checks an installation",
     "bench": "measures a run's speed",
+    "evaluate": "measures the networks",
     "features": "gets the network of FID",
     "slurm": "writes a Slurm job",
 }

@@ -18,6 +18,7 @@ COMMANDS = {
     "inspect": "verify a checkpoint",
     "doctor": "check an installation",
     "bench": "measure a run's speed",
+    "evaluate": "measure the networks of a run",
     "features": "get the network of FID",
     "slurm": "write a Slurm job",
 }

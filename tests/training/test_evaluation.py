@@ -1,4 +1,7 @@
-"""Evaluations of held-out images."""
+"""Evaluations of held-out images.
+
+Modules: training.evaluation.held_out.
+"""
 
 import json
 

@@ -147,6 +147,6 @@ def measure_for(
 
 def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:
     """Which weights the samples are drawn with, as JSON types."""
-    if not (averaged and recipe.ema and config.ema_decay):
+    if not (averaged and recipe.ema) or config.ema_decay == 0:
         return {"weights": "trained"}
-    return {"weights": "averaged", "ema_decay": config.ema_decay}
+    return {"weights": "averaged", "ema_decay": config.ema_decay, "ema_half_life": config.ema_half_life}

@@ -4,7 +4,6 @@ Modules: training.evaluation.comparison, training.evaluation.distances, training
 training.evaluation.real_statistics, training.evaluation.tally.
 """
 
-import dataclasses
 import math
 
 import numpy as np
@@ -17,6 +16,7 @@ from hvdgan.data import Source
 from hvdgan.data.base.source import SourceWrapper
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.evaluation.comparison import Comparison
+from hvdgan.training.evaluation.of_run import measure_for
 from hvdgan.training.evaluation.real_statistics import Kept
 from hvdgan.training.evaluation.sets import RealSet
 from hvdgan.training.evaluation.tally import shortened
@@ -43,20 +43,21 @@ class Part(SourceWrapper):
 
     def __init__(self, source: Source, indices, change=lambda pictures: pictures):
         super().__init__(source, labels=source.labels[indices])
-        self._indices, self._change = np.asarray(indices), change
+        self.whole, self.indices, self.change = source, np.asarray(indices), change
 
     def __len__(self):
-        return len(self._indices)
+        return len(self.indices)
 
     def fetch_batch(self, indices):
-        return self._change(self._source.fetch_batch(self._indices[indices]))
+        return self.change(self.whole.fetch_batch(self.indices[indices]))
 
 
 def distances_of(source, run):
     """The distances of a source's samples from the first half of the digits."""
     half = Part(run.source, np.arange(0, len(run.source), 2))
     both = [RealSet(each, run.recipe.data, count=10**6, batch_size=16, threads=2) for each in (source, half)]
-    measure = dataclasses.replace(run.comparison._measure)
+    nets = run.state.sampling_nets
+    measure = measure_for(run.config.evaluation, run.recipe, nets, run.recipe.data, both, batch_size=16)
     return Comparison(both[0], both[1], measure, Kept(None, None), ALONE)(ignore)
 
 

@@ -16,7 +16,7 @@ from tiny import Conditional, Tiny
 
 
 def of_all_ranks(chosen, size):
-    """The samples of a set by their numbers, as so many ranks have them together; none twice."""
+    """The samples of a set by their numbers, as all ranks together have them; none twice."""
     found = {}
     for rank in range(size):
         for some in chosen.batches(dataclasses.replace(Ranks(), rank=rank, size=size)):
