@@ -25,6 +25,7 @@ from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.inference import sample_files
 from hvdgan.training.inference.given_conditions import described, given
 from hvdgan.training.inference.inputs import blank_inputs, data_inputs, each_repeated
+from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 from hvdgan.training.sampling.drawing import Drawing, Input, are_classes, are_latents, draw_batches
 from hvdgan.training.sampling.sample_random import SampleRandom
@@ -46,6 +47,8 @@ class Request:
     """samples in a row from each input of the data, each with noise of its own: an ensemble; --num counts them all"""
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
+    standing_statistics: Count | None = None
+    """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
     separate: bool = False
     """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy"""
     seed: Seed = 0
@@ -74,6 +77,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     trained = load_trained(run_dir)
     with mistakes.of(trained.recipe):
         _check(trained.recipe, request)
+        standing = "" if request.standing_statistics is None else _stand(trained, request.standing_statistics, request)
         drawing = Drawing(
             trained.recipe,
             trained.nets(request.weights),
@@ -85,7 +89,21 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
         )
         batches = draw_batches(drawing, _inputs(trained, request), request.num, request.batch_size)
         _write(trained.recipe, request, batches)
-    print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}")
+    print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
+
+
+def _stand(trained: Trained, batches: int, request: Request) -> str:
+    """Set standing statistics, and describe them for the last line of the command."""
+    names = set_standing_statistics(
+        trained,
+        request.weights,
+        standing_inputs(trained, request.data, request.seed),
+        batches=batches,
+        batch_size=request.batch_size,
+        seed=request.seed,
+        truncation=1.0 if request.truncation is None else request.truncation,
+    )
+    return f"; BatchNorm statistics of {', '.join(names)}: {batches:,} batches of {request.batch_size}"
 
 
 def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray, list[Input]]]) -> None:
@@ -117,7 +135,8 @@ def _check(recipe: Recipe, request: Request) -> None:
         raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
     if request.interpolate is not None:
         _check_interpolation(recipe, request, drawn)
-    if request.data is not None and not recipe.shows_data:
+    needs_conditions = request.standing_statistics is not None and bool(recipe.data.conditions)
+    if request.data is not None and not recipe.shows_data and not needs_conditions:
         raise UserError(f"--data {request.data}: the recipe of this run starts from no images; leave the flag out")
     if request.members > 1 and not recipe.shows_data:
         raise UserError(
