@@ -44,7 +44,7 @@ class Nodes:
 
 
 def frozen_graph(seed=0, *, scale_after_normalization=False):
-    """The bytes of the graph; its convolution is one layer, all before and after it is as in the real one."""
+    """The bytes of the graph: one convolution and one mixed block; all before and after them is as in the real one."""
     random, kind, nodes = np.random.default_rng(seed), {"T": tf.float32}, Nodes()
     nodes.constant("DecodeJpeg/contents", b"", tf.string)
     nodes.add("DecodeJpeg", "DecodeJpeg", "DecodeJpeg/contents", channels=3, ratio=1)
@@ -74,8 +74,13 @@ def frozen_graph(seed=0, *, scale_after_normalization=False):
     nodes.add("conv/CheckNumerics", "CheckNumerics", "conv/batchnorm", message=b"not finite", **kind)
     nodes.add("conv/control_dependency", "Identity", "conv/batchnorm", "^conv/CheckNumerics", **kind)
     nodes.add("conv", "Relu", "conv/control_dependency", **kind)
-    nodes.constant("mixed_10/conv2d_params", random.normal(0, 0.5, (1, 1, 16, DIMENSION)))
-    nodes.add("mixed_10/join", "Conv2D", "conv", "mixed_10/conv2d_params", strides=[1] * 4, padding=b"SAME", **kind)
+    nodes.add("mixed_10/tower/pool", "MaxPool", "conv", ksize=[1, 3, 3, 1], strides=[1] * 4, padding=b"SAME", **kind)
+    for name, given in (("mixed_10/conv", "conv"), ("mixed_10/tower/conv", "mixed_10/tower/pool")):
+        nodes.constant(f"{name}/conv2d_params", random.normal(0, 0.5, (1, 1, 16, DIMENSION // 2)))
+        nodes.add(name, "Conv2D", given, f"{name}/conv2d_params", strides=[1] * 4, padding=b"SAME", **kind)
+    nodes.constant("mixed_10/join/concat_dim", 3, tf.int32)
+    joined = ["mixed_10/join/concat_dim", "mixed_10/conv", "mixed_10/tower/conv"]
+    nodes.add("mixed_10/join", "Concat", *joined, N=2, **kind)
     nodes.add("pool_3", "AvgPool", "mixed_10/join", ksize=[1, 38, 38, 1], strides=[1] * 4, padding=b"VALID", **kind)
     nodes.constant("pool_3/_reshape/shape", [1, DIMENSION], tf.int32)
     nodes.add("pool_3/_reshape", "Reshape", "pool_3", "pool_3/_reshape/shape", **kind)

@@ -42,17 +42,12 @@ def load_inception(path: Path, method: Method) -> Callable[[tf.Tensor], dict[str
     Raises:
         UserError: the file cannot be read, or is not this graph.
     """
-    graph, weights = _needed(_read(path), path)
-
-    def imported(pictures: tf.Tensor) -> list[tf.Tensor]:
-        names = [f"{_FEATURES}:0", f"{weights}:0"]
-        return tf.compat.v1.import_graph_def(graph, {f"{_INPUT}:0": pictures}, names, name="")
-
     try:
-        # Imported once: each trace of the caller's function calls it, and holds no second copy of the 95 MB.
-        run = tf.compat.v1.wrap_function(imported, [tf.TensorSpec([None, None, None, 3], tf.float32)])
-    except (ValueError, tf.errors.OpError) as error:
-        raise UserError(f"--inception {path}: TensorFlow cannot import it: {in_one_line(error)}; {_FETCH}") from error
+        graph, weights, matrix = _needed(_read(path), path)
+    except (IndexError, KeyError, TypeError, ValueError) as error:  # a node lacks inputs or a value
+        raise UserError(
+            f"--inception {path}: is not the graph of 2015-12-05: {in_one_line(error)}; {_FETCH}"
+        ) from error
 
     def compute(pictures: tf.Tensor) -> dict[str, tf.Tensor]:
         numbers = tf.cast(pictures, tf.float32)
@@ -60,7 +55,12 @@ def load_inception(path: Path, method: Method) -> Callable[[tf.Tensor], dict[str
             numbers = resize(numbers, SIZE, method)
         if numbers.shape[-1] == 1:
             numbers = tf.repeat(numbers, 3, axis=-1)
-        pooled, matrix = run(numbers)
+        # A trace captures the weights. As constants, each trace would hold and optimise 95 MB of its own, for seconds.
+        given = {f"{_INPUT}:0": numbers, **{f"{name}:0": tf.identity(value) for name, value in weights.items()}}
+        try:
+            (pooled,) = tf.compat.v1.import_graph_def(graph, given, [f"{_FEATURES}:0"], name="inception")
+        except (ValueError, tf.errors.OpError) as error:
+            raise UserError(f"--inception {path}: TensorFlow cannot import it: {in_one_line(error)}") from error
         features = tf.squeeze(pooled, (1, 2))
         return {"features": features, "logits": features @ matrix}
 
@@ -78,13 +78,13 @@ def _read(path: Path) -> Any:
     return graph
 
 
-def _needed(graph: Any, path: Path) -> tuple[Any, str]:
-    """Copy the nodes between the input and the two results, as today's TensorFlow can run them in a function.
+def _needed(graph: Any, path: Path) -> tuple[Any, dict[str, tf.Tensor], tf.Tensor]:
+    """Copy the nodes between the input and the features, as today's TensorFlow can run them in a function.
 
     What is left out are the JPEG decoder, and `pool_3/_reshape`, which makes the batch one row of 2,048.
 
     Returns:
-        The new GraphDef, and the name of the matrix of the logits.
+        The new GraphDef without its weights, the weights by name, and the matrix of the logits (2048, 1008).
     """
     nodes = {node.name: node for node in graph.node}
     if missing := [name for name in (_INPUT, _FEATURES, _LOGITS) if name not in nodes]:
@@ -92,19 +92,22 @@ def _needed(graph: Any, path: Path) -> tuple[Any, str]:
             f"--inception {path}: has no node {missing[0]}; expected classify_image_graph_def.pb of "
             f"inception-2015-12-05.tgz; {_FETCH}"
         )
-    weights = _node_of(nodes[_LOGITS].input[1])
+    nodes = {each.name: each for node in graph.node for each in _of_today(node, nodes)}
     kept: set[str] = set()
-    waiting = [_FEATURES, weights]
+    waiting = [_FEATURES]
     while waiting:
         name = waiting.pop()
-        if name in kept or name == _INPUT or name not in nodes:
-            continue
-        kept.add(name)
-        waiting += map(_node_of, nodes[name].input)
-    needed = tf.compat.v1.GraphDef()
+        if name not in kept and name != _INPUT and name in nodes:
+            kept.add(name)
+            waiting += map(_node_of, nodes[name].input)
+    needed, weights = tf.compat.v1.GraphDef(), {}
     needed.versions.producer = tf.version.GRAPH_DEF_VERSION
-    needed.node.extend(each for node in graph.node if node.name in kept for each in _of_today(node, nodes))
-    return needed, weights
+    for node in [node for name, node in nodes.items() if name in kept]:
+        if node.op == "Const" and node.attr["dtype"].type == tf.float32.as_datatype_enum and _value(node).ndim:
+            weights[node.name] = tf.constant(_value(node))
+        else:
+            needed.node.append(node)
+    return needed, weights, tf.constant(_value(nodes[_node_of(nodes[_LOGITS].input[1])]))
 
 
 def _of_today(node: Any, nodes: dict[str, Any]) -> Iterator[Any]:
@@ -118,7 +121,7 @@ def _of_today(node: Any, nodes: dict[str, Any]) -> Iterator[Any]:
         return
     x, mean, variance, beta, gamma, *controls = node.input
     if not node.attr["scale_after_normalization"].b:
-        ones = np.ones_like(tf.make_ndarray(nodes[_node_of(gamma)].attr["value"].tensor))
+        ones = np.ones_like(_value(nodes[_node_of(gamma)]))
         gamma = f"{node.name}/ones"
         yield _node("Const", gamma, dtype=tf.float32, value=ones)
     epsilon = node.attr["variance_epsilon"].f
@@ -145,6 +148,10 @@ def _node(operation: str, name: str, inputs: list[str] | None = None, **attribut
         else:
             node.attr[key].tensor.CopyFrom(tf.make_tensor_proto(value))
     return node
+
+
+def _value(constant: Any) -> np.ndarray:
+    return tf.make_ndarray(constant.attr["value"].tensor)
 
 
 def _node_of(text: str) -> str:

@@ -135,3 +135,6 @@ def test_a_broken_or_foreign_graph_is_refused(file, graph, tmp_path):
     nodes.add("softmax/logits/MatMul", "MatMul", "pool_3", "ExpandDims")
     broken.write_bytes(nodes.graph.SerializeToString())
     assert "TensorFlow cannot import it" in refused(broken)
+    nodes.graph.node[-1].input[1] = "pool_3"
+    broken.write_bytes(nodes.graph.SerializeToString())
+    assert "is not the graph of 2015-12-05" in refused(broken)
