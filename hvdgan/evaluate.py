@@ -53,6 +53,8 @@ class Request:
     """seed of the samples; default: that of the run"""
     truncation: Fraction | None = None
     """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
+    standing_statistics: Count | None = None
+    """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
     batch_size: Count = 64
     """samples computed at a time on each rank; fewer need less memory"""
     data: str | None = None
@@ -108,6 +110,7 @@ def _asked(request: Request) -> Asked:
         seed=request.seed,
         truncation=1.0 if request.truncation is None else request.truncation,
         batch_size=request.batch_size,
+        standing_statistics=request.standing_statistics,
         data=request.data,
         images=request.images,
         features={name: value for name, value in features.items() if value is not None},

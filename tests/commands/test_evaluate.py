@@ -145,6 +145,25 @@ def test_held_out_samples_are_measured_as_in_training(tmp_path, capsys):
     assert records(tmp_path)[1]["eval/psnr"] != record["eval/psnr"]
 
 
+def test_standing_statistics_are_those_of_all_ranks(tmp_path):
+    """The moving averages of two steps are far from the statistics of the samples."""
+    flags = ["--recipe", "tiny:Tiny", "--norm", "batch", *TINY, "--steps", "2", "--run-dir", str(tmp_path / "run")]
+    assert train(flags) == 0
+    few = ["--num", "120", "--batch-size", "16"]
+    assert evaluate([str(tmp_path / "run"), *few]) == 0
+    assert evaluate([str(tmp_path / "run"), *few, "--standing-statistics", "5"]) == 0
+    words = [*launcher(2), sys.executable, "-m", "hvdgan.evaluate", "run", "--samples", "120", "--standing-statistics"]
+    done = run([*words, "5", "--batch-size", "16", "--seed", "0", "--truncation", "1"], tmp_path, forked=True)
+    assert done.returncode == 0, done.stderr
+    moving, alone = records(tmp_path / "run")
+    assert alone["standing_statistics"] == 5 and alone["eval/histogram"] != moving["eval/histogram"]
+    assert json.loads(done.stdout.splitlines()[-1].partition(":")[2]) == alone  # done by one rank, and not again
+    (tmp_path / "run" / "evaluation.jsonl").unlink()
+    run([*words, "5", "--batch-size", "16"], tmp_path, forked=True)
+    (together,) = records(tmp_path / "run")
+    assert together["eval/histogram"] == pytest.approx(alone["eval/histogram"], rel=1e-5) and together["ranks"] == 2
+
+
 def test_samples_of_another_program_are_measured(folder, tmp_path, capsys):
     """The digits themselves are near, in a folder of PNGs and in an array; noise is far."""
     from hvdgan.cli.config import Config

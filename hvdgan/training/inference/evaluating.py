@@ -24,6 +24,7 @@ from hvdgan.training.evaluation.of_run import Ways, generated_set, measure_for, 
 from hvdgan.training.evaluation.real_statistics import Kept
 from hvdgan.training.evaluation.sets import RealSet, SampleSet
 from hvdgan.training.inference.inputs import maps_of, open_data, open_samples
+from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 from hvdgan.training.steps.augment import flip_axes
 
@@ -40,6 +41,7 @@ class Asked:
         seed: seed of the samples; None: the run's.
         truncation: distance of styles from their mean, 0 to 1.
         batch_size: samples computed at a time on a rank.
+        standing_statistics: number of generated batches whose BatchNorm statistics replace the moving ones, or None.
         data: value of --data; None: the data that the run was trained on.
         images: samples of another program to measure in place of generated ones; None: generated ones.
         features: settings of the features that differ from those of the run, by the names of FeatureConfig.
@@ -50,6 +52,7 @@ class Asked:
     seed: int | None
     truncation: float
     batch_size: int
+    standing_statistics: int | None
     data: str | None
     images: str | None
     features: dict[str, Any]
@@ -105,8 +108,10 @@ class Evaluating:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         training, held_out = self._opened(trained)
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
+        self._stand(trained)
         comparison = self._comparison(trained, (training, held_out))
         how = {"seed": self._seed(trained), "truncation": asked.truncation, "images": asked.images}
+        how["standing_statistics"] = asked.standing_statistics
         how |= weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
         self._settings = {**how, **comparison.identity()}
         manifest = read_manifest(checkpoint)
@@ -168,6 +173,27 @@ class Evaluating:
             with contextlib.suppress(OSError):  # the next evaluation scans again
                 scans.write()
         return self._sources
+
+    def _stand(self, trained: Trained) -> None:
+        """Set standing statistics, the same on every rank."""
+        asked, ranks = self._asked, self._ranks
+        if (batches := asked.standing_statistics) is None:
+            return
+        seed, statistics = self._seed(trained), trained.state.statistics
+
+        def compute() -> None:
+            set_standing_statistics(
+                trained,
+                asked.weights,
+                standing_inputs(trained, asked.data, seed),
+                batches=batches,
+                batch_size=asked.batch_size,
+                seed=seed,
+                truncation=asked.truncation,
+            )
+
+        on_all(compute, ranks, "the standing statistics", names_rank=True)
+        statistics.write(ranks.broadcast_array(statistics.read()))  # the last bits may differ between devices
 
     def _comparison(self, trained: Trained, sources: tuple[Source, Source | None]) -> Comparison:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
