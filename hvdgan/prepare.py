@@ -85,9 +85,10 @@ class Request:
     tfrecord_input_shape: str | None = None
     """shape of the array that --tfrecord-input names; default: that of the sample"""
     min_size: CountOrNever = 0
-    """minimum length of the shorter side (pixels); smaller images are left out; 0: no limit"""
+    """minimum length of the shorter side (pixels); smaller images are left out; 0: no limit. An array is refused if all
+    its samples are smaller, since they have one shape"""
     dedup: bool = False
-    """leave out images whose converted pixels equal those of an earlier image"""
+    """leave out images whose converted pixels, or samples whose numbers, equal those of an earlier one"""
     max_bad_fraction: Fraction = 0.01
     """largest fraction of images or samples that may be unreadable or hold NaN; above it the command stops"""
     workers: CountOrNever = 0

@@ -31,7 +31,7 @@ from hvdgan.data.formats.manifest import (
     shard_name,
 )
 from hvdgan.data.packing.array_facts import conditions_of, facts_of, write_array, write_beside
-from hvdgan.data.packing.array_part import SamplesPart, opened_arrays
+from hvdgan.data.packing.array_part import SamplesPart, opened_arrays, refuse_smaller
 from hvdgan.data.packing.encoding_choice import measured
 from hvdgan.data.packing.listing import Listing, list_images
 from hvdgan.data.packing.parts import Part
@@ -150,9 +150,8 @@ def _with_default_encoding(plan: Plan, listing: Listing) -> Plan:
         raise UserError(
             f"--encoding {packing.encoding}: {plan.config.data} holds {kind}; expected {', '.join(possible)}"
         )
-    for flag, given in (("--min-size", packing.min_size), ("--dedup", packing.dedup)):
-        if listing.of_arrays and given:
-            raise UserError(f"{flag}: chooses among pictures, and {plan.config.data} holds arrays; leave it out")
+    if listing.of_arrays and packing.min_size:
+        refuse_smaller(opened_arrays(listing.config, plan.pairs), plan.config.data, packing.min_size)
     return dataclasses.replace(plan, packing=dataclasses.replace(packing, encoding=packing.encoding or possible[0]))
 
 
@@ -203,7 +202,7 @@ def parts(plan: Plan, listing: Listing) -> list[tuple[str, Part | SamplesPart]]:
 
 
 def duplicates(folder: Path, names: list[str]) -> list[dict[int, str]]:
-    """For each shard, the numbers of the duplicate records, each with the name of the first image with these pixels."""
+    """For each shard, the numbers of the duplicate records, each with the name of the first that it equals."""
     first: dict[str, str] = {}
     found: list[dict[int, str]] = []
     for name in names:
