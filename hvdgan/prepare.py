@@ -231,7 +231,8 @@ def _described(manifest: dict[str, Any]) -> str:
     if "shape" not in manifest:
         height, width = sides(size) if isinstance(size := manifest["image_size"], int) else size
         kinds = "pairs" if manifest["pairs"] else "images"
-        return f"{kinds} of {width} x {height} pixels and {manifest['channels']} channels"
+        pictures = f"{kinds} of {width} x {height} pixels and {manifest['channels']} channels"
+        return pictures + (f", conditions {', '.join(names)}" if (names := manifest.get("condition_names")) else "")
     own = [f"samples of shape {tuple(manifest['shape'])} and type {np.dtype(manifest['dtype'])}"]
     if manifest["pairs"]:
         own.append(f"inputs of shape {tuple(manifest['input_shape'])} and type {np.dtype(manifest['input_dtype'])}")

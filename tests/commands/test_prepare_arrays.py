@@ -309,7 +309,10 @@ def place(tmp_path, monkeypatch, data):
         ("complex.npy new", "complex.npy: numbers of type complex64"),
         ("four.npy new", "four.npy: array of shape (3, 8, 8, 4): red, green, blue and opacity, or four fields?"),
         ("images new --image-size 8 --fit crop --axes HW", "--axes HW: is for arrays, and images holds pictures"),
-        ("images new --image-size 8 --fit crop --conditions e", "and images holds pictures; pack them without"),
+        (
+            "images new --image-size 8 --fit crop --conditions e",
+            "--conditions e: name their file with --condition-table",
+        ),
         ("images new --image-size 8", "images: class 0/000.png has 12 x 10 pixels, and 8 x 8 are wanted"),
         ("pictures.npy new --image-size 8", "pictures.npy: each picture has 6 x 8 pixels, and 8 x 8 are wanted"),
         ("a.npz made --shards 3 --axes CHW", "made: begun with --axes None, and this command has CHW"),

@@ -18,6 +18,7 @@ from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.data.base.source import BadFile, refuse_if_too_many, sides
 from hvdgan.data.formats.manifest import (
     ARRAYS_VERSION,
+    CONDITIONS,
     FORMAT,
     LABELS,
     MANIFEST,
@@ -267,7 +268,13 @@ def _described(plan: Plan, listing: Listing, shards: dict[str, Any]) -> tuple[di
     """What an image or sample is, and the names of the files with what lies beside the samples."""
     size, channels = listing.config.image_size, listing.config.channels
     if not listing.of_arrays:
-        return {"image_size": list(size) if isinstance(size, tuple) else size, "channels": channels}, []
+        pictures = {"image_size": list(size) if isinstance(size, tuple) else size, "channels": channels}
+        if listing.conditions is None:
+            return pictures, []
+        rows = [row for facts in shards.values() for row in facts["conditions"]]
+        write_array(plan.folder / CONDITIONS, np.array(rows, np.dtype("<f8")))
+        _, names, units = listing.conditions
+        return {**pictures, "condition_names": names, "condition_units": units}, [CONDITIONS]
     source = opened_arrays(listing.config, plan.pairs)
     numbers, names = conditions_of(source, listing.config)
     beside = write_beside(plan.folder, source, numbers, _kept(listing, shards))

@@ -126,7 +126,9 @@ def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[
             "duplicates": [[half["names"][number], duplicates[number]] for number in sorted(duplicates)],
         }
         facts |= {key: half[key] for key in ("statistics", "missing") if key in half}
-        facts |= {key: [half[key][number] for number in kept] for key in ("labels", "keys") if key in half}
+        facts |= {
+            key: [half[key][number] for number in kept] for key in ("labels", "keys", "conditions") if key in half
+        }
         write_whole(folder / f"{name}.idx", _index(lengths))
         source.rename(folder / f"{name}{_RECORDS}")
         write_whole(folder / f"{name}.json", to_json(facts))
@@ -229,8 +231,7 @@ def _of_samples(part: SamplesPart, packing: Packing, half: dict[str, Any]) -> It
 def _of_images(part: Part, packing: Packing, half: dict[str, Any]) -> Iterator[bytes]:
     """The record of each image; no bytes for an image that is left out."""
     half |= {"sums": [], "digests": []}
-    if part.labels is not None:
-        half["labels"] = []
+    half |= {key: [] for key in ("labels", "conditions") if getattr(part, key) is not None}
     return (_record(part, number, packing, half) for number in range(len(part)))
 
 
@@ -255,6 +256,8 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
     half["digests"].append(hashlib.sha256(pixels.tobytes()).hexdigest()[:32])
     if part.labels is not None:
         half["labels"].append(part.labels[number])
+    if part.conditions is not None:
+        half["conditions"].append(part.conditions[number])
     if (key := part.key(number)) is not None:
         half.setdefault("keys", []).append(key.hex())
     return record
