@@ -75,8 +75,8 @@ def test_a_table_by_file_is_packed_with_a_folder_or_an_archive(images, tmp_path,
 def test_images_that_are_left_out_take_their_conditions_with_them(images, tmp_path, capsys):
     """Broken ones, small ones and duplicates; the bytes are those of any number of processes."""
     Image.open(images / "class 0" / "000.png").save(images / "class 0" / "again.bmp")
-    Image.new("RGB", (30, 5), "red").save(images / "class 1" / "flat.png")
-    cut = images / "class 1" / "003.png"
+    Image.new("RGB", (30, 5), "red").save(images / "class 1" / "000 flat.png")
+    cut = images / "class 1" / "009.png"
     cut.write_bytes(cut.read_bytes()[:100])
     table = by_file(images, tmp_path / "c.csv")
     flags = ["--condition-table", str(table), "--dedup", "--min-size", "8", "--max-bad-fraction", "0.5"]

@@ -13,6 +13,8 @@ from arrays_on_disk import (
     hdf5,
     lzf_hdf5,
     many_hdf5,
+    nameless_zarr,
+    nameless_zarr2,
     netcdf,
     netcdf3,
     npy,
@@ -33,6 +35,8 @@ KINDS = [
     (netcdf, OF_NETCDF),
     (netcdf3, OF_NETCDF3),
     (zarr, TYPES[:-1]),
+    (nameless_zarr, TYPES[:-1]),
+    (nameless_zarr2, TYPES[:-1]),
 ]
 ROWS = [(write, name) for write, names in KINDS for name in names]
 IDS = [f"{write.__name__} {name}" for write, name in ROWS]

@@ -6,6 +6,7 @@ import threading
 import h5py
 import numpy as np
 import xarray
+import zarr as zarr_library
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
@@ -86,6 +87,18 @@ def netcdf3(folder, array):
 def zarr(folder, array):
     dataset(array).to_zarr(folder / "a.zarr", consolidated=False)
     return f"{folder}/a.zarr"
+
+
+def nameless_zarr(folder, array, zarr_format=3):
+    """Without names of dimensions; neither chunk divides the shape."""
+    group = zarr_library.open_group(folder / "a.zarr", mode="w", zarr_format=zarr_format)
+    chunks = (4, *(max(1, size - 1) for size in array.shape[1:]))
+    group.create_array("group/ECAL", data=np.ascontiguousarray(array), chunks=chunks)
+    return f"{folder}/a.zarr:group/ECAL"
+
+
+def nameless_zarr2(folder, array):
+    return nameless_zarr(folder, array, zarr_format=2)
 
 
 def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, **settings) -> Source:
