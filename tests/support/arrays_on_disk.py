@@ -9,7 +9,7 @@ import xarray
 import zarr as zarr_library
 
 from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.data import Source, open_source
 from hvdgan.data.arrays.mapped import mapped
 
@@ -101,10 +101,13 @@ def nameless_zarr2(folder, array):
     return nameless_zarr(folder, array, zarr_format=2)
 
 
-def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, **settings) -> Source:
+def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, tfrecord=None, **settings) -> Source:
     """The source of arrays that --data names, without a map of their numbers unless another is given."""
     config = Config(
-        data=str(data), max_bad_fraction=max_bad_fraction, arrays=ArrayConfig(**{"values": "none", **settings})
+        data=str(data),
+        max_bad_fraction=max_bad_fraction,
+        arrays=ArrayConfig(**{"values": "none", **settings}),
+        tfrecord=tfrecord or TFRecordConfig(),
     )
     return open_source(config, paired=paired, **({} if peers is None else {"peers": peers}))
 
