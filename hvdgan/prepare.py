@@ -85,9 +85,10 @@ class Request:
     tfrecord_input_shape: str | None = None
     """shape of the array that --tfrecord-input names; default: that of the sample"""
     min_size: CountOrNever = 0
-    """minimum length of the shorter side (pixels); smaller images are left out; 0: no limit"""
+    """minimum length of the shorter side (pixels); smaller images are left out; 0: no limit. An array is refused if all
+    its samples are smaller, since they have one shape"""
     dedup: bool = False
-    """leave out images whose converted pixels equal those of an earlier image"""
+    """leave out images whose converted pixels, or samples whose numbers, equal those of an earlier one"""
     max_bad_fraction: Fraction = 0.01
     """largest fraction of images or samples that may be unreadable or hold NaN; above it the command stops"""
     workers: CountOrNever = 0
@@ -230,7 +231,8 @@ def _described(manifest: dict[str, Any]) -> str:
     if "shape" not in manifest:
         height, width = sides(size) if isinstance(size := manifest["image_size"], int) else size
         kinds = "pairs" if manifest["pairs"] else "images"
-        return f"{kinds} of {width} x {height} pixels and {manifest['channels']} channels"
+        pictures = f"{kinds} of {width} x {height} pixels and {manifest['channels']} channels"
+        return pictures + (f", conditions {', '.join(names)}" if (names := manifest.get("condition_names")) else "")
     own = [f"samples of shape {tuple(manifest['shape'])} and type {np.dtype(manifest['dtype'])}"]
     if manifest["pairs"]:
         own.append(f"inputs of shape {tuple(manifest['input_shape'])} and type {np.dtype(manifest['input_dtype'])}")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hvdgan.cli.files import replacing
+from hvdgan.data.packing import shard_writer
 from hvdgan.prepare import main
 from launching import HAS_MPI, run
 from packed import bytes_of, manifest_of, write_images
@@ -154,6 +155,86 @@ def test_a_folder_of_npy_files_is_packed_with_its_classes(tmp_path):
     assert source.conditions[:, 0].tolist() == [0, 2, 4, 1, 3, 5] and source.key(1) == b"kind 0/2.npy"
 
 
+# duplicates
+
+
+def with_duplicates(folder):
+    """24 pairs: 4, 9 and 23 equal earlier ones; 5 and 6 do so only in their inputs, or in their samples."""
+    images = RNG.normal(size=(24, 6, 4, 2)).astype(np.float32)
+    coarse = RNG.integers(0, 900, (24, 3, 2), np.int16)
+    for number, its in ((4, 1), (9, 4), (23, 12)):
+        images[number], coarse[number] = images[its], coarse[its]
+    images[6], coarse[5], images[7, 0, 0, 0] = images[1], coarse[1], np.nan
+    path = folder / "again.npz"
+    np.savez(path, images=images, coarse=coarse, labels=np.arange(24), energy=np.arange(24.0), ground=images[0, ..., 0])
+    return path, images, np.delete(np.arange(24), [4, 7, 9, 23])
+
+
+@pytest.mark.parametrize("encoding", ["raw", "zlib"])
+def test_duplicates_are_left_out_with_their_labels_and_conditions(tmp_path, capsys, encoding):
+    data, images, kept = with_duplicates(tmp_path)
+    flags = ["--pairs", "--inputs", "coarse", "--conditions", "energy", "--constants", "ground"]
+    flags += ["--dedup", "--max-bad-fraction", "0.1", "--encoding", encoding]
+    made = pack(data, tmp_path / "made", *flags)
+    assert "left out: 1 broken, 0 small, 3 duplicates" in capsys.readouterr().out
+    assert bytes_of(pack(data, tmp_path / "by three", *flags, workers=3)) == bytes_of(made)
+    facts = [json.loads(path.read_text()) for path in sorted(made.glob("samples-*.json"))]
+    assert [pair for one in facts for pair in one["duplicates"]] == [["4", "1"], ["9", "1"], ["23", "12"]]
+    manifest = manifest_of(made)
+    assert (manifest["count"], manifest["duplicates"]) == (20, 3)
+    flat = images[kept].reshape(-1, 2).astype(np.float64)
+    assert manifest["statistics"]["count"] == len(flat) == manifest["input_statistics"]["count"] * 4
+    np.testing.assert_allclose(manifest["statistics"]["mean"], flat.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(manifest["statistics"]["deviation"], flat.std(axis=0), rtol=1e-12)
+    source = opened(made, paired=True, conditions=("energy",), constant_values="none")
+    original = opened(data, paired=True, inputs="coarse", conditions=("energy",))
+    np.testing.assert_array_equal(all_of(source), all_of(original)[kept])
+    np.testing.assert_array_equal(source.labels, kept)
+    np.testing.assert_array_equal(source.conditions[:, 0], kept)
+    assert main(["--verify", str(made)]) == 0
+
+
+@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
+def test_two_ranks_leave_out_the_same_duplicates(tmp_path):
+    data, *_ = with_duplicates(tmp_path)
+    flags = ["--dedup", "--max-bad-fraction", "0.1"]
+    alone = pack(data, tmp_path / "alone", *flags)
+    command = ["mpirun", "-n", "2", "--oversubscribe", sys.executable, "-m", "hvdgan.prepare", data, tmp_path / "made"]
+    done = run([*command, "--shards", "3", *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert bytes_of(tmp_path / "made") == bytes_of(alone)
+
+
+def test_a_crash_among_duplicates_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
+    """When the second of three shards loses its duplicates."""
+    data, *_ = with_duplicates(tmp_path)
+    flags = ["--dedup", "--max-bad-fraction", "0.1"]
+    wanted = bytes_of(pack(data, tmp_path / "whole", *flags))
+    with monkeypatch.context() as patch:
+        command = [str(data), str(tmp_path / "cut"), "--shards", "3", "--workers", "1", *flags]
+        patch.setattr(shard_writer, "without_duplicates", without_second(shard_writer.without_duplicates))
+        assert main(command) == 1
+    assert len(list((tmp_path / "cut").glob("*.tfrecord"))) == 1
+    assert bytes_of(pack(data, tmp_path / "cut", *flags)) == wanted
+
+
+def without_second(work):
+    """A function that fails on a full disk at the second shard."""
+
+    def fail(path, *rest):
+        if "00001" in path.name:
+            raise OSError(28, "No space left on device")
+        work(path, *rest)
+
+    return fail
+
+
+def test_a_minimum_size_that_all_samples_have_changes_no_record(data, wanted, tmp_path):
+    made = bytes_of(pack(data, tmp_path / "made", *BESIDE, "--min-size", "4"))
+    records = [name for name in wanted if name.endswith(".tfrecord")]
+    assert records and all(made[name] == wanted[name] for name in records)
+
+
 # the encoding
 
 
@@ -200,6 +281,7 @@ def place(tmp_path, monkeypatch, data):
     shutil.copy(data, "a.npz")
     np.save("counts.npy", np.ones((3, 4, 4), np.uint16))
     np.save("complex.npy", np.ones((3, 4, 4), np.complex64))
+    np.save("flat.npy", np.ones((3, 7), np.float32))
     np.save("four.npy", np.ones((3, 8, 8, 4), np.float32))
     np.save("pictures.npy", np.ones((3, 8, 6, 3), np.uint8))
     write_images(tmp_path / "images", 4)
@@ -215,8 +297,9 @@ def place(tmp_path, monkeypatch, data):
             "--encoding png: a.npz holds arrays, whose numbers are kept as they are; expected",
         ),
         ("images new --image-size 8 --fit pad --encoding zlib", "--encoding zlib: images holds pictures; expected png"),
-        ("a.npz new --dedup", "--dedup: chooses among pictures, and a.npz holds arrays"),
-        ("a.npz new --min-size 3", "--min-size: chooses among pictures"),
+        ("a.npz new --min-size 5", "--min-size 5: no sample is left: all samples of a.npz have shape (6, 4, 2), whose"),
+        ("flat.npy new --min-size 3", "--min-size 3: the samples of flat.npy are vectors, without sides"),
+        ("a.npz made --shards 3 --dedup", "made: begun with --dedup False, and this command has True"),
         ("a.npz new --image-size 8", "--image-size: resizes 8-bit pictures"),
         ("a.npz new --fit crop", "--fit crop: resizes 8-bit pictures"),
         ("a.npz new --inputs coarse", "--inputs coarse: packs an input with each sample; add --pairs"),
@@ -226,7 +309,10 @@ def place(tmp_path, monkeypatch, data):
         ("complex.npy new", "complex.npy: numbers of type complex64"),
         ("four.npy new", "four.npy: array of shape (3, 8, 8, 4): red, green, blue and opacity, or four fields?"),
         ("images new --image-size 8 --fit crop --axes HW", "--axes HW: is for arrays, and images holds pictures"),
-        ("images new --image-size 8 --fit crop --conditions e", "and images holds pictures; pack them without"),
+        (
+            "images new --image-size 8 --fit crop --conditions e",
+            "--conditions e: name their file with --condition-table",
+        ),
         ("images new --image-size 8", "images: class 0/000.png has 12 x 10 pixels, and 8 x 8 are wanted"),
         ("pictures.npy new --image-size 8", "pictures.npy: each picture has 6 x 8 pixels, and 8 x 8 are wanted"),
         ("a.npz made --shards 3 --axes CHW", "made: begun with --axes None, and this command has CHW"),

@@ -3,6 +3,10 @@
 Modules: data.arrays.axes, data.arrays.source, data.arrays.mapped, data.arrays.kinds.
 """
 
+import json
+import math
+import sys
+
 import numpy as np
 import pytest
 
@@ -13,6 +17,8 @@ from arrays_on_disk import (
     hdf5,
     lzf_hdf5,
     many_hdf5,
+    nameless_zarr,
+    nameless_zarr2,
     netcdf,
     netcdf3,
     npy,
@@ -22,7 +28,10 @@ from arrays_on_disk import (
     seen,
     zarr,
 )
+from hvdgan.cli.shared_errors import ALONE
+from launching import CONTROLLERS, ROOT, launcher, run
 from reading import batches_of
+from table_of_arrays import axes_of, is_exact, opened, shards, slices, tfrecords, zlib_shards
 
 TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
 OF_NETCDF = ["float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4"]
@@ -33,6 +42,8 @@ KINDS = [
     (netcdf, OF_NETCDF),
     (netcdf3, OF_NETCDF3),
     (zarr, TYPES[:-1]),
+    (nameless_zarr, TYPES[:-1]),
+    (nameless_zarr2, TYPES[:-1]),
 ]
 ROWS = [(write, name) for write, names in KINDS for name in names]
 IDS = [f"{write.__name__} {name}" for write, name in ROWS]
@@ -76,17 +87,74 @@ def test_float32_numbers_are_those_of_the_array(tmp_path, write, name):
             assert its_index.tolist() == index[places].tolist()
 
 
-@pytest.mark.parametrize("write", [write for write, _ in KINDS])
+# on several ranks
+
+
+SHAPES = [(18, 7), (18, 3, 5, 2), (18, 2, 3, 4, 2)]
+ALL = [*KINDS, (shards, TYPES[:-1]), (zlib_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Every kind of file with every type; the shape changes from row to row, so that each kind and type has each."""
+    folder = tmp_path_factory.mktemp("table")
+    rows = []
+    for kind, (write, names) in enumerate(ALL):
+        for place, name in enumerate(names):
+            shape = SHAPES[(kind + place) % 3]
+            if write in (netcdf, netcdf3, zarr) and len(shape) == 2:
+                shape = (18, 4, 5, 1)  # variables have dimensions, and become channels
+            array, below = numbers(name, shape), folder / f"{kind} {place}"
+            below.mkdir()
+            expected = f"{name.strip('>')} {len(shape)} {math.prod(shape)}.npy"
+            np.save(folder / expected, array.astype(np.float32))
+            row = {"data": write(below, array), "expected": expected, "tfrecord": None, "axes": axes_of(array)}
+            row["is_begun"] = name == "float32"
+            if write is tfrecords:
+                row["tfrecord"] = {"shape": ",".join(map(str, shape[1:])), "dtype": name}
+            if write in (netcdf, netcdf3, zarr, shards, zlib_shards):
+                row["axes"] = None  # the file says it
+            rows.append(row)
+    order = [index.tolist() for _, _, index in slices(opened(rows[0], ALONE), 0, 1, begins=range(3))]
+    assert sorted(number for batch in order for number in batch) == list(range(18))
+    (folder / "table.json").write_text(json.dumps({"order": order, "rows": rows}))
+    return folder
+
+
+def test_one_rank_reads_each_row_of_the_table_exactly(table):
+    facts = json.loads((table / "table.json").read_text())
+    assert len(facts["rows"]) > 160
+    assert [row["data"] for row in facts["rows"] if not is_exact(row, table, facts["order"], ALONE)] == []
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_ranks_read_each_row_of_the_table_exactly(table, size):
+    """Also from the steps at which a run of one rank could have stopped; with the whole pipeline for float32."""
+    command = [
+        *launcher(size, CONTROLLERS[0]),
+        sys.executable,
+        ROOT / "tests" / "support" / "table_of_arrays.py",
+        table,
+    ]
+    done = run(command, ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    count, *wrong = json.loads((table / f"wrong on {size}.json").read_text())
+    assert count > 160 and wrong == [[]] * size
+
+
+@pytest.mark.parametrize(("write", "names"), KINDS, ids=lambda each: getattr(each, "__name__", "all types"))
 @pytest.mark.parametrize("shape", [(9, 4), (9, 3, 4), (9, 2, 3, 4, 2)], ids=str)
-def test_vectors_fields_and_volumes(tmp_path, write, shape):
+def test_vectors_fields_and_volumes_of_each_type(tmp_path, write, names, shape):
     if write in (netcdf, netcdf3, zarr) and len(shape) < 4:
         shape = (*shape, 1) if len(shape) == 3 else (*shape[:1], 2, 3, *shape[1:])
-    array = numbers("float32", shape)
-    source = seen(arrays(write(tmp_path, array), axes={2: "C", 3: "HW", 4: None, 5: "DHWC"}[len(shape)]))
     order = np.array([8, 0, 3, 3, 7])
-    expected = array if len(shape) != 3 else array[..., None]
-    assert source.fetch_batch(order).tobytes() == expected[order].tobytes()
-    assert source.fetch(4).tobytes() == expected[4].tobytes()
+    for name in names:
+        array, below = numbers(name, shape), tmp_path / name.replace(">", "big ")
+        below.mkdir()
+        source = seen(arrays(write(below, array), axes={2: "C", 3: "HW", 4: None, 5: "DHWC"}[len(shape)]))
+        expected = (array if len(shape) != 3 else array[..., None]).astype(np.float32)
+        assert source.fetch_batch(order).tobytes() == np.ascontiguousarray(expected[order]).tobytes(), name
+        assert source.fetch(4).tobytes() == np.ascontiguousarray(expected[4]).tobytes(), name
 
 
 @pytest.mark.parametrize("write", [write for write, _ in KINDS])

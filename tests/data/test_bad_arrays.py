@@ -11,7 +11,20 @@ import numpy as np
 import pytest
 import xarray
 
-from arrays_on_disk import arrays, gzip_hdf5, hdf5, many_hdf5, netcdf, npy, npy_folder, npz, packed_npz, seen, zarr
+from arrays_on_disk import (
+    arrays,
+    gzip_hdf5,
+    hdf5,
+    many_hdf5,
+    nameless_zarr,
+    netcdf,
+    npy,
+    npy_folder,
+    npz,
+    packed_npz,
+    seen,
+    zarr,
+)
 from hvdgan.train import main
 from reading import batches_of
 
@@ -123,7 +136,7 @@ def no_netcdf(folder):
 
 def no_zarr(folder):
     (folder / "a.zarr").mkdir()
-    return f"{folder}/a.zarr", "a.zarr: no Zarr store: it has neither zarr.json nor .zgroup"
+    return f"{folder}/a.zarr", "a.zarr: no Zarr store: it has no zarr.json, .zgroup or .zarray"
 
 
 def missing_set(folder):
@@ -182,16 +195,24 @@ def dates(folder):
     return f"{folder}/a.nc:when", "holds dates (days since 2000-01-01); expected numbers"
 
 
-def bare_zarr(folder):
-    import zarr as library
+def damaged_zarr(folder):
+    data = nameless_zarr(folder, np.ones((4, 3)))
+    (folder / "a.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node')
+    return data, "a.zarr: cannot be read by xarray: "
 
-    library.open_array(f"{folder}/a.zarr", mode="w", shape=(4, 3), dtype="f4")
-    return f"{folder}/a.zarr", "a.zarr: cannot be read by xarray: "
+
+def complex_zarr(folder):
+    return nameless_zarr(folder, np.ones((4, 3), np.complex64)), "a.zarr:group/ECAL: numbers of type complex64"
+
+
+def missing_zarr_array(folder):
+    return nameless_zarr(folder, np.ones((4, 3)))[:-4] + "energy", "no array group/energy in "
 
 
 FILES = [pickled, pickled_npz, pickled_folder, one_pickled, ragged_folder, truncated, truncated_netcdf, damaged_head]
 FILES += [no_hdf5, no_netcdf, no_zarr, missing_set, missing_variable, missing_file, missing_pattern, a_group]
-FILES += [variable_length, empty_set, a_number, two_sets, labels_of_text, dates, bare_zarr]
+FILES += [variable_length, empty_set, a_number, two_sets, labels_of_text, dates, damaged_zarr]
+FILES += [complex_zarr, missing_zarr_array]
 
 
 @pytest.mark.parametrize("make", FILES)

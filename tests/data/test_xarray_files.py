@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import xarray
+import zarr
 
 from arrays_on_disk import arrays, seen, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
@@ -127,6 +128,74 @@ def test_variables_that_cannot_be_used(tmp_path, name, problem):
     with pytest.raises(UserError, match=problem) as caught:
         arrays(f"{write(tmp_path, 'nc')}:{name}")
     assert "\n" not in str(caught.value)
+
+
+# Zarr without names of dimensions
+
+
+def nameless(path, zarr_format, **arrays):
+    group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    for name, array in arrays.items():
+        group.create_array(name, data=array, chunks=(3, *array.shape[1:]), attributes={"units": "K"})
+    return path
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, zarr_format):
+    hour, kind = np.arange(20) % 24, (np.arange(20) % 3).astype(np.int32)
+    low, fields = T2M[:, ::2, ::2], np.stack([T2M, U10, V10], -1)
+    beside = {"hour": hour, "labels": kind, "inputs": low, "orography": GROUND, "levels": LEVELS}
+    data = nameless(tmp_path / "a.zarr", zarr_format, images=fields, **beside)
+    settings = {"conditions": ("hour",), "constants": "orography", "constant_values": "none", "input_values": "none"}
+    source = arrays(data, paired=True, **settings)
+    assert source.layout.shape == (6, 8, 3) and source.layout.input_shape == (3, 4, 1)
+    inputs, images = source.layout.split(source.fetch_batch(ORDER))
+    np.testing.assert_array_equal(inputs[..., 0], low[ORDER])
+    np.testing.assert_array_equal(images, fields[ORDER])
+    assert source.values.images.units == ("K",) * 3 and source.values.conditions.units == ("K",)
+    np.testing.assert_array_equal(source.conditions[:, 0], hour)
+    np.testing.assert_array_equal(source.labels, kind)
+    np.testing.assert_array_equal(source.constants[..., 0], GROUND)
+    flat = arrays(f"{data}:levels", axes="CHW")
+    np.testing.assert_array_equal(flat.fetch_batch(ORDER), np.moveaxis(LEVELS, 1, -1)[ORDER])
+    with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
+        arrays(f"{data}:levels")
+    with pytest.raises(UserError, match="--data .*: several arrays become channels only if all dimensions .* have nam"):
+        arrays(f"{data}:images,levels")
+    assert not wrong_reads_of_threads(arrays(f"{data}:images"), fields, 5)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_store_that_is_one_array(tmp_path, zarr_format):
+    for name, numbers in (("fields", T2M), ("pictures", (T2M % 1 * 255).astype(np.uint8))):
+        zarr.create_array(tmp_path / f"{name}.zarr", data=numbers, chunks=(3, 6, 8), zarr_format=zarr_format)
+    source = arrays(tmp_path / "fields.zarr", axes="HW")
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)[..., 0], T2M[ORDER])
+    assert source.named(3) == f"{tmp_path}/fields.zarr[3]"
+    pictures = arrays(tmp_path / "pictures.zarr", values=None)
+    assert pictures.is_pictures and pictures.record_shape == (6, 8, 1)
+
+
+def test_an_array_with_and_one_without_names(tmp_path):
+    """The file then says nothing of the axes of either, and scale and offset still count."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
+    packed = group.create_array("packed", data=((T2M - 280) * 1000).astype(np.int16), attributes={"scale_factor": 1e-3})
+    packed.attrs["add_offset"] = 280.0
+    group.create_array("t2m", data=T2M, dimension_names=("time", "lat", "lon"))
+    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.zarr:t2m").fetch_batch(ORDER)[..., 0], T2M[ORDER])
+    source = arrays(f"{tmp_path}/a.zarr:packed")
+    np.testing.assert_allclose(source.fetch_batch(ORDER)[..., 0], T2M[ORDER], atol=2e-3)
+    group.create_array("when", data=np.arange(20), attributes={"units": "days since 2000-01-01"})
+    with pytest.raises(UserError, match=r"a.zarr:when: holds dates \(days since 2000-01-01\)"):
+        arrays(f"{tmp_path}/a.zarr:packed", conditions=("when",))
+
+
+def test_stores_of_several_files_without_names_are_joined(tmp_path):
+    for number, (first, past) in enumerate([(0, 9), (9, 20)]):
+        nameless(tmp_path / f"{number}.zarr", 3, ECAL=T2M[first:past], energy=np.arange(first, past))
+    source = arrays(f"{tmp_path}/*.zarr:ECAL", conditions=("energy",))
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)[..., 0], T2M[ORDER])
+    assert source.conditions[:, 0].tolist() == list(range(20))
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):

@@ -6,9 +6,10 @@ import threading
 import h5py
 import numpy as np
 import xarray
+import zarr as zarr_library
 
 from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.data import Source, open_source
 from hvdgan.data.arrays.mapped import mapped
 
@@ -88,10 +89,25 @@ def zarr(folder, array):
     return f"{folder}/a.zarr"
 
 
-def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, **settings) -> Source:
+def nameless_zarr(folder, array, zarr_format=3):
+    """Without names of dimensions; neither chunk divides the shape."""
+    group = zarr_library.open_group(folder / "a.zarr", mode="w", zarr_format=zarr_format)
+    chunks = (4, *(max(1, size - 1) for size in array.shape[1:]))
+    group.create_array("group/ECAL", data=np.ascontiguousarray(array), chunks=chunks)
+    return f"{folder}/a.zarr:group/ECAL"
+
+
+def nameless_zarr2(folder, array):
+    return nameless_zarr(folder, array, zarr_format=2)
+
+
+def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, tfrecord=None, **settings) -> Source:
     """The source of arrays that --data names, without a map of their numbers unless another is given."""
     config = Config(
-        data=str(data), max_bad_fraction=max_bad_fraction, arrays=ArrayConfig(**{"values": "none", **settings})
+        data=str(data),
+        max_bad_fraction=max_bad_fraction,
+        arrays=ArrayConfig(**{"values": "none", **settings}),
+        tfrecord=tfrecord or TFRecordConfig(),
     )
     return open_source(config, paired=paired, **({} if peers is None else {"peers": peers}))
 

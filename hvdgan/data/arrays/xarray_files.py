@@ -1,10 +1,13 @@
 """Variables of NetCDF and Zarr as the channels of samples, through xarray.
 
 xarray knows the dimensions and decodes missing values, scale factors and offsets. The numbers of NetCDF 4, which is
-HDF5, are read by hdf5_files, which several threads can use at once.
+HDF5, are read by hdf5_files, which several threads can use at once. Zarr arrays whose dimensions have no names are
+read without xarray, and mean what an .npy file of their shape means.
 """
 
 import contextlib
+import dataclasses
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -21,10 +24,25 @@ from hvdgan.data.base.scan_cache import identity
 
 FILES = (".nc", ".nc4")
 SUFFIXES = (*FILES, ".zarr")
-_STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata")
+_STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
 _DECODING: dict[str, Any] = {"decode_times": False, "decode_timedelta": False, "decode_coords": False}
 _DATES = re.compile(r"\s*\w+\s+since\s")
 _Reader = Callable[[np.ndarray], np.ndarray]
+
+
+def open_file(data: str, axes: dict[str, str | None]) -> Container:
+    """Open a NetCDF file or a Zarr store.
+
+    Args:
+        data, axes: arguments of XarrayFile.
+
+    Raises:
+        UserError: xarray is missing, or the file cannot be read.
+    """
+    xarray = _xarray(data)
+    if os.path.isdir(data) and (_is_array(data) or _lacks_names(data)):
+        return ZarrArrays(data)
+    return XarrayFile(data, axes, xarray)
 
 
 class XarrayFile(Container):
@@ -37,15 +55,15 @@ class XarrayFile(Container):
         data: path of the file or folder.
         axes: value of the flag that names the axes of a sample, by the name of its variables; under "" that of all
             others.
+        xarray: the package.
 
     Raises:
-        UserError: xarray is missing, or the file cannot be read.
+        UserError: the file cannot be read.
     """
 
-    def __init__(self, data: str, axes: dict[str, str | None]) -> None:
+    def __init__(self, data: str, axes: dict[str, str | None], xarray: Any) -> None:
         super().__init__(data)
         self._axes = axes
-        xarray = _xarray(data)
         with _reasons(data):
             self._stamp = identity(data)
             self._hdf5 = None
@@ -108,11 +126,6 @@ class XarrayFile(Container):
 
     def _decoder(self, name: str) -> "_Decoder":
         variable = self._variables[name]
-        if _DATES.match(str(variable.attrs.get("units", ""))):
-            raise UserError(
-                f"--data {self.data}:{name}: holds dates ({variable.attrs['units']}); expected numbers, such as the "
-                "hour of the day or the day of the year in a variable of its own"
-            )
         read = _lazily(variable)
         if self._hdf5 is not None and name in self._hdf5.names() and variable.dims:
             stored = self._hdf5.get(name)
@@ -121,10 +134,111 @@ class XarrayFile(Container):
         return _Decoder(f"{self.data}:{name}", name, variable, read)
 
 
+class ZarrArrays(Container):
+    """A Zarr store that is one array, or that has an array whose dimensions have no names.
+
+    Its arrays go by their paths, such as `group/ECAL`. Which axis is which follows from --axes or from their number, as
+    for an .npy file.
+
+    Args:
+        data: path of the folder.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+
+    def __init__(self, data: str) -> None:
+        super().__init__(data)
+        with _reasons(data):
+            import zarr
+
+            self._stamp = identity(data)
+            self._arrays: dict[str, Any] = {}
+            if _is_array(data):
+                self._arrays[""] = zarr.open_array(data, mode="r")
+            else:
+                group = zarr.open_group(data, mode="r", use_consolidated=False)
+                every = sorted(group.members(max_depth=None), key=lambda member: member[0])
+                self._arrays = {path: each for path, each in every if isinstance(each, zarr.Array)}
+
+    def names(self) -> list[str]:
+        return list(self._arrays)
+
+    def find(self, name: str, flag: str) -> Stored:
+        if "," in name:
+            raise UserError(
+                f"{flag}: several arrays become channels only if all dimensions of {self.data} have names; name one"
+            )
+        return super().find(name, flag)
+
+    def get(self, name: str) -> "ZarrArray":
+        with _reasons(self.data):
+            return ZarrArray(f"{self.data}:{name}" if name else self.data, name, self._arrays[name])
+
+    def stamp(self) -> list[Any]:
+        return self._stamp
+
+
+class ZarrArray(Stored):
+    """A Zarr array whose dimensions have no names.
+
+    Args:
+        name: name for messages.
+        path: path in its store.
+        array: the array.
+    """
+
+    def __init__(self, name: str, path: str, array: Any) -> None:
+        def read(indices: np.ndarray) -> np.ndarray:
+            some, places = np.unique(indices, return_inverse=True)
+            return np.asarray(array.oindex[some])[places]
+
+        self._decoder = _Decoder(name, path, _Nameless(array), read)
+        super().__init__(name, array.shape, self._decoder.dtype, units=[self._decoder.unit], prepared=False)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self._decoder.read(indices).astype(self.dtype, copy=False)
+
+    def whole(self) -> np.ndarray:
+        return self._decoder.whole().astype(self.dtype, copy=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Nameless:
+    """A Zarr array with what the decoder needs of an xarray variable."""
+
+    array: Any
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return tuple(f"axis {number}" for number in range(self.array.ndim))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return dict(self.array.attrs)
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.asarray(self.array[...])
+
+
 class _Decoder:
     """Reads a variable, and replaces its numbers by those that they mean."""
 
     def __init__(self, where: str, name: str, variable: Any, read: _Reader) -> None:
+        if _DATES.match(str(variable.attrs.get("units", ""))):
+            raise UserError(
+                f"--data {where}: holds dates ({variable.attrs['units']}); expected numbers, such as the hour of the "
+                "day or the day of the year in a variable of its own"
+            )
         self._where, self._name, self._variable, self._read = where, name, variable, read
         self.shape: tuple[int, ...] = variable.shape
         self.unit = str(variable.attrs.get("units", ""))
@@ -199,6 +313,37 @@ def is_store(path: str) -> bool:
     return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
 
 
+def _is_array(store: str) -> bool:
+    """Check for a Zarr store that is a single array, not a group of them."""
+    if os.path.exists(os.path.join(store, ".zarray")):
+        return True
+    try:
+        with open(os.path.join(store, "zarr.json"), encoding="utf-8") as file:
+            return json.load(file).get("node_type") == "array"
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _lacks_names(store: str) -> bool:
+    """Check for a group with an array whose dimensions have no names, or with none but in groups below it."""
+    import zarr
+
+    with _reasons(store):
+        group = zarr.open_group(store, mode="r", use_consolidated=False)
+        arrays = [array for _, array in group.arrays()]
+        return not arrays or any(_is_nameless(store, array) for array in arrays)
+
+
+def _is_nameless(store: str, array: Any) -> bool:
+    if array.metadata.zarr_format == 2:
+        if "_ARRAY_DIMENSIONS" in array.attrs:
+            return False
+        with open(os.path.join(store, array.path, ".zarray"), encoding="utf-8") as file:
+            return "_NCZARR_ARRAY" not in json.load(file)  # where netCDF's own library keeps the names
+    names = array.metadata.dimension_names
+    return array.ndim > 0 and (names is None or None in names)
+
+
 def _lazily(variable: Any) -> _Reader:
     def read(indices: np.ndarray) -> np.ndarray:
         some, places = np.unique(indices, return_inverse=True)
@@ -225,4 +370,4 @@ def _xarray(data: str) -> Any:
 
 
 def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
-    return named_errors(name, "by xarray", "NetCDF, or a Zarr group with named dimensions")
+    return named_errors(name, "by xarray", "NetCDF, or a Zarr group or array")

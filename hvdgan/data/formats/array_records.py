@@ -82,6 +82,27 @@ def record_of(arrays: Sequence[bytes]) -> bytes:
     return framed(example(dict(zip(names, arrays, strict=True))))
 
 
+def arrays_in(payload: bytes, kinds: Sequence[Kind], encoding: Encoding) -> list[np.ndarray]:
+    """The input, if there is one, and the sample of a record, in the stored types.
+
+    Args:
+        payload: the record without its frame.
+        kinds: shapes and types of the input and the sample.
+        encoding: raw or zlib.
+
+    Raises:
+        ValueError: the record is damaged.
+    """
+    names = (SAMPLE,) if len(kinds) == 1 else (INPUT, SAMPLE)
+    arrays = [np.empty(shape, stored_type(dtype)) for shape, dtype in kinds]
+    for (first, past), array in zip(_spans_in(payload, names), arrays, strict=True):
+        if encoding == "zlib":
+            decode_into(memoryview(payload)[first:past], array)
+        else:
+            array[...] = np.frombuffer(payload[first:past], array.dtype).reshape(array.shape)
+    return arrays
+
+
 def _bytes_of(kind: Kind) -> int:
     shape, dtype = kind
     return int(np.prod(shape)) * dtype.itemsize

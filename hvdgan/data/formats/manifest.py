@@ -6,7 +6,7 @@ images-00000-of-00064.idx              a line `offset length` per record, as NVI
 images-00000-of-00064.json             the names of the shard's images; names and reasons of those left out
 samples-00000-of-00064.*               the same for arrays (format version 2), see hvdgan.data.formats.array_records
 labels.npy                             int32, one per image, if there are classes
-conditions.npy                         float64, a row per sample, if arrays are packed with conditions
+conditions.npy                         float64, a row per image or sample, if they are packed with conditions
 constants.npy                          the fields that all samples share, if arrays are packed with some
 prepare.json                           the settings, written at the start
 .work/                                 unfinished files, until the folder is finished

@@ -1,13 +1,15 @@
-"""What the manifest says about packed arrays, and the files with what lies beside the samples."""
+"""What the manifest says about packed arrays, and the files with what lies beside the samples or pictures."""
 
+import dataclasses
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.source import ArraySource
 from hvdgan.data.base.source import Source
@@ -15,6 +17,14 @@ from hvdgan.data.formats.array_codec import stored_type
 from hvdgan.data.formats.manifest import CONDITIONS, CONSTANTS
 from hvdgan.data.packing.channel_statistics import of_json, together
 from hvdgan.data.packing.shard_writer import write_whole
+
+
+class Conditions(NamedTuple):
+    """Numbers that describe each picture, float64 (N, k), with the names and units of the columns."""
+
+    numbers: np.ndarray
+    names: list[str]
+    units: list[str]
 
 
 def facts_of(source: ArraySource, names: Sequence[str], shards: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +70,42 @@ def conditions_of(source: Source, config: Config) -> tuple[np.ndarray | None, li
         return conditions.of_table(table, config.arrays.conditions, source)
     own = source.values.conditions
     return source.conditions, [] if own is None else list(own.channels)
+
+
+def conditions_of_pictures(
+    config: Config, source: Source | None, names: Sequence[str], *, lacks: bool
+) -> Conditions | None:
+    """Conditions of pictures: of --condition-table, or of the arrays or records in which they lie; or None.
+
+    Args:
+        config: settings of the data.
+        source: the pictures in arrays or records; None: files of a folder or an archive.
+        names: names of these files.
+        lacks: True if broken files are not among these.
+
+    Raises:
+        UserError: they are nowhere, or do not fit the pictures.
+    """
+    settings = config.arrays
+    if source is not None:
+        numbers, known = conditions_of(source, config)
+        own = source.values.conditions
+        units = [] if own is None or settings.condition_table is not None else list(own.units)
+        return None if numbers is None else Conditions(numbers, known, units)
+    if settings.condition_table is not None:
+        table = conditions.of_rows(
+            settings.condition_table, settings.conditions, len(names), lambda number: names[number], lacks=lacks
+        )
+        return Conditions(*table, [])
+    if settings.conditions:
+        raise UserError(f"--conditions {','.join(settings.conditions)}: name their file with --condition-table")
+    return None
+
+
+def without_conditions(config: Config) -> Config:
+    """The settings of the pictures alone."""
+    arrays = dataclasses.replace(config.arrays, conditions=(), condition_table=None)
+    return dataclasses.replace(config, arrays=arrays)
 
 
 def write_beside(folder: Path, source: ArraySource, numbers: np.ndarray | None, kept: np.ndarray) -> list[str]:

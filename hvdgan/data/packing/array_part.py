@@ -1,19 +1,23 @@
 """Packs a part of the samples of an array: their records, names and statistics, block by block."""
 
 import dataclasses
+import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.mapped import not_finite
 from hvdgan.data.arrays.source import ArraySource
 from hvdgan.data.base.source import BadImage, printable
-from hvdgan.data.formats.array_codec import Encoding, encoded
-from hvdgan.data.formats.array_records import record_of
+from hvdgan.data.formats.array_codec import Encoding, encoded, stored_type
+from hvdgan.data.formats.array_records import arrays_in, record_of
+from hvdgan.data.formats.tfrecord import payload_of
 from hvdgan.data.packing.channel_statistics import nothing, statistics_of, together
 from hvdgan.data.packing.parts import opened_source
 
@@ -46,19 +50,44 @@ def opened_arrays(config: Config, pairs: bool) -> ArraySource:
     return source
 
 
-def records_of(part: SamplesPart, encoding: Encoding, half: dict[str, Any]) -> Iterator[bytes]:
+def refuse_smaller(source: ArraySource, name: str, min_size: int) -> None:
+    """Refuse --min-size if it leaves no sample; all samples have one shape, so it leaves all or none.
+
+    Args:
+        source: the samples.
+        name: SRC, for the error message.
+        min_size: minimum length of the shortest side.
+
+    Raises:
+        UserError: the shortest axis in space is shorter, or there is none.
+    """
+    shape = source.layout.shape
+    if len(shape) == 1:
+        raise UserError(f"--min-size {min_size}: the samples of {name} are vectors, without sides; leave it out")
+    if min(shape[:-1]) < min_size:
+        raise UserError(
+            f"--min-size {min_size}: no sample is left: all samples of {name} have shape {shape}, whose "
+            f"shortest side is {min(shape[:-1])}; leave it out"
+        )
+
+
+def records_of(part: SamplesPart, encoding: Encoding, half: dict[str, Any], *, dedup: bool) -> Iterator[bytes]:
     """The record of each sample, whose facts are added to `half`; no bytes for a sample that is left out.
 
     Args:
         part: the samples.
         encoding: raw or zlib.
         half: facts about the records: names, lengths, failures, missing and, at the end, statistics.
+        dedup: True to add what finding and removing duplicates takes: digests, numbers, kinds and encoding.
 
     Raises:
         RunError: the data have changed or the disk has failed.
     """
     source = opened_arrays(part.config, part.pairs)
     statistics = [nothing(each.shape[-1]) for each in source.parts]
+    if dedup:
+        kinds = [[list(each.shape), stored_type(each.stored.dtype).str] for each in source.parts]
+        half |= {"digests": [], "numbers": [], "kinds": kinds, "encoding": encoding}
     for indices in blocks(source, part.first, part.past):
         arrays, reasons = read_block(source, indices)
         kept = [place for place in range(len(indices)) if place not in reasons]
@@ -73,7 +102,30 @@ def records_of(part: SamplesPart, encoding: Encoding, half: dict[str, Any]) -> I
             record = record_of([encoded(array[place], encoding) for array in arrays])
             half["names"].append(os.fsdecode(source.key(index)))
             half["lengths"].append(len(record))
+            if dedup:
+                half["digests"].append(_digest([array[place] for array in arrays]))
+                half["numbers"].append(index)
             yield record
+    half["statistics"] = [each.to_json() for each in statistics]
+
+
+def without_duplicates(path: Path, lengths: Sequence[int], half: dict[str, Any], dropped: Iterable[int]) -> None:
+    """Correct the facts about the records of a shard after duplicates were removed.
+
+    Args:
+        path: the records that are left.
+        lengths: their lengths.
+        half: facts about the records; missing and statistics are corrected.
+        dropped: places of the removed ones among the former records.
+    """
+    half["missing"] = sorted([*half["missing"], *(half["numbers"][place] for place in dropped)])
+    kinds = [(tuple(shape), np.dtype(dtype)) for shape, dtype in half["kinds"]]
+    statistics = [nothing(shape[-1]) for shape, _ in kinds]
+    with path.open("rb") as records:
+        for length in lengths:
+            arrays = arrays_in(payload_of(records.read(length)), kinds, half["encoding"])
+            both = zip(statistics, map(statistics_of, arrays), strict=True)
+            statistics = [together(each) for each in both]
     half["statistics"] = [each.to_json() for each in statistics]
 
 
@@ -107,6 +159,11 @@ def read_block(source: ArraySource, indices: np.ndarray) -> tuple[list[np.ndarra
             for place in np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1)).tolist():
                 reasons.setdefault(place, not_finite(array[place]))
     return arrays, reasons
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    """A digest of the numbers of an input, if there is one, and its sample; -0 and 0 are different numbers."""
+    return hashlib.sha256(b"".join(encoded(array, "raw") for array in arrays)).hexdigest()[:32]
 
 
 def portable(name: str, config: Config) -> str:

@@ -18,6 +18,7 @@ from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.data.base.source import BadFile, refuse_if_too_many, sides
 from hvdgan.data.formats.manifest import (
     ARRAYS_VERSION,
+    CONDITIONS,
     FORMAT,
     LABELS,
     MANIFEST,
@@ -31,7 +32,7 @@ from hvdgan.data.formats.manifest import (
     shard_name,
 )
 from hvdgan.data.packing.array_facts import conditions_of, facts_of, write_array, write_beside
-from hvdgan.data.packing.array_part import SamplesPart, opened_arrays
+from hvdgan.data.packing.array_part import SamplesPart, opened_arrays, refuse_smaller
 from hvdgan.data.packing.encoding_choice import measured
 from hvdgan.data.packing.listing import Listing, list_images
 from hvdgan.data.packing.parts import Part
@@ -150,9 +151,8 @@ def _with_default_encoding(plan: Plan, listing: Listing) -> Plan:
         raise UserError(
             f"--encoding {packing.encoding}: {plan.config.data} holds {kind}; expected {', '.join(possible)}"
         )
-    for flag, given in (("--min-size", packing.min_size), ("--dedup", packing.dedup)):
-        if listing.of_arrays and given:
-            raise UserError(f"{flag}: chooses among pictures, and {plan.config.data} holds arrays; leave it out")
+    if listing.of_arrays and packing.min_size:
+        refuse_smaller(opened_arrays(listing.config, plan.pairs), plan.config.data, packing.min_size)
     return dataclasses.replace(plan, packing=dataclasses.replace(packing, encoding=packing.encoding or possible[0]))
 
 
@@ -203,7 +203,7 @@ def parts(plan: Plan, listing: Listing) -> list[tuple[str, Part | SamplesPart]]:
 
 
 def duplicates(folder: Path, names: list[str]) -> list[dict[int, str]]:
-    """For each shard, the numbers of the duplicate records, each with the name of the first image with these pixels."""
+    """For each shard, the numbers of the duplicate records, each with the name of the first that it equals."""
     first: dict[str, str] = {}
     found: list[dict[int, str]] = []
     for name in names:
@@ -268,7 +268,13 @@ def _described(plan: Plan, listing: Listing, shards: dict[str, Any]) -> tuple[di
     """What an image or sample is, and the names of the files with what lies beside the samples."""
     size, channels = listing.config.image_size, listing.config.channels
     if not listing.of_arrays:
-        return {"image_size": list(size) if isinstance(size, tuple) else size, "channels": channels}, []
+        pictures = {"image_size": list(size) if isinstance(size, tuple) else size, "channels": channels}
+        if listing.conditions is None:
+            return pictures, []
+        rows = [row for facts in shards.values() for row in facts["conditions"]]
+        write_array(plan.folder / CONDITIONS, np.array(rows, np.dtype("<f8")))
+        _, names, units = listing.conditions
+        return {**pictures, "condition_names": names, "condition_units": units}, [CONDITIONS]
     source = opened_arrays(listing.config, plan.pairs)
     numbers, names = conditions_of(source, listing.config)
     beside = write_beside(plan.folder, source, numbers, _kept(listing, shards))

@@ -14,6 +14,7 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.arrays.conditions import Described
 from hvdgan.data.base.parallel_map import parallel_map
 from hvdgan.data.base.source import BadFile, BadImage, PictureSource, Source, Unreadable, printable
 from hvdgan.data.formats.images import (
@@ -30,7 +31,7 @@ from hvdgan.data.formats.pairing import (
 )
 from hvdgan.data.formats.pixels import WrongAspect, refuse_aspect
 from hvdgan.data.packing.archives import Member, is_tar, list_tar, list_zip, reason_against
-from hvdgan.data.packing.array_facts import conditions_of
+from hvdgan.data.packing.array_facts import Conditions, conditions_of, conditions_of_pictures, without_conditions
 from hvdgan.data.packing.array_part import SamplesPart, portable
 from hvdgan.data.packing.compressed_records import unpacked
 from hvdgan.data.packing.parts import NO_SIZE, ArchivePart, FolderPart, Part, SourcePart, opened_source
@@ -59,6 +60,7 @@ class Listing:
     pairs: True if each image comes with an input.
     fingerprint: hex digits, equal if the names and sizes are equal.
     stamp: hex digits that also change with a file's time of modification.
+    conditions: numbers that describe each picture, or None; those of arrays lie in the source.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Listing:
     pairs: bool
     fingerprint: str
     stamp: str
+    conditions: Conditions | None = None
 
     @property
     def of_arrays(self) -> bool:
@@ -92,7 +95,8 @@ class Listing:
         of_kind = kinds.get(self.kind, SourcePart)
         labels = None if self.labels is None else self.labels[first:last].tolist()
         places = self.places[first:last]
-        return of_kind(list(self.names[first:last]), labels, self.where, places, self.config, self.pairs)
+        numbers = None if self.conditions is None else self.conditions.numbers[first:last].tolist()
+        return of_kind(list(self.names[first:last]), labels, self.where, places, self.config, self.pairs, numbers)
 
 
 def list_images(config: Config, work: Path, *, pairs: bool) -> Listing:
@@ -120,12 +124,13 @@ def list_images(config: Config, work: Path, *, pairs: bool) -> Listing:
             raise UserError(NO_SIZE)
         config = dataclasses.replace(config, channels=config.channels or 3)
         if source.is_dir():
-            return _of_folder(source, config, pairs)
+            return _described(_of_folder(source, without_conditions(config), pairs), config)
         if is_tar(source):  # first, since a tar archive may end with a zip archive
             where, members = list_tar(source, work)
-            return _of_archive("tar", source, where, members, config, pairs)
+            return _described(_of_archive("tar", source, where, members, without_conditions(config), pairs), config)
         if zipfile.is_zipfile(source):
-            return _of_archive("zip", source, source, list_zip(source), config, pairs)
+            listing = _of_archive("zip", source, source, list_zip(source), without_conditions(config), pairs)
+            return _described(listing, config)
     except Unreadable as error:
         raise RunError(f"{source}: {error}") from error
     except OSError as error:
@@ -203,6 +208,10 @@ def _of_source(source: Source, config: Config, pairs: bool, originals: bytes) ->
     if not source.is_pictures:
         return _of_samples(source, config, pairs, originals)
     _refuse_array_flags(config)
+    asked, described = config, source
+    if isinstance(source, Described):
+        source = source.samples
+    config = without_conditions(config)
     assert isinstance(source, PictureSource)
     # The images that are packed are the same for any size of the result.
     of_records = isinstance(source, RecordSource)
@@ -211,7 +220,7 @@ def _of_source(source: Source, config: Config, pairs: bool, originals: bytes) ->
     path = Path(config.data)
     time = _time_of(path) if path.is_file() else json.dumps(source.stamp()).encode()
     channels: Any = source.channels
-    return Listing(
+    listing = Listing(
         "tfrecords" if of_records else "array",
         config.data,
         [portable(source.named(index), config) for index in range(len(source))],
@@ -225,6 +234,17 @@ def _of_source(source: Source, config: Config, pairs: bool, originals: bytes) ->
         digest,
         _digest([digest.encode(), time, *[originals] * bool(originals)]),
     )
+    return _described(listing, asked, described)
+
+
+def _described(listing: Listing, config: Config, source: Source | None = None) -> Listing:
+    """The pictures with their conditions, if the settings name some."""
+    lacks = bool(listing.bad_files)
+    found = conditions_of_pictures(config, source, [os.fsdecode(name) for name in listing.names], lacks=lacks)
+    if found is None:
+        return listing
+    parts = [listing.fingerprint.encode(), *map(str.encode, found.names), found.numbers.tobytes()]
+    return dataclasses.replace(listing, conditions=found, fingerprint=_digest(parts))
 
 
 def _of_samples(source: Source, config: Config, pairs: bool, originals: bytes) -> Listing:
@@ -254,11 +274,6 @@ def _refuse_array_flags(config: Config) -> None:
         if getattr(arrays, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} {getattr(arrays, name)}: is for arrays, and {config.data} holds pictures")
-    if arrays.conditions or arrays.condition_table:
-        raise UserError(
-            f"--conditions, --condition-table: are packed with arrays, and {config.data} holds pictures; pack them "
-            "without, and give the table to hvdgan.train"
-        )
 
 
 def _size_and_time(folder: Path, file: str) -> tuple[int | BadFile, int]:

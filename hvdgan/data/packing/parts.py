@@ -33,6 +33,7 @@ class Part(abc.ABC):
     places: each image's files, members of the archive, or index in the array.
     config: settings of the data, with the size and the channels of the images that are read.
     pairs: True if each image comes with an input.
+    conditions: numbers that describe each image, k for each, or None.
     """
 
     names: list[str]
@@ -41,6 +42,7 @@ class Part(abc.ABC):
     places: Sequence[Any]
     config: Config
     pairs: bool
+    conditions: list[list[float]] | None = None
 
     def __len__(self) -> int:
         return len(self.names)

@@ -27,7 +27,7 @@ from hvdgan.data.formats.manifest import WORK, sha256_of
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed, payload_of
 from hvdgan.data.packing.archives import GONE
-from hvdgan.data.packing.array_part import SamplesPart, records_of
+from hvdgan.data.packing.array_part import SamplesPart, records_of, without_duplicates
 from hvdgan.data.packing.parts import Part
 
 Encoding = Literal["png", "jpeg", "raw", "zlib", "auto"]
@@ -43,7 +43,7 @@ class Packing:
     encoding: png, jpeg or raw for pictures; raw or zlib for arrays, and auto until a sample is looked at; None: the
         default of the data, png or auto.
     min_size: minimum length of the shorter side in pixels; smaller images are left out.
-    dedup: True if only the first of several images with equal pixels is kept.
+    dedup: True if only the first of several images with equal pixels, or of samples with equal numbers, is kept.
     """
 
     encoding: Encoding | None
@@ -107,12 +107,14 @@ def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[
         half = read_half(folder, name)
         source = folder / WORK / f"{name}{_RECORDS}"
         sha256 = half["sha256"]
+        kept = [number for number in range(len(half["names"])) if number not in duplicates]
+        lengths = [half["lengths"][number] for number in kept]
         if duplicates:
             target = source.with_suffix(".kept")
             sha256 = _copy_without(source, target, half["lengths"], duplicates)
             source = target
-        kept = [number for number in range(len(half["names"])) if number not in duplicates]
-        lengths = [half["lengths"][number] for number in kept]
+            if "statistics" in half:
+                without_duplicates(source, lengths, half, duplicates)
         facts: dict[str, Any] = {
             "records": len(kept),
             "bytes": sum(lengths),
@@ -124,7 +126,9 @@ def finish(folder: Path, name: str, duplicates: dict[int, str], tick: Callable[[
             "duplicates": [[half["names"][number], duplicates[number]] for number in sorted(duplicates)],
         }
         facts |= {key: half[key] for key in ("statistics", "missing") if key in half}
-        facts |= {key: [half[key][number] for number in kept] for key in ("labels", "keys") if key in half}
+        facts |= {
+            key: [half[key][number] for number in kept] for key in ("labels", "keys", "conditions") if key in half
+        }
         write_whole(folder / f"{name}.idx", _index(lengths))
         source.rename(folder / f"{name}{_RECORDS}")
         write_whole(folder / f"{name}.json", to_json(facts))
@@ -221,14 +225,13 @@ def _pack(work: Path, name: str, part: Part | SamplesPart, packing: Packing, tic
 
 def _of_samples(part: SamplesPart, packing: Packing, half: dict[str, Any]) -> Iterator[bytes]:
     half["missing"] = []
-    return records_of(part, "zlib" if packing.encoding == "zlib" else "raw", half)
+    return records_of(part, "zlib" if packing.encoding == "zlib" else "raw", half, dedup=packing.dedup)
 
 
 def _of_images(part: Part, packing: Packing, half: dict[str, Any]) -> Iterator[bytes]:
     """The record of each image; no bytes for an image that is left out."""
     half |= {"sums": [], "digests": []}
-    if part.labels is not None:
-        half["labels"] = []
+    half |= {key: [] for key in ("labels", "conditions") if getattr(part, key) is not None}
     return (_record(part, number, packing, half) for number in range(len(part)))
 
 
@@ -253,6 +256,8 @@ def _record(part: Part, number: int, packing: Packing, half: dict[str, Any]) -> 
     half["digests"].append(hashlib.sha256(pixels.tobytes()).hexdigest()[:32])
     if part.labels is not None:
         half["labels"].append(part.labels[number])
+    if part.conditions is not None:
+        half["conditions"].append(part.conditions[number])
     if (key := part.key(number)) is not None:
         half.setdefault("keys", []).append(key.hex())
     return record

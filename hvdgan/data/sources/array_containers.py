@@ -15,7 +15,7 @@ from hvdgan.data.arrays.joined_files import JoinedFiles
 from hvdgan.data.arrays.npy_folder import NpyFolder
 from hvdgan.data.arrays.numpy_files import NumpyFile
 from hvdgan.data.arrays.stored import Container
-from hvdgan.data.arrays.xarray_files import XarrayFile, is_store
+from hvdgan.data.arrays.xarray_files import is_store
 from hvdgan.data.base.sharing import from_first, list_from_first
 from hvdgan.data.base.source import Unreadable
 from hvdgan.data.formats.images import SUFFIXES as IMAGES
@@ -66,10 +66,10 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
     if is_store(path) or (os.path.isfile(path) and lower.endswith(xarray_files.SUFFIXES)):
         settings = config.arrays
         axes = {"": settings.axes, settings.inputs or "inputs": settings.input_axes}
-        return functools.partial(XarrayFile, axes=axes)
+        return functools.partial(xarray_files.open_file, axes=axes)
     if os.path.isdir(path):
         if lower.endswith(".zarr"):
-            raise UserError(f"--data {path}: no Zarr store: it has neither zarr.json nor .zgroup")
+            raise UserError(f"--data {path}: no Zarr store: it has no zarr.json, .zgroup or .zarray")
         return None
     if lower.endswith(hdf5_files.SUFFIXES):
         return Hdf5File

@@ -128,9 +128,18 @@ def _pictures(
     }
     if labels is not None:
         labels = check_labels(config.data, labels, images.shape[0])
+    source: Source
     if paired:
-        return ArrayPairs(config.data, images, inputs, labels=labels, **shared)
-    return PictureArraySource(config.data, images, labels=labels, **shared)
+        source = ArrayPairs(config.data, images, inputs, labels=labels, **shared)
+    else:
+        source = PictureArraySource(config.data, images, labels=labels, **shared)
+    settings = config.arrays
+    if not settings.conditions or settings.condition_table is not None:
+        return source
+    numbers, names, units = conditions.of_container(container, settings.conditions, images.shape[0])
+    return conditions.with_conditions(
+        source, numbers, conditions.map_of(settings.condition_values, names, units), *names
+    )
 
 
 def _arrays(

@@ -58,7 +58,7 @@ class PackedArrays(Source):
         maps = _maps(config, manifest, on_all(self._sample, peers, f"--data {config.data}: some samples"))
         chosen = None
         if config.arrays.conditions and config.arrays.condition_table is None:
-            chosen, maps["conditions"] = _chosen(config, manifest, numbers)
+            chosen, maps["conditions"] = conditions.of_manifest(config, manifest, numbers)
         if constants is not None:
             maps["constants"] = _map_of_constants(config, manifest, constants)
         parts = [*files.checksums(), *(b"" if each is None else each.tobytes() for each in (labels, chosen, constants))]
@@ -133,33 +133,6 @@ def _maps(config: Config, manifest: dict[str, Any], samples: Sequence[np.ndarray
         channels = manifest[f"{prefix}channel_names"]
         maps[part] = map_of(given, stored, sample, flag=flag, channels=channels)
     return maps
-
-
-def _chosen(config: Config, manifest: dict[str, Any], numbers: np.ndarray | None) -> tuple[np.ndarray, ValueMap]:
-    """The conditions that --conditions names, float64 (N, k), and their map.
-
-    An array `x` of several columns was packed as x_0, x_1 and so on; both `x` and `x_1` choose among them.
-    """
-    names = manifest["condition_names"]
-    places: list[int] = []
-    for asked in config.arrays.conditions:
-        columns = [asked] if asked in names else [name for name in names if _is_column(name, asked)]
-        if not columns:
-            packed = ", ".join(names) or "none"
-            raise UserError(
-                f"--conditions {asked}: the conditions that were packed into {config.data} are {packed}; pack others "
-                "with python -m hvdgan.prepare --conditions"
-            )
-        places += [names.index(name) for name in columns]
-    assert numbers is not None
-    units = manifest["condition_units"]
-    chosen_units = [units[place] for place in places] if units else []
-    chosen = [names[place] for place in places]
-    return numbers[:, places], conditions.map_of(config.arrays.condition_values, chosen, chosen_units)
-
-
-def _is_column(name: str, asked: str) -> bool:
-    return name.startswith(f"{asked}_") and name.removeprefix(f"{asked}_").isdecimal()
 
 
 def _map_of_constants(config: Config, manifest: dict[str, Any], fields: np.ndarray) -> ValueMap:

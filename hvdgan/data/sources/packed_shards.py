@@ -11,8 +11,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.cli.types import Fit
+from hvdgan.data.arrays import conditions
 from hvdgan.data.base.source import PictureSource, Size, Source, fingerprint, sides
-from hvdgan.data.formats.manifest import ARRAYS_VERSION
+from hvdgan.data.formats.manifest import ARRAYS_VERSION, CONDITIONS
 from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 from hvdgan.data.formats.shard_reader import ShardReader
 from hvdgan.data.sources.packed_arrays import PackedArrays
@@ -39,7 +40,7 @@ def open_shards(config: Config, *, paired: bool, peers: Peers = ALONE) -> Source
             return PackedArrays(files, config, paired=paired, peers=peers)
     height, width = size_in(files.manifest)
     size = config.image_size or (_SIZE if height == width else (height, width))
-    return ShardSource(
+    pictures = ShardSource(
         config.data,
         image_size=size,
         channels=config.channels,
@@ -48,6 +49,10 @@ def open_shards(config: Config, *, paired: bool, peers: Peers = ALONE) -> Source
         peers=peers,
         files=files,
     )
+    if not config.arrays.conditions or config.arrays.condition_table is not None:
+        return pictures
+    packed = on_all(lambda: files.array(CONDITIONS), peers, f"--data {config.data}: its conditions")
+    return conditions.with_conditions(pictures, *conditions.of_manifest(config, files.manifest, packed))
 
 
 @contextlib.contextmanager

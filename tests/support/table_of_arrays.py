@@ -1,0 +1,101 @@
+"""A table of arrays of every kind of file and type, and the program by which each of several ranks reads its slices.
+
+`horovodrun -np 3 python table_of_arrays.py FOLDER` prints the rows that some rank did not read exactly.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from arrays_on_disk import arrays, seen
+from hvdgan.cli.data_config import TFRecordConfig
+from hvdgan.data.formats.tf_example import example
+from hvdgan.data.formats.tfrecord import framed
+from hvdgan.data.loader import Loader
+from hvdgan.data.order import sample_indices
+from hvdgan.distributed import joining
+from packed_arrays import pack
+from reading import batches_of
+
+BATCH = 6
+STEPS = 3
+"""global batches of 18 samples, an epoch"""
+
+
+def shards(folder, array):
+    np.save(folder / "a.npy", array)
+    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--encoding", "raw"))
+
+
+def zlib_shards(folder, array):
+    np.save(folder / "a.npy", array)
+    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--encoding", "zlib"))
+
+
+def tfrecords(folder, array):
+    """Raw bytes in two files."""
+    content = [framed(example({"image": sample.tobytes()})) for sample in array]
+    for number, some in enumerate((content[:7], content[7:])):
+        (folder / f"{number}.tfrecord").write_bytes(b"".join(some))
+    return f"{folder}/*.tfrecord"
+
+
+def axes_of(array):
+    return {2: "C", 3: "HW", 4: "HWC", 5: "DHWC"}[array.ndim]
+
+
+def opened(row, peers):
+    """The source of a row, as networks see it."""
+    tfrecord = TFRecordConfig(**row["tfrecord"]) if row["tfrecord"] else None
+    return seen(arrays(row["data"], axes=row["axes"], peers=peers, tfrecord=tfrecord))
+
+
+def slices(source, rank, size, *, begins):
+    """What a rank reads in runs that begin, or are resumed, at some steps: (step, samples, their numbers)."""
+    found = []
+    for start in begins:
+        with batches_of(source, global_batch_size=BATCH, rank=rank, size=size, start_step=start) as batches:
+            each = next(batches)
+        found.append((start, each["images"].numpy(), each["index"].numpy()))
+    return found
+
+
+def loaded(source, rank, size):
+    """The same of each step by the loader alone, since a pipeline takes a moment to begin."""
+    found = []
+    for step in range(STEPS):
+        indices = sample_indices(0, step * BATCH, BATCH, len(source))
+        images, index, *_ = Loader(source, 0.0).images(indices[rank * BATCH // size : (rank + 1) * BATCH // size])
+        found.append((step, images, index))
+    return found
+
+
+def is_exact(row, folder, order, ranks):
+    """Whether this rank reads the samples of its places in the one order, bit by bit."""
+    expected = np.load(folder / row["expected"])
+    source = opened(row, ranks)
+    found = loaded(source, ranks.rank, ranks.size)
+    if row["is_begun"]:
+        found += slices(source, ranks.rank, ranks.size, begins=range(STEPS))
+    first, past = (number * BATCH // ranks.size for number in (ranks.rank, ranks.rank + 1))
+    return all(
+        index.tolist() == order[step][first:past]
+        and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
+        and images.dtype == np.float32
+        for step, images, index in found
+    )
+
+
+def main(folder):
+    table = json.loads((folder / "table.json").read_text())
+    ranks = joining.start()
+    wrong = [row["data"] for row in table["rows"] if not is_exact(row, folder, table["order"], ranks)]
+    gathered = ranks.gather(wrong, "the wrong rows")
+    if ranks.is_root:
+        (folder / f"wrong on {ranks.size}.json").write_text(json.dumps([len(table["rows"]), *gathered]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
