@@ -92,6 +92,8 @@ def describe(run: Run) -> str:
     if run.held_out and run.evaluated and len(run.evaluated) < len(run.held_out):
         held += f", of which evaluations look at {len(run.evaluated):,} (--eval-images)"
     lines.append(f"data: {source.name}, {len(source):,} {_samples_of(source)}{held}")
+    if run.comparison:
+        lines.append(f"evaluations: {run.comparison}")
     if not source.is_pictures or source.conditions is not None:
         lines += [f"  {line}" for line in source.values.lines()]
     return "\n".join(lines)

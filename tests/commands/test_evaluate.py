@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
 from launching import environment, launcher, run
+from launching import train as train_ranks
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
 FEW = "--num 120 --eval-features pooled:pooled --batch-size 16".split()
@@ -116,6 +117,17 @@ def test_the_figures_in_training_are_those_afterwards(tmp_path, capsys):
             assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7)
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [each["eval/frechet"] for each in logged if "eval/frechet" in each] == [r["eval/frechet"] for r in first]
+
+
+def test_a_run_that_resumes_on_other_ranks_measures_the_same(tmp_path):
+    flags = "--eval-samples 120 --eval-features pooled:pooled --eval-every 2 --run-dir".split()
+    words = ["--recipe", "tiny:Tiny", *TINY, "--steps", "4", *flags]
+    assert train([*words, str(tmp_path / "whole")]) == 0
+    assert train([*words, str(tmp_path / "resumed"), "--max-steps", "2"]) == 0
+    train_ranks(tmp_path, *words, "resumed", ranks=2)
+    for one, other in zip(records(tmp_path / "whole"), records(tmp_path / "resumed"), strict=True):
+        for name in FIGURES:
+            assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-4, abs=1e-6), name
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -133,6 +133,12 @@ class Comparison:
                 f"at least {FEWEST} of each"
             )
 
+    def __str__(self) -> str:
+        return (
+            f"{self._chosen.count:,} generated samples, compared with {self._reals.count:,} real ones; features: "
+            f"{self._measure.name}"
+        )
+
     @property
     def names(self) -> set[str]:
         """The names of the distances, as metrics.jsonl has them."""
