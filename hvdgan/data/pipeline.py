@@ -1,21 +1,32 @@
-"""Reads a rank's slices of the global batches ahead of the steps, with tf.data."""
+"""Reads a rank's slices of the global batches ahead of the steps.
+
+Where one call reads a whole batch, threads of Python do so, because tf.data would need as long to hand over 4 MB as it
+takes to read them. tf.data does so where TensorFlow decodes records, where several calls read parts of a batch, and for
+GPUs.
+"""
 
 import functools
+import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.data.base.aligned_memory import aligned
 from hvdgan.data.base.source import BadFile, Source
 from hvdgan.data.loader import FAILED, Loader
 from hvdgan.data.order import sample_indices
+from hvdgan.data.read_ahead import ReadAhead
 
 _MOST_FETCHED = 8
 """images that one thread reads per call, at most: a call from TensorFlow into Python costs as much as a small image"""
 _MOST_DECODED = 64
 """records that are decoded per call, at most: each is an operation of the graph"""
+
+_Indices = Callable[[int], np.ndarray]
+"""function of a position at which a batch begins, for the indices of this rank's slice, int64 (B,)"""
 
 
 class Batches:
@@ -51,22 +62,24 @@ class Batches:
     ) -> None:
         first, past = places
 
-        def indices_of(begin: np.ndarray) -> np.ndarray:
+        def indices_of(begin: int) -> np.ndarray:
             return sample_indices(seed, int(begin), global_batch_size, len(source))[first:past]
 
-        # AutoGraph would write the converted function to the temporary folder, where a hard exit leaves it.
-        @tf.autograph.experimental.do_not_convert
-        def slice_of(begin: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(tf.numpy_function(indices_of, [begin], tf.int64), (past - first,))
-
         self._loader = Loader(source, max_bad_fraction)
-        with tf.device("cpu:0"):
-            begins = tf.data.Dataset.range(position, np.iinfo(np.int64).max, global_batch_size)
-            batches = _load(self._loader, begins.map(slice_of), past - first, threads).prefetch(prefetch)
-            if device:
-                batches = batches.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
-            # Only the iterator keeps the threads alive. In a list, it can be dropped without a reference to self.
-            self._iterators: list[Iterator[dict[str, tf.Tensor]]] = [iter(batches)]
+        if device is None and source.decode is None and images_per_call(source, past - first) == past - first:
+            names = ("images", "index", *source.facts(np.zeros(1, np.int64)))
+            read = functools.partial(_read, self._loader, indices_of, names)
+            begins = itertools.count(position, global_batch_size)
+            batches: Iterator[dict[str, tf.Tensor]] = ReadAhead(read, begins, threads, threads + prefetch)
+        else:
+            with tf.device("cpu:0"):
+                positions = tf.data.Dataset.range(position, np.iinfo(np.int64).max, global_batch_size)
+                dataset = _load(self._loader, positions, indices_of, past - first, threads).prefetch(prefetch)
+                if device:
+                    dataset = dataset.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
+                batches = iter(dataset)
+        # Only the iterator keeps the threads alive. In a list, it can be dropped without a reference to self.
+        self._iterators = [batches]
         # Also called at exit: Python kills a thread that returns to it later, inside TensorFlow's code.
         self._finalizer = weakref.finalize(self, _end, self._loader, self._iterators)
 
@@ -128,8 +141,27 @@ def largest_divisor(batch_size: int, most: int) -> int:
     return max(count for count in range(1, most + 1) if batch_size % count == 0)
 
 
-def _load(loader: Loader, indices: tf.data.Dataset, batch_size: int, threads: int) -> tf.data.Dataset:
-    """From indices (B,) to batches, in their order."""
+def _read(loader: Loader, indices_of: _Indices, names: Sequence[str], begin: int) -> dict[str, tf.Tensor]:
+    """The batch that begins at a position of the order, with names for its parts."""
+    return {name: _tensor(values) for name, values in zip(names, loader.images(indices_of(begin)), strict=True)}
+
+
+def _tensor(values: np.ndarray) -> tf.Tensor:
+    """A tensor in the memory of an array, which nobody may change afterwards; tf.constant would copy it."""
+    return tf.experimental.dlpack.from_dlpack(aligned(values).__dlpack__())
+
+
+def _load(
+    loader: Loader, positions: tf.data.Dataset, indices_of: _Indices, batch_size: int, threads: int
+) -> tf.data.Dataset:
+    """From the positions at which batches begin to the batches, in their order."""
+
+    # AutoGraph would write the converted function to the temporary folder, where a hard exit leaves it.
+    @tf.autograph.experimental.do_not_convert
+    def slice_of(begin: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(indices_of, [begin], tf.int64), (batch_size,))
+
+    indices = positions.map(slice_of)
     source, count = loader.source, images_per_call(loader.source, batch_size)
     if source.decode is not None:
         records = _called(loader.records, source, indices, tf.string, threads)
@@ -207,4 +239,7 @@ def _joined(groups: tf.data.Dataset, batch_size: int, count: int) -> tf.data.Dat
 
 def _end(loader: Loader, iterators: list[Any]) -> None:
     loader.stopped = True
+    for each in iterators:
+        if isinstance(each, ReadAhead):
+            each.close()
     iterators.clear()

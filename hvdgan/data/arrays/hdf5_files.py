@@ -32,6 +32,8 @@ _CACHE = BoundedCache(64 * 2**20)
 MOST_CHUNKS = 2**22
 """chunks whose places are remembered, 16 bytes each"""
 _serials = itertools.count()
+_DAMAGE = (OSError, ValueError, RuntimeError, KeyError)
+"""types of the errors that h5py and Python raise for a damaged file"""
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 
@@ -111,11 +113,13 @@ class Hdf5Array(Stored):
         self._raw.refuse_changed(self.named, indices)
         raw = room(len(indices), (self._sample_bytes,), np.dtype(np.uint8))
         for place, index in enumerate(indices.tolist()):
-            with self._named_errors(index):
+            try:
                 if (first := self._first_byte_of(index)) < 0:
                     raw[place] = np.ascontiguousarray(self._dataset[index]).reshape(-1).view(np.uint8)
                 else:
                     self._raw.read_into(raw[place], first)
+            except _DAMAGE as error:
+                raise self._unreadable(index, error) from error
         return raw.view(self._type).reshape(len(indices), *self.shape[1:]).astype(self.dtype, copy=False)
 
     def _first_byte_of(self, index: int) -> int:
@@ -146,8 +150,10 @@ class Hdf5Array(Stored):
         for row, theirs in sorted(places.items()):
             first = row * self._chunk[0]
             for corner in itertools.product(*map(range, itertools.repeat(0), self.shape[1:], self._chunk[1:])):
-                with self._named_errors(int(indices[theirs[0]])):
+                try:
                     chunk = self._chunk_at((first, *corner))
+                except _DAMAGE as error:
+                    raise self._unreadable(int(indices[theirs[0]]), error) from error
                 inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
                 for place in theirs:
                     out[place][inside] = chunk[indices[place] - first]
@@ -189,15 +195,11 @@ class Hdf5Array(Stored):
         except (zlib.error, ValueError):
             return None  # edges may be stored without filters; if the file is damaged, the library says so
 
-    @contextlib.contextmanager
-    def _named_errors(self, index: int) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise RunError(
-                f"--data {self.named(index)} cannot be read: {in_one_line(error)}; the file has changed, or the disk "
-                "has failed; restore the file, then resume"
-            ) from error
+    def _unreadable(self, index: int, error: Exception) -> RunError:
+        return RunError(
+            f"--data {self.named(index)} cannot be read: {in_one_line(error)}; the file has changed, or the disk "
+            "has failed; restore the file, then resume"
+        )
 
 
 def _opened(path: str) -> Any:

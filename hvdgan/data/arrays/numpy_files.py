@@ -36,7 +36,7 @@ class NumpyArray(Stored):
         self, name: str, array: np.ndarray, *, units: Sequence[str] = (), channels: Sequence[str] = ()
     ) -> None:
         super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, channels=channels)
-        self.array = array
+        self.array = np.asarray(array)  # each sample of a memmap would be one, too, which takes a microsecond
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         samples = room(len(indices), self.shape[1:], self.dtype)

@@ -52,7 +52,7 @@ class RawFile:
         Raises:
             OSError: the disk has failed, or the file ends before.
         """
-        done = 0
+        done = os.preadv(self._descriptor, [out.data], first)
         while done < len(out):
             count = os.preadv(self._descriptor, [out[done:].data], first + done)
             if not count:

@@ -85,7 +85,7 @@ class RecordFile:
 
     def read_into(self, offset: int, buffers: Sequence[Any]) -> None:
         """Read into buffers of bytes, one after the other."""
-        missing = sum(len(buffer) for buffer in buffers) - os.preadv(self._descriptor, buffers, offset)
+        missing = sum(map(len, buffers)) - os.preadv(self._descriptor, buffers, offset)
         if missing:
             raise ValueError(f"the file ends {missing:,} bytes before the record does")
 
