@@ -1,6 +1,7 @@
 """Loads the networks that turn samples into features: Keras files, SavedModels, and functions of a user's module."""
 
 import os
+import random
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ def load_keras(path: Path, who: str) -> tuple[Network, tuple[int | None, ...]]:
         raise UserError(f"{who}: there is no such file")
     if not zipfile.is_zipfile(path):
         raise UserError(f"{who}: is not a file that Keras 3 has saved, or is cut off")
+    state = random.getstate()
     try:
         network = keras.saving.load_model(path, compile=False, safe_mode=True)
         inputs = network.inputs
@@ -43,6 +45,8 @@ def load_keras(path: Path, who: str) -> tuple[Network, tuple[int | None, ...]]:
             f"{who}: Keras cannot load it: {said}; write a network with Lambda layers or classes of its own as a "
             "SavedModel, with network.export(FOLDER)"
         ) from error
+    finally:
+        random.setstate(state)  # Keras draws the seeds of layers from it, also those of the run's own networks
     return lambda samples: network(samples, training=False), _input_shape(inputs, who)
 
 

@@ -243,6 +243,22 @@ def test_code_in_a_keras_file_is_not_run(tmp_path):
     np.testing.assert_allclose(numbers, (pictures().reshape(3, 64) / 127.5 - 1) * 2, atol=1e-6)
 
 
+def test_opening_does_not_change_networks_that_are_built_later(tmp_path):
+    """Neither their initial weights nor the names that their tensors have in checkpoints."""
+    path = saved(tmp_path, network(outputs=lambda flat, classes: layers.Dropout(0.5)(classes)))
+    built = []
+    for opens in (False, True):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(3)
+        if opens:
+            opened(path)
+        later = keras.Sequential([keras.Input((4,)), layers.Dense(2), layers.Dense(3)])
+        built.append({variable.path: variable.numpy() for variable in later.variables})
+    assert built[0].keys() == built[1].keys()
+    for name, value in built[0].items():
+        np.testing.assert_array_equal(built[1][name], value)
+
+
 def test_networks_that_do_not_fit(tmp_path):
     assert "takes samples of shape (8, 8, 1), and the data have (6, 6, 2)" in refused(
         saved(tmp_path, network()), FIELDS
