@@ -221,6 +221,7 @@ MISTAKES = [
     (["RUN", "--truncation", "0.5"], "cannot truncate"),
     (["RUN", "--images", "gone"], "gone"),
     (["RUN", "--images", "digits", "--watch"], "leave out --watch"),
+    (["RUN", "--images", "digits", "--seed", "3"], "leave out --seed"),
     (["RUN", "--data", "wide.npy"], "each picture has 16 x 8 pixels"),
     (["RUN", "--eval-resize", "nearest"], "nearest"),
 ]
@@ -235,6 +236,18 @@ def test_a_mistake_is_one_line(folder, monkeypatch, capsys, words, said):
     (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
     assert said in line
     assert not records(folder)
+
+
+@pytest.mark.parametrize("blocked", ["evaluation.jsonl", "cache"])
+def test_a_run_folder_that_cannot_be_written_is_one_line(folder, capsys, blocked):
+    if blocked == "cache":
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        (folder / "cache").write_text("a file in the place of a folder")
+    else:
+        (folder / blocked).mkdir()
+    assert evaluate([str(folder), *FEW]) == 1
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
+    assert str(folder) in line and "cannot be written" in line
 
 
 def started(words, cwd, **env):

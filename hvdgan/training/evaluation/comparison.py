@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
@@ -130,7 +130,7 @@ class Comparison:
         if min(chosen.count, reals.count) < FEWEST:
             raise UserError(
                 f"--eval-samples: {chosen.count} samples are compared with {reals.count} real ones; the distances need "
-                f"at least {FEWEST} of each"
+                f"at least {FEWEST} of each; raise it, or --num of hvdgan.evaluate"
             )
 
     def __str__(self) -> str:
@@ -188,6 +188,11 @@ class Comparison:
         """
         begin = time.perf_counter()
         real = self._real_tally(say)
+        if real.fields.count < FEWEST:
+            raise RunError(
+                f"--data {self._reals.source.name}: {real.fields.count} of the {self._reals.count} samples to compare "
+                f"with can be read; the distances need at least {FEWEST}"
+            )
         made = tally_of(self._chosen, self._measure.plan, real.edges, self._ranks)
         found = distances(made, real, self._measure.frechet, self._ranks)
         say(

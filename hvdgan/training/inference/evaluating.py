@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints.files import read_manifest
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import UserError, unwritable
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
 from hvdgan.data import Source
@@ -103,7 +103,7 @@ class Evaluating:
             return self._evaluated(checkpoint, trained)
 
     def _evaluated(self, checkpoint: Path, trained: Trained) -> dict[str, Any] | None:
-        ranks, asked = self._ranks, self._asked
+        asked = self._asked
         if asked.truncation != 1.0 and not trained.recipe.truncates:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         training, held_out = self._opened(trained)
@@ -131,9 +131,18 @@ class Evaluating:
                 identity=key,
                 by="evaluate",
             )
-            if (folder := self._run_dir) is not None:
-                from_root(lambda: results.append(folder, record), ranks, "the record of the evaluation")
+            self._write(record)
         return record
+
+    def _write(self, record: dict[str, Any]) -> None:
+        def append() -> None:
+            if self._run_dir is not None:
+                try:
+                    results.append(self._run_dir, record)
+                except OSError as error:
+                    raise unwritable(self._run_dir / results.FILE, error) from error
+
+        from_root(append, self._ranks, "the record of the evaluation")
 
     @contextlib.contextmanager
     def _claimed(self, key: str) -> Iterator[dict[str, Any] | None]:
@@ -144,10 +153,13 @@ class Evaluating:
         def look() -> dict[str, Any] | None:
             if run_dir is None:
                 return _OURS
-            # The claim comes first: otherwise another process could finish between the two looks.
-            claim = results.claim(run_dir, key)
-            claims.extend([claim] if claim else [])
-            return results.found(run_dir, key) or (_OURS if claim else None)
+            try:
+                # The claim comes first: otherwise another process could finish between the two looks.
+                claim = results.claim(run_dir, key)
+                claims.extend([claim] if claim else [])
+                return results.found(run_dir, key) or (_OURS if claim else None)
+            except OSError as error:
+                raise unwritable(run_dir, error) from error
 
         try:
             yield from_root(look, self._ranks, "the evaluations of the run")
