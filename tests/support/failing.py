@@ -23,8 +23,12 @@ class Failing(Tiny):
     def judge(self, nets, batch):
         loss, metrics = super().judge(nets, batch)
         seen = {"pixels": tf.reduce_mean(batch.images), "latents": tf.reduce_mean(batch.latents)}
-        struck = tf.ensure_shape(tf.numpy_function(_strike, [batch.random.step], tf.float32, stateful=True), ())
-        return loss + struck, {**metrics, **seen}
+        return loss + struck(batch), {**metrics, **seen}
+
+
+def struck(batch):
+    """Zero, as a part of a loss, after the faults of its step have struck."""
+    return tf.ensure_shape(tf.numpy_function(_strike, [batch.random.step], tf.float32, stateful=True), ())
 
 
 def _strike(step: np.int64) -> np.float32:

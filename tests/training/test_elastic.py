@@ -15,13 +15,17 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
+from hvdgan.prepare import main as prepare
 from hvdgan.train import main
 from hvdgan.training.building.command import parse
 from launching import ROOT, environment, run
+from small import write_showers
+from tiny_arrays import pairs
 
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
+SHARED = ("--global-batch-size", "--log-every", "--sample-every", "--checkpoint-every", "--peer-timeout")
 # Longer than horovodrun takes to look for hosts, also on a busy machine: with 1 s it may count a lost host in without
 # starting it (docs/elastic.md).
 COOLDOWN = "--cooldown 5,5".split()
@@ -30,13 +34,13 @@ SECONDS = 400
 ENV = ("HVDGAN_FAULTS", "HVDGAN_STANDS")
 
 
-def elastic(folder: Path, *words: str, faults: Sequence[str] = ()) -> tuple[int, str]:
+def elastic(folder: Path, *words: str, faults: Sequence[str] = (), usual: Sequence[str] = FLAGS) -> tuple[int, str]:
     """Train by launch/elastic.sh on two hosts to the end; its exit code and all its output."""
     (folder / "hosts").write_text("localhost slots=1\n127.0.0.1:1  # the same machine\n")
     (folder / "faults").mkdir(exist_ok=True)
     for fault in faults:
         (folder / "faults" / fault).touch()
-    flags = [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] not in words for word in pair]
+    flags = [word for pair in zip(usual[::2], usual[1::2], strict=True) if pair[0] not in words for word in pair]
     command = ["bash", ROOT / "launch" / "elastic.sh", "--interface", "lo", "--hostfile", "hosts", *COOLDOWN]
     process = subprocess.Popen(
         [*map(str, command), *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
@@ -101,6 +105,43 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
     for folder in (tmp_path / "run", alone):
         assert main([*FLAGS, *data, "--steps", "410", "--run-dir", str(folder)]) == 0
     assert_same_samples(tmp_path / "run", alone, 410)
+
+
+RECIPES = {
+    "Showers": "--nf 2 --latent-size 4 --r1-every 2 --conditions energy,theta --values power:0.85 --crop 4,8,8",
+    "Fields": "--nf 2 --blocks 1 --noise-channels 2 --n-critic 2 --values standard --input-values standard --crop 8,12",
+}
+PACKED = {
+    "Showers": ("showers.npz:ECAL", ["--axes", "DHW", "--conditions", "energy,theta"], []),
+    "Fields": ("p.npz", ["--pairs", "--constants", "ground"], ["--constants", "ground"]),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_lost_rank_changes_nothing_for_volumes_and_fields(tmp_path, monkeypatch, name):
+    """With crops, on packed shards; the run to compare with is on the arrays themselves."""
+    monkeypatch.chdir(tmp_path)
+    write_showers(tmp_path / "showers.npz") if name == "Showers" else pairs(tmp_path / "p.npz")
+    data, packing, reading = PACKED[name]
+    assert prepare([data, "shards", "--shards", "3", "--workers", "1", *packing]) == 0
+    usual = f"--recipe failing_arrays:{name} --steps 16 --commit-every 3 {RECIPES[name]}".split()
+    usual += [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] in SHARED for word in pair]
+    code, said = elastic(tmp_path, "--data", str(tmp_path / "shards"), faults=["6-1-kill"], usual=usual)
+    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
+    went_on = re.findall(r"1 rank\(s\) resume at step (\d+) of", (tmp_path / "run" / "log.txt").read_text())
+    assert went_on and 1 < int(went_on[0]) <= 7, said
+    axes = ["--axes", "DHW"] if name == "Showers" else []
+    assert main([*usual, "--data", data, *axes, *reading, "--run-dir", "alone"]) == 0
+    update = "judge" if name == "Showers" else "critic"
+    ours, theirs = ([e for e in records(tmp_path / each) if f"{update}/loss" in e] for each in ("run", "alone"))
+    assert [each["step"] for each in ours] == [each["step"] for each in theirs] == list(range(1, 17))
+    parts = ("images", "conditions") if name == "Showers" else ("images", "inputs", "constants")
+    for one, other in zip(ours, theirs, strict=True):
+        for part in parts:
+            expected = pytest.approx(other[f"{update}/{part}"], rel=1e-4, abs=1e-6)
+            assert one[f"{update}/{part}"] == expected, (one["step"], part)
+        assert one[f"{update}/loss"] == pytest.approx(other[f"{update}/loss"], rel=1e-3), one["step"]
 
 
 @pytest.mark.timeout(500)

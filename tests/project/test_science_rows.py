@@ -1,0 +1,185 @@
+"""docs/science.md: the flags for each of the eight codes work, as written, on small files of the form of its data."""
+
+import re
+import shlex
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+import xarray
+
+from hvdgan.prepare import main as prepare
+from hvdgan.train import main
+from launching import ROOT
+from tfrecord_files import write
+
+PAGE = (ROOT / "docs" / "science.md").read_text()
+(MAP,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+ROWS = {
+    line.split(" | ")[0].removeprefix("| "): re.findall(r"`(--[^`]+)`", line.split(" | ")[2])
+    for line in PAGE.partition("| code |")[2].splitlines()[2:]
+    if line.startswith("| ")
+}
+RANDOM = np.random.default_rng(0)
+GZIP = tf.io.TFRecordOptions(compression_type="GZIP")
+OWN = """
+import keras
+import tensorflow as tf
+from keras import layers
+from hvdgan.recipe import Recipe, Stage, Update, losses
+
+
+class Own(Recipe):
+    def networks(self):
+        return {"net": keras.Sequential([keras.Input(self.data.shape), layers.Dense(self.data.shape[-1])])}
+
+    def optimizers(self):
+        return {"net": keras.optimizers.Adam(1e-3)}
+
+    def stages(self):
+        return [Stage("fit", 2, [Update("fit", owns=["net"], loss=self.fit)])]
+
+    def fit(self, nets, batch):
+        facts = {"conditions": tf.reduce_mean(batch.conditions)} if self.data.conditions else {}
+        return losses.squared_error(batch.images, nets.net(batch.images)), facts
+
+    def draw(self, random):
+        return {"latents": random.normal("latents", self.data.shape)}
+
+    def sample(self, nets, batch):
+        return nets.net(batch.latents)
+
+
+class Pairs(Own):
+    paired = True
+
+    def fit(self, nets, batch):
+        return losses.squared_error(batch.images, nets.net(batch.images)), {"inputs": tf.reduce_mean(batch.inputs)}
+"""
+
+
+def gan3d(folder):
+    """Several files of (N, 51, 51, 25) energies, cut once to sides that 4 divides, with the angle in radians."""
+    (folder / "data").mkdir()
+    for number in range(2):
+        cells = RANDOM.gamma(0.2, 0.5, (8, 51, 51, 25)).astype(np.float32)
+        with h5py.File(folder / "data" / f"{number}.h5", "w") as file:
+            file.create_dataset("ECAL", data=cells[:, 2:50, 2:50, :24], compression="gzip")
+            file["energy"], file["theta"] = RANDOM.uniform(2, 500, 8), RANDOM.uniform(1, 2, 8)
+    return ["--nf", "2", "--latent-size", "4", "--dry-run"]  # a step of this size takes long
+
+
+def saragan(folder):
+    """One CT volume a file, 5 x 16 x 16, of a mean and a deviation near 1024."""
+    (folder / "volumes").mkdir()
+    for number in range(12):
+        volume = RANDOM.normal(1024, 300, (5, 16, 16)).clip(0, 2048).astype(np.float32)
+        np.save(folder / "volumes" / f"{number:04}.npy", volume)
+    return ["--recipe", "own:Own"]
+
+
+def cosmogan(folder):
+    """One array of maps, with a table of sigma_8 in their order."""
+    np.save(folder / "maps.npy", RANDOM.gamma(1.0, 20.0, (12, 128, 128)).astype(np.float32))
+    (folder / "sigma8.csv").write_text("sigma8\n" + "".join(f"{0.7 + number / 100}\n" for number in range(12)))
+    (folder / "my_maps.py").write_text(MAP)
+    return ["--recipe", "own:Own"]
+
+
+def sup3r(folder):
+    """Variables of the fine fields and a coarse one, and the height of the ground, in one file."""
+    dims, low = ("time", "south_north", "west_east"), ("time", "low_south_north", "low_west_east")
+    fine = {name: RANDOM.normal(3, 4, (12, 80, 96)).astype(np.float32) for name in ("u10", "v10")}
+    fields = {name: (dims, each, {"units": "m s-1"}) for name, each in fine.items()}
+    fields["coarse"] = (low, fine["u10"].reshape(12, 20, 4, 24, 4).mean((2, 4)), {"units": "m s-1"})
+    fields["topography"] = (dims[1:], RANDOM.uniform(0, 1, (80, 96)).astype(np.float32), {"units": "m"})
+    times = {"time": ("time", np.arange(12), {"units": "hours since 2020-01-01"})}
+    xarray.Dataset(fields, coords=times).to_netcdf(folder / "fine.nc", engine="h5netcdf")
+    return ["--nf", "2", "--blocks", "1"]
+
+
+def cgan(folder):
+    """Lists of floats, 20 x 20 x 9 and 200 x 200 x 1, in files without GZIP; packed below from files with it."""
+    (folder / "data").mkdir()
+    for number in range(2):
+        rows = [
+            {
+                "generator_input": RANDOM.normal(size=20 * 20 * 9).astype(np.float32).tolist(),
+                "generator_output": RANDOM.gamma(0.5, 2.0, 200 * 200).astype(np.float32).tolist(),
+            }
+            for _ in range(3)
+        ]
+        write(folder / "data" / f"{number}.tfrecords", rows)
+        (folder / "packed").mkdir(exist_ok=True)
+        write(folder / "packed" / f"{number}.tfrecords", rows, options=GZIP)
+    return ["--recipe", "own:Pairs"]
+
+
+def calochallenge(folder):
+    """Vectors of 368 voxels and (N, 1) incident energies, float64 as published."""
+    with h5py.File(folder / "dataset_1.hdf5", "w") as file:
+        file.create_dataset("showers", data=RANDOM.gamma(0.3, 100.0, (20, 368)), compression="gzip")
+        file["incident_energies"] = 2.0 ** RANDOM.integers(8, 23, (20, 1))
+    return ["--recipe", "own:Own"]
+
+
+def sagips(folder):
+    """A table of events of two observables."""
+    np.save(folder / "events.npy", RANDOM.normal(2, 5, (40, 2)))
+    return ["--recipe", "own:Own"]
+
+
+FORMS = {
+    "3DGAN": (gan3d, (48, 48, 24, 1)),
+    "saraGAN": (saragan, (5, 16, 16, 1)),
+    "cosmoGAN": (cosmogan, (128, 128, 1)),
+    "sup3r": (sup3r, (80, 96, 2)),
+    "public-downscaling-cgan": (cgan, (200, 200, 1)),
+    "FastCaloGAN": (calochallenge, (368,)),
+    "SAGIPS": (sagips, (2,)),
+}
+
+
+def flags_of(name):
+    ((_, flags),) = [(row, found) for row, found in ROWS.items() if row.startswith(name)]
+    return flags
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_each_row_has_a_form_or_is_like_another():
+    rows = {name for row in ROWS for name in FORMS if row.startswith(name)}
+    (other,) = [row for row in ROWS if not any(row.startswith(name) for name in FORMS)]
+    assert len(ROWS) == 8 and rows == set(FORMS) and other.startswith("downscaling_benchmark")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_flags_of_a_row_train_on_data_of_its_form(folder, capsys, name):
+    make, shape = FORMS[name]
+    more = make(folder)
+    flags = [word for each in flags_of(name) for word in shlex.split(each)]
+    command = [*flags, *more, "--global-batch-size", "2", "--max-steps", "1", "--holdout", "0"]
+    assert main([*command, "--sample-every", "0", "--run-dir", "run"]) == 0
+    said = "".join(capsys.readouterr())
+    assert f"of shape {shape}" in said, said
+    assert "--dry-run" in command or (folder / "run" / "checkpoints" / "step-00000001").exists()
+
+
+def test_gzip_records_are_packed_and_trained_on(folder, capsys):
+    """As the row of public-downscaling-cgan and docs/data.md say: the same flags, once for hvdgan.prepare."""
+    more = cgan(folder)
+    words = shlex.split(flags_of("public-downscaling-cgan")[0])
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    records = [word for flag, value in pairs if flag.startswith("--tfrecord") for word in (flag, value)]
+    assert prepare(["packed/*.tfrecords", "shards", *records, "--pairs", "--workers", "1", "--shards", "2"]) == 0
+    maps = [word for flag, value in pairs if flag.endswith("values") for word in (flag, value)]
+    command = ["--data", "shards", *maps, *more, "--global-batch-size", "2", "--max-steps", "1", "--holdout", "0"]
+    assert main([*command, "--run-dir", "run"]) == 0
+    assert "of shape (200, 200, 1) with inputs of shape (20, 20, 9)" in capsys.readouterr().err
