@@ -31,7 +31,7 @@ def calo3d_generator(
     particle times a response, whose mean and deviation depend on the conditions; the first latent is its fluctuation.
 
     Args:
-        shape: shape of a shower, (D, H, W, 1); each of D, H and W divisible by 4.
+        shape: shape of a shower, (D, H, W, 1); each of D, H and W at least 4.
         latent_size: length of a latent vector.
         nf: width of the layer before the last.
         num_conditions: number k of conditions.
@@ -53,7 +53,7 @@ def calo3d_generator(
     start = layers.Concatenate(name="start")([latents, known])
     style = _dense(_dense(start, _HIDDEN, "style_1"), _HIDDEN, "style_2")
 
-    base, width = [length >> halvings for length in size], nf << halvings
+    base, width = [-(-length >> halvings) for length in size], nf << halvings
     x = _dense(style, base[0] * base[1] * base[2] * width, "from_style")
     x = layers.Reshape((*base, width), name="block_0")(x)
     for number in range(1, halvings + 1):
@@ -63,6 +63,8 @@ def calo3d_generator(
             width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
         )(x)
         x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
+    if x.shape[1:4] != size:  # sides that cannot be halved so often were rounded up
+        x = x[:, : size[0], : size[1], : size[2]]
     total = ops.exp(_response(known, latents)) * energy
     showers = _scaled(_cells(x, noise, style, size), total, exponent)
     return keras.Model([latents, noise, conditions], showers, name="generator")
@@ -75,7 +77,7 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
     conditions alone.
 
     Args:
-        shape: shape of a shower, (D, H, W, 1); each of D, H and W divisible by 4.
+        shape: shape of a shower, (D, H, W, 1); each of D, H and W at least 4.
         nf: width of the first layer.
         num_features: number n of features of the conditions.
         num_angles: number of conditions besides the energy.
@@ -180,14 +182,13 @@ def _checked(shape: tuple[int, ...]) -> tuple[Shape, int]:
             "name the axes of one channel, as in --axes DHW"
         )
     size = (shape[0], shape[1], shape[2])
-    if any(length % 4 for length in size):
-        wanted = ",".join(str(max(length // 4 * 4, 4)) for length in size)
+    if min(size) < _COARSEST:
         raise UserError(
-            f"the recipe takes volumes whose sides are divisible by 4, and the data have {size}; cut a part out with "
-            f"--crop {wanted}"
+            f"the recipe takes volumes whose sides have {_COARSEST} cells at least, and the data have {size}"
         )
     halvings = 2
-    while all(length % (2 << halvings) == 0 for length in size) and min(size) >> (halvings + 1) >= _COARSEST:
+    rounds = any(length % 4 for length in size)
+    while min(size) >> (halvings + 1) >= _COARSEST and (rounds or all(each % (2 << halvings) == 0 for each in size)):
         halvings += 1
     return size, halvings
 
