@@ -60,14 +60,14 @@ class Pairs(Own):
 
 
 def gan3d(folder):
-    """Several files of (N, 51, 51, 25) energies, cut once to sides that 4 divides, with the angle in radians."""
+    """Several files of (N, 51, 51, 25) energies, cut once to sides that 4 divides: to few cells, for a fast step."""
     (folder / "data").mkdir()
     for number in range(2):
         cells = RANDOM.gamma(0.2, 0.5, (8, 51, 51, 25)).astype(np.float32)
         with h5py.File(folder / "data" / f"{number}.h5", "w") as file:
-            file.create_dataset("ECAL", data=cells[:, 2:50, 2:50, :24], compression="gzip")
+            file.create_dataset("ECAL", data=cells[:, 18:34, 18:34, 8:16], compression="gzip")
             file["energy"], file["theta"] = RANDOM.uniform(2, 500, 8), RANDOM.uniform(1, 2, 8)
-    return ["--nf", "2", "--latent-size", "4", "--dry-run"]  # a step of this size takes long
+    return ["--nf", "2", "--latent-size", "4"]
 
 
 def saragan(folder):
@@ -131,7 +131,7 @@ def sagips(folder):
 
 
 FORMS = {
-    "3DGAN": (gan3d, (48, 48, 24, 1)),
+    "3DGAN": (gan3d, (16, 16, 8, 1)),
     "saraGAN": (saragan, (5, 16, 16, 1)),
     "cosmoGAN": (cosmogan, (128, 128, 1)),
     "sup3r": (sup3r, (80, 96, 2)),
@@ -169,7 +169,7 @@ def test_the_flags_of_a_row_train_on_data_of_its_form(folder, capsys, name):
     assert main([*command, "--sample-every", "0", "--run-dir", "run"]) == 0
     said = "".join(capsys.readouterr())
     assert f"of shape {shape}" in said, said
-    assert "--dry-run" in command or (folder / "run" / "checkpoints" / "step-00000001").exists()
+    assert (folder / "run" / "checkpoints" / "step-00000001").exists()
 
 
 def test_gzip_records_are_packed_and_trained_on(folder, capsys):
