@@ -60,12 +60,12 @@ class Pairs(Own):
 
 
 def gan3d(folder):
-    """Several files of (N, 51, 51, 25) energies, cut once to sides that 4 divides: to few cells, for a fast step."""
+    """Several files of (N, 51, 51, 25) energies."""
     (folder / "data").mkdir()
     for number in range(2):
         cells = RANDOM.gamma(0.2, 0.5, (8, 51, 51, 25)).astype(np.float32)
         with h5py.File(folder / "data" / f"{number}.h5", "w") as file:
-            file.create_dataset("ECAL", data=cells[:, 18:34, 18:34, 8:16], compression="gzip")
+            file.create_dataset("ECAL", data=cells, compression="gzip")
             file["energy"], file["theta"] = RANDOM.uniform(2, 500, 8), RANDOM.uniform(1, 2, 8)
     return ["--nf", "2", "--latent-size", "4"]
 
@@ -131,7 +131,7 @@ def sagips(folder):
 
 
 FORMS = {
-    "3DGAN": (gan3d, (16, 16, 8, 1)),
+    "3DGAN": (gan3d, (51, 51, 25, 1)),
     "saraGAN": (saragan, (5, 16, 16, 1)),
     "cosmoGAN": (cosmogan, (128, 128, 1)),
     "sup3r": (sup3r, (80, 96, 2)),

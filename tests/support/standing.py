@@ -17,7 +17,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.launcher import launched
 from hvdgan.data import pipeline
 from hvdgan.distributed.joining import is_elastic
-from hvdgan.training.monitoring import evaluation
+from hvdgan.training.evaluation import held_out
 from tiny import Tiny
 
 WORK_SECONDS = 8
@@ -90,5 +90,5 @@ def _before(place, function, first=0):
 
 
 pipeline.Batches.__next__ = _before("batch", pipeline.Batches.__next__, _FIRST_BATCH)
-evaluation.Evaluator.sums = _before("evaluation", evaluation.Evaluator.sums)
+held_out.Evaluator.sums = _before("evaluation", held_out.Evaluator.sums)
 checkpoint.write = _before("save", checkpoint.write)
