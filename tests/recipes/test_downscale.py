@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hvdgan.export import main as export
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
-from hvdgan.recipes.downscale import Downscale, DownscaleOptions
+from hvdgan.recipes.downscale import Downscale, DownscaleOptions, power_spectrum, spectrum_crps
 from hvdgan.train import main
 from launching import train as launch
 from saved import state
@@ -169,8 +169,8 @@ def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
     np.testing.assert_allclose(loss, -np.mean(distances) + 7 * np.mean(penalties), rtol=1e-4)
 
 
-def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members_and_of_their_differences():
-    recipe = recipe_of(content_weight=5.0)
+def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():
+    recipe = recipe_of(content_weight=5.0, spectrum_weight=3.0)
     batch, networks = batch_of(recipe, "generator"), recipe.networks()
     noises = [batch.latents, batch.random.normal("other", (2, 3, 3))]
     assert np.abs(noises[0] - noises[1]).min() > 0
@@ -186,15 +186,84 @@ def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members_and_
         terms.append(np.mean((np.abs(first - truth) + np.abs(second - truth) - np.abs(first - second)) / 2))
     crps = np.mean(terms)
     assert len(terms) == 7
+    logarithms = [np.log(rings(np.asarray(each))) for each in (batch.images, one, other)]
+    apart = [np.abs(logarithms[i] - logarithms[j]).mean() for i, j in ((0, 1), (0, 2), (1, 2))]
+    spectrum = (apart[0] + apart[1] - apart[2]) / 2
     nets = Nets(networks, training=True)
     loss, metrics = recipe.fool(nets, batch)
     np.testing.assert_allclose(metrics["content"], crps, rtol=1e-4)
+    np.testing.assert_allclose(metrics["spectrum"], spectrum, rtol=1e-3)
     np.testing.assert_allclose(metrics["adversarial"], -score, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(loss, -score + 5 * crps, rtol=1e-4)
-    recipe = recipe_of(content_weight=0.0)
+    np.testing.assert_allclose(loss, -score + 5 * crps + 3 * spectrum, rtol=1e-4)
+    recipe = recipe_of(content_weight=0.0, spectrum_weight=0.0)
     loss, metrics = recipe.fool(nets, batch)
     np.testing.assert_allclose(loss, -score, rtol=1e-4, atol=1e-6)
     assert metrics == {}
+
+
+def rings(images):
+    """Mean power of the modes of each wavenumber of fields (B, H, W, C) that are not periodic, mode by mode."""
+    height, width = images.shape[1:3]
+    window = np.hanning(height + 1)[:-1, None] * np.hanning(width + 1)[:-1]
+    modes = np.fft.fft2(images * window[..., None], axes=(1, 2)) / (height * width)
+    powers = {}
+    for down in range(height):
+        for across in range(width):
+            waves = [min(place, size - place) / size for place, size in ((down, height), (across, width))]
+            number = round(min(height, width) * np.hypot(*waves))
+            powers.setdefault(number, []).append(np.abs(modes[:, down, across]) ** 2)
+    return np.stack([np.mean(powers[number], axis=0) for number in range(1, min(height, width) // 2 + 1)])
+
+
+@pytest.mark.parametrize(("width", "modes"), [(4, [8, 6]), (8, [12, 16])])
+def test_a_wave_has_its_power_at_its_wavenumber(width, modes):
+    """A wave of amplitude a has the power a^2 / 2, or a^2 if its values are a and -a only, shared by a ring's modes.
+
+    At 4 x 8 pixels the wavenumber is that of the height: two waves along the width have the length of one down.
+    """
+    across = 3 + 2 * np.cos(np.pi * np.arange(width) / 2) * np.ones((4, 1))
+    down = np.array([[1], [-1], [1], [-1]]) * np.ones(width)
+    fields = tf.constant(np.stack([across, down], axis=-1)[None])
+    for turned in (fields, tf.transpose(fields, (0, 2, 1, 3))):
+        powers = power_spectrum(turned, "both")[0]
+        assert powers.dtype == tf.float32
+        np.testing.assert_allclose(powers, [[2 / modes[0], 0], [0, 1 / modes[1]]], atol=1e-6)
+
+
+def test_ends_that_are_no_neighbours_add_no_power_to_the_small_scales():
+    ramp = tf.broadcast_to(tf.linspace(-1.0, 1.0, 32)[:, None], (1, 32, 32))[..., None]
+    across = tf.transpose(ramp, (0, 2, 1, 3))
+    for periodic, fields, smooth in (("width", ramp, True), ("none", across, True), ("width", across, False)):
+        powers = power_spectrum(fields, periodic)[0, :, 0].numpy()
+        assert (powers[8] < 1e-5 * powers[0]) == smooth, periodic
+
+
+def test_the_score_of_the_spectrum_is_best_for_members_of_the_right_spectrum():
+    """Nor may all members have the mean spectrum: that of the true fields varies from field to field."""
+    numbers = np.random.default_rng(0).normal(size=(3, 100, 16, 16, 1)).astype(np.float32)
+    modes = np.fft.fft2(numbers[1:], axes=(2, 3))
+    equal = np.fft.ifft2(16 * modes / np.abs(modes), axes=(2, 3)).real.astype(np.float32)
+    members = {
+        "right": numbers[1:],
+        "smoothed": (1.5 * numbers[1:] + 0.5 * np.roll(numbers[1:], 1, axis=2)) / np.sqrt(2.5),
+        "weak": 0.9 * numbers[1:],
+        "strong": 1.1 * numbers[1:],
+        "all of the mean spectrum": equal,
+    }
+    truth = tf.constant(numbers[0])
+    scores = {name: float(tf.reduce_mean(spectrum_crps(truth, tf.constant(m), "both"))) for name, m in members.items()}
+    assert scores.pop("right") < 0.98 * min(scores.values()), scores
+
+
+def test_fields_without_rings_or_power_have_a_score_and_slopes():
+    for height, width in ((1, 8), (2, 3), (8, 8)):
+        members = tf.zeros((2, COUNT, height, width, 2))
+        with tf.GradientTape() as tape:
+            tape.watch(members)
+            scores = spectrum_crps(tf.ones((COUNT, height, width, 2)), members, "both")
+        assert scores.shape == (COUNT,)
+        slopes = tape.gradient(scores, members, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        assert np.isfinite(scores).all() and np.isfinite(slopes).all()
 
 
 # samples and metrics
