@@ -141,14 +141,16 @@ def judge(images: np.ndarray) -> dict[str, object]:
     }
 
 
-def classifier(features: int = 0) -> tuple[keras.Model, float]:
-    """Train a small convolutional network on 4/5 of the digits; returns it with its accuracy on the rest.
+def classifier(features: int = 0, data: str = "digits", epochs: int = 15) -> tuple[keras.Model, float]:
+    """Train a small convolutional network on 4/5 of some digits; returns it with its accuracy on the rest.
 
     Args:
         features: units of a layer of that name before the classes; 0: there is no such layer.
+        data: grey digits of 32 x 32 pixels with labels, as for --data.
+        epochs: number of times that each digit is seen.
     """
     keras.utils.set_random_seed(0)
-    source = open_source(Config())
+    source = open_source(Config(data=data))
     training, held_out = hold_out(source, 0.2)
     assert held_out is not None
     network = keras.Sequential(
@@ -163,7 +165,7 @@ def classifier(features: int = 0) -> tuple[keras.Model, float]:
         ]
     )
     network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    network.fit(to_float(training), training.labels, batch_size=32, epochs=15, verbose=0)
+    network.fit(to_float(training), training.labels, batch_size=32, epochs=epochs, verbose=0)
     return network, float(network.evaluate(to_float(held_out), held_out.labels, verbose=0)[1])
 
 

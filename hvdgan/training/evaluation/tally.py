@@ -105,6 +105,8 @@ class Tally:
 
     def _keep(self, some: Samples, features: np.ndarray | None) -> None:
         first = some.numbers < len(self._kept["present"])
+        if not first.any():
+            return
         places = some.numbers[first]
         vectors = shortened(some.samples[first]) if features is None else features[first]
         self._kept["projections"][places] = vectors.astype(np.float64) @ self._directions

@@ -15,6 +15,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import Source
 from hvdgan.data.base.source import SourceWrapper
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.evaluation import tally
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.of_run import measure_for
 from hvdgan.training.evaluation.real_statistics import Kept
@@ -94,6 +95,18 @@ def test_the_same_samples_have_no_distance():
     for name in ("frechet", "sliced_wasserstein", "histogram", "spectrum"):
         assert found[f"eval/{name}"] == pytest.approx(0, abs=1e-9)
     assert found["eval/precision"] == found["eval/recall"] == found["eval/coverage"] == 1
+
+
+@pytest.mark.parametrize("features", [POOLED, "none"])
+def test_more_samples_than_are_kept_are_summed(monkeypatch, features):
+    """Nearest neighbours and projections are those of the first samples, the other distances those of all."""
+    run = comparing(eval_features=features)
+    everything = compared(run)
+    monkeypatch.setattr(tally, "KEPT", 40)  # some batches of 16 are kept whole, one in part, others not at all
+    some = compared(comparing(eval_features=features))
+    for name in ("histogram", "spectrum", *(["frechet", "inception_score"] if features == POOLED else [])):
+        assert some[f"eval/{name}"] == pytest.approx(everything[f"eval/{name}"], rel=1e-12)
+    assert some["eval/sliced_wasserstein"] != everything["eval/sliced_wasserstein"]
 
 
 def test_the_names_are_known_before_the_first_evaluation():

