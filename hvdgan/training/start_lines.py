@@ -1,4 +1,4 @@
-"""Describes a run in a few readable lines: what, on which data, in which stages, on which ranks, with which settings."""
+"""Describes a run in a few readable lines: what, on which data, in which stages, on which ranks, which settings."""
 
 import os
 import platform
@@ -22,12 +22,13 @@ from hvdgan.training.steps.averages import RAMP_UP
 _WIDTH = 110
 
 
-def paragraphs(run: Run, places: Sequence[Device]) -> list[list[str]]:
+def paragraphs(run: Run, places: Sequence[Device], last: Sequence[str]) -> list[list[str]]:
     """Describe a run: each paragraph is one line, or several of at most 110 characters where words allow it.
 
     Args:
         run: run, built.
         places: devices of all ranks, in rank order.
+        last: parts of the last paragraph, within which a line is not broken.
     """
     lines = [
         f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}",
@@ -42,7 +43,7 @@ def paragraphs(run: Run, places: Sequence[Device]) -> list[list[str]]:
     flags = changed_flags(run.config, run.recipe.options)
     # A flag stays in one piece, so that it can be copied.
     changed = ["differs from the defaults:", *flags] if flags else ["all settings have their defaults"]
-    return [*(_filled(_phrases(line)) for line in lines), _filled(changed)]
+    return [*(_filled(_phrases(line)) for line in lines), _filled(changed), _filled(last)]
 
 
 def shortened(parts: Sequence[Sequence[str]], limit: int) -> list[str]:
@@ -106,8 +107,6 @@ def _data(run: Run) -> Iterator[str]:
         text += f" in {source.num_classes:,} classes"
     if run.held_out is not None:
         text += f", and {len(run.held_out):,} held out"
-        if run.evaluated and len(run.evaluated) < len(run.held_out):
-            text += f", of which evaluations look at {len(run.evaluated):,} (--eval-images)"
     yield text
     if not source.is_pictures or source.conditions is not None:
         yield from (f"values of {line}" for line in source.values.lines())
@@ -172,7 +171,11 @@ def _collectives(ranks: Ranks, *, on_gpu: bool) -> str:
 
 
 def _evaluations(run: Run) -> Iterator[str]:
-    what = [f"{len(run.evaluated):,} held-out images"] if run.evaluator and run.evaluated else []
+    what = []
+    if run.evaluator and run.evaluated and run.held_out:
+        some = len(run.evaluated) < len(run.held_out)
+        of_all, why = (f" of {len(run.held_out):,}", " (--eval-images)") if some else ("", "")
+        what.append(f"{len(run.evaluated):,}{of_all} held-out images{why}")
     if run.comparison:
         what.append(str(run.comparison))
     if what:

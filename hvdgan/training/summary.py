@@ -13,7 +13,7 @@ from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.start_lines import paragraphs, shortened
 
 _LINES = 15
-"""lines with which a run begins, warnings not counted; the last one names the run folder"""
+"""lines with which a run begins, warnings not counted"""
 
 
 def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) -> None:
@@ -27,9 +27,9 @@ def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) ->
     if resume_point.recovered:
         say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
         return
-    for line in shortened(paragraphs(run, devices.everyones_devices(run.ranks)), _LINES - 1):
+    last = [f"run folder {run.run_dir}:", f"{_position(run, resume_point.step)};", "its config.json has every setting"]
+    for line in shortened(paragraphs(run, devices.everyones_devices(run.ranks), last), _LINES):
         say(line)
-    say(f"run folder {run.run_dir}: {_position(run, resume_point.step)}; its config.json has every setting")
     # Checkpoints from before --eval-images do not say how many images were evaluated: it was all held-out ones.
     before = (
         resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
@@ -48,9 +48,9 @@ def describe(run: Run, places: Sequence[Device]) -> str:
         run: run, built.
         places: devices of all ranks, in rank order.
     """
-    lines = [line for part in paragraphs(run, places) for line in part]
-    last = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing"
-    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines, last])
+    last = [f"run folder {run.run_dir}:", f"{_ends(run)};", "--dry-run writes nothing"]
+    lines = [line for part in paragraphs(run, places, last) for line in part]
+    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines])
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> str:

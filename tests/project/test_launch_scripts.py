@@ -285,6 +285,28 @@ def test_the_ranks_lines_are_shown_without_tags(machine, script):
     assert command.startswith("+ ") and said == "étape 1\nrank 1: lost\nof horovodrun\nits last words"
 
 
+@pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C in a terminal", "a scheduler"])
+def test_a_signal_does_not_end_what_copies_the_ranks_lines(machine, to_all):
+    machine.has(
+        "horovodrun",
+        """#!/bin/bash
+        trap 'printf "[0]<stderr>:saved\\n[1]<stderr>:gone\\n" >&2; exit 75' TERM
+        printf '[0]<stderr>:begun\\n' >&2
+        while :; do sleep 0.1; done
+        """,
+    )
+    env = environment(VIRTUAL_ENV="/one")
+    env["PATH"] = os.pathsep.join([str(machine.bin), env["PATH"]])
+    command = [ROOT / "launch" / "single_node.sh", "-np", "2"]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert "begun\n" in iter(process.stderr.readline, "")
+    if to_all:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGTERM)
+    assert process.stderr.read() == "saved\nrank 1: gone\n" and process.wait(timeout=60) == 75
+
+
 @pytest.mark.parametrize(
     ("moment", "said", "code"),
     [

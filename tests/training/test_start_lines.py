@@ -96,14 +96,16 @@ def test_arrays_with_values(folder):
     )
 
 
-def test_hostile_names_and_many_settings_stay_lines(folder):
-    photos = folder / "two\nlines \x1b[31m"
-    photos.mkdir()
+def test_names_with_control_codes_and_long_ones(folder):
+    photos = "two\nlines \x1b[31m"
+    (folder / photos).mkdir()
     for number in range(8):
-        np.save(photos / f"{number}.npy", np.zeros((8, 8, 1), np.uint8))
-    words = ["--recipe", "tiny:Tiny", "--data", str(photos), "--global-batch-size", "4", "--log-every", "1"]
-    assert main([*words, "--run-dir", "run"]) == 0
-    check(first_screen(folder / "run"), r"two\nlines \x1b[31m")
+        np.save(folder / photos / f"{number}.npy", np.zeros((8, 8, 1), np.uint8))
+    words = ["--recipe", "tiny:Tiny", "--data", photos, "--global-batch-size", "4", "--log-every", "1"]
+    run_dir = "a/" + "very-" * 14 + "long-name"
+    assert main([*words, "--run-dir", run_dir]) == 0
+    assert main([*words, "--run-dir", run_dir, "--steps", "6"]) == 0
+    check(first_screen(folder / run_dir), r"two\nlines \x1b[31m", "long-name: resuming at step 4 of 6; its config.json")
 
 
 @pytest.mark.parametrize(
