@@ -285,8 +285,10 @@ def test_the_ranks_lines_are_shown_without_tags(machine, script):
     assert command.startswith("+ ") and said == "étape 1\nrank 1: lost\nof horovodrun\nits last words"
 
 
-@pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C in a terminal", "a scheduler"])
-def test_a_signal_does_not_end_what_copies_the_ranks_lines(machine, to_all):
+@pytest.mark.parametrize(
+    ("send", "number"), [(os.killpg, signal.SIGINT), (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)]
+)
+def test_a_signal_does_not_end_what_copies_the_ranks_lines(machine, send, number):
     machine.has(
         "horovodrun",
         """#!/bin/bash
@@ -300,10 +302,7 @@ def test_a_signal_does_not_end_what_copies_the_ranks_lines(machine, to_all):
     command = [ROOT / "launch" / "single_node.sh", "-np", "2"]
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert "begun\n" in iter(process.stderr.readline, "")
-    if to_all:
-        os.killpg(process.pid, signal.SIGINT)
-    else:
-        process.send_signal(signal.SIGTERM)
+    send(process.pid, number)
     assert process.stderr.read() == "saved\nrank 1: gone\n" and process.wait(timeout=60) == 75
 
 
