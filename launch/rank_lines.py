@@ -58,6 +58,8 @@ def _shown(rank: bytes, line: bytes) -> bytes:
         return b"" if _NEWS.search(line) and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0" else line
     if rank == b"0":
         return line
+    if line.startswith(b"hvdgan: rank " + rank + b":"):
+        return line  # an error of the trainer's, which names the rank itself
     return b"rank " + rank + b": " + line if line.strip() else b""
 
 

@@ -37,6 +37,9 @@ def copying():
         ("[1]<stderr>: 10%\r[1]<stderr>:\n", "rank 1:  10%\r"),
         # What another rank leaves empty is not shown; rank 0's lines stay as they are.
         ("[1]<stdout>:\n[0]<stdout>:\n[1]<stdout>:  \n", "\n"),
+        # An error that names its rank, and one that names another.
+        ("[1]<stderr>:hvdgan: rank 1: no data\n", "hvdgan: rank 1: no data\n"),
+        ("[1]<stderr>:hvdgan: rank 12 is lost\n", "rank 1: hvdgan: rank 12 is lost\n"),
         # What never ends.
         ("[0]<stderr>:half", "half"),
         ("[1]<stderr>:half[0]<stderr>:step 1\nhorovodrun", "step 1\nhorovodrunrank 1: half"),
