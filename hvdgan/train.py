@@ -9,6 +9,7 @@ import tensorflow as tf
 from hvdgan.cli.app import leave, main_of
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.devices import everyones_devices
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
@@ -50,8 +51,9 @@ def main(arguments: list[str]) -> int:
 
 def _describe(command: Command, ranks: Ranks) -> bool:
     run = build(command.config, command.recipe, command.options, ranks)
+    places = everyones_devices(ranks)
     if ranks.is_root:
-        print(describe(run))
+        print(describe(run, places))
     return True
 
 

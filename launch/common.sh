@@ -6,6 +6,8 @@ root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 script="${script:-launch/$(basename -- "$0")}"
 module=hvdgan.train
 print=""
+# Command through which the launcher's output goes, to show it without the tags of horovodrun; empty: none.
+bare=()
 
 # shellcheck source=launch/env.sh
 source "$root/launch/env.sh"
@@ -211,8 +213,9 @@ stop_ranks() {
 }
 
 # supervise COMMAND ...: run a launcher and exit with its code. SIGTERM, SIGUSR1, SIGUSR2 and Ctrl-C make its ranks save
-# and stop; a second signal ends the launcher.
+# and stop; a second signal ends the launcher. Rank 0's lines are shown bare, those of rank 1 as "rank 1: ...".
 supervise() {
+    if [[ "$1" == horovodrun ]]; then bare=("$python" -IS "$root/launch/rank_lines.py"); fi
     run_launcher own_session "$@"
     exit "$code"
 }
@@ -241,7 +244,8 @@ deaf() {
 # rank 0's message if the ranks were asked to stop. If ranks leave with 75, horovodrun exits with 1, and srun with 137,
 # because it kills the last rank. So the exit code of the first rank is read from their messages.
 run_launcher() {
-    local reader pipes name tenths
+    local pipes name tenths
+    local -a readers
     asked=0 woken=1 why_stopped="" launcher="" early=""
     # Set the traps before the launcher starts: a signal must not end this script and leave the launcher running.
     for name in TERM INT HUP USR1 USR2; do
@@ -249,16 +253,24 @@ run_launcher() {
         trap "heard $name" "$name"
     done
     pipes="$(mktemp -d)"
-    mkfifo "$pipes/all" "$pipes/lines"
+    mkfifo "$pipes/all" "$pipes/bare" "$pipes/lines" "$pipes/stdout"
     if [[ -n "$early" ]]; then
         rm -rf "$pipes"
         exit $((128 + $(kill -l "$early")))
     fi
     deaf grep -aE '(Exit code: *|Exited with exit code )75$|stopped (after step .* and saved|before the first step)' <"$pipes/lines" \
         >"$pipes/found" &
-    reader=$!
-    deaf tee "$pipes/lines" <"$pipes/all" >&2 &
-    "$@" 2>"$pipes/all" &
+    readers=("$!")
+    deaf tee "$pipes/lines" <"$pipes/bare" >&2 &
+    readers+=("$!")
+    if ((${#bare[@]})); then
+        deaf "${bare[@]}" <"$pipes/all" >"$pipes/bare" &
+        deaf "${bare[@]}" <"$pipes/stdout" &
+        readers+=("$!")
+        "$@" >"$pipes/stdout" 2>"$pipes/all" &
+    else
+        "$@" 2>"$pipes/bare" &
+    fi
     launcher=$!
     if [[ -n "$early" ]]; then on_signal "$early"; fi
     # A signal ends the wait before the launcher ends, so wait again.
@@ -268,7 +280,7 @@ run_launcher() {
     done
     # Wait until everything is read, but at most 10 s: a process that the launcher left behind may keep the pipe open.
     for ((tenths = 0; tenths < 100; tenths++)); do
-        kill -0 "$reader" 2>/dev/null || break
+        kill -0 "${readers[@]}" 2>/dev/null || break
         sleep 0.1
     done
     if ((code)); then

@@ -5,15 +5,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 run_dir="${RUN_DIR:-runs/demo}"
-export PATH="$PWD/.venv/bin:$PATH"
-# horovodrun loads TensorFlow too, which would print its messages.
-export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
+# This checkout's own Python, also in another active environment.
+if [[ -x .venv/bin/python ]]; then export VIRTUAL_ENV="$PWD/.venv" PATH="$PWD/.venv/bin:$PATH"; fi
 
-command=(horovodrun ${CONTROLLER:+"--$CONTROLLER"} -np "${RANKS:-2}"
-  python -m hvdgan.train --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 1600
-  --run-dir "$run_dir" "$@")
-echo "${command[*]}"
-"${command[@]}"
+launch/single_node.sh ${CONTROLLER:+"--$CONTROLLER"} -np "${RANKS:-2}" -- \
+  --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 1600 --run-dir "$run_dir" "$@"
 
 samples=("$run_dir"/samples/step-*.png)
 echo

@@ -125,10 +125,25 @@ def by_host(devices: Sequence[Device]) -> list[str]:
     """A line for each host: its ranks and their devices."""
     lines = []
     for host in dict.fromkeys(device.host for device in devices):
-        ranks = [f"rank {rank}: {device.words}" for rank, device in enumerate(devices) if device.host == host]
-        names = dict.fromkeys(device.name for device in devices if device.host == host and device.name)
-        lines.append(f"{host}: {'; '.join(ranks)}" + (f" ({', '.join(names)})" if names else ""))
+        here = {rank: device for rank, device in enumerate(devices) if device.host == host}
+        gpus = [device.gpu for device in here.values() if device.gpu is not None]
+        words = list(dict.fromkeys(device.words for device in here.values() if device.gpu is None))
+        each = " each" if len(words) == 1 and len(here) > 1 and not gpus else ""
+        words = [*([_numbered("GPU", gpus)] if gpus else []), *words]
+        names = dict.fromkeys(device.name for device in here.values() if device.name)
+        lines.append(
+            f"{host}: {_numbered('rank', list(here))}: {'; '.join(words)}{each}"
+            + (f" ({', '.join(names)})" if names else "")
+        )
     return lines
+
+
+def _numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Numbers with a noun in front: rank 2; ranks 0-3; ranks 0, 2."""
+    if len(numbers) == 1:
+        return f"{noun} {numbers[0]}"
+    is_range = list(numbers) == list(range(numbers[0], numbers[0] + len(numbers)))
+    return f"{noun}s {f'{numbers[0]}-{numbers[-1]}' if is_range else ', '.join(map(str, numbers))}"
 
 
 def facts(device: Device) -> dict[str, Any]:

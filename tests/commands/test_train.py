@@ -228,7 +228,7 @@ def test_the_demo(tmp_path, ranks, controller):
         CONTROLLER=controller,
     )
     assert done.returncode == 0, done.stderr
-    assert f"{ranks} rank(s)" in done.stderr
+    assert f"\n{ranks} rank(s) on 1 host(s)" in done.stderr and ">:" not in done.stdout + done.stderr
     picture = tmp_path / "demo" / "samples" / "step-00000006.png"
     assert f"look at:    {picture}" in done.stdout
     assert Image.open(picture).size == (8 * 34 - 2, 8 * 34 - 2)
@@ -272,19 +272,20 @@ def test_a_dry_run_tells_everything_once_and_writes_nothing(tmp_path):
         {"threads": 0, "prefetch": 2, "cache": "none"},
     )
     # dense 8x16 + 16, BatchNorm 2x16, dense 16x64 + 64 = 1,264 trainable; the statistics are 2x16
-    assert "generator: 1,264 trainable parameters, 32 other" in shown
-    assert "judge: owns discriminator; every step; all-reduces 4,356 bytes" in shown
-    assert shown.count("fool: owns generator; every step; all-reduces 5,056 bytes") == 2
-    assert "stages (12 steps; this run ends at step 12)" in shown and "ranks: 2, 32 images each" in shown
+    assert "generator 1,264 trainable parameters, 32 other" in shown
+    assert "judge owns discriminator and all-reduces 4,356 bytes" in shown
+    assert shown.count("fool owns generator and all-reduces 5,056 bytes") == 2
+    assert "2 rank(s) on 1 host(s)" in shown and "32 images each per step" in shown
+    assert "run folder runs/tiny.Staged: ends at step 12; --dry-run writes nothing" in shown
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dry_run_knows_of_compression_and_of_one_rank(tmp_path):
     arguments = ["--recipe", "tiny:Staged", "--image-size", "8", "--norm", "batch", "--dry-run"]
     shown = train(tmp_path, *arguments, "--compression", "fp16", ranks=2).stdout
-    assert "judge: owns discriminator; every step; all-reduces 2,178 bytes" in shown
+    assert "judge owns discriminator and all-reduces 2,178 bytes" in shown
     shown = train(tmp_path, *arguments).stdout
-    assert "judge: owns discriminator; every step; no all-reduce with one rank" in shown
+    assert "judge owns discriminator" in shown and "no collectives" in shown and "all-reduces" not in shown
 
 
 def test_gradients_that_are_not_finite_end_the_run_by_name(tmp_path):

@@ -80,5 +80,7 @@ def test_devices_that_do_not_fit_together_are_refused_by_rank_and_host(apart, co
 
 def test_each_host_has_a_line_with_its_ranks():
     places = [of("a", 0), of("a", 1), of("b", None, 0)]
-    assert devices.by_host(places) == ["a: rank 0: GPU 0; rank 1: GPU 1 (A100)", "b: rank 2: CPU, 4 cores"]
+    assert devices.by_host(places) == ["a: ranks 0-1: GPUs 0-1 (A100)", "b: rank 2: CPU, 4 cores"]
+    places = [of("a", 2), of("b", None, 0), of("a", 0), of("b", None, 0)]
+    assert devices.by_host(places) == ["a: ranks 0, 2: GPUs 2, 0 (A100)", "b: ranks 1, 3: CPU, 4 cores each"]
     assert Device(**devices.facts(places[0])) == places[0]

@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -97,7 +98,9 @@ def test_help(machine, script):
 
 
 def test_the_trainer_gets_its_arguments_as_they_are(machine):
-    machine.has("python", PRETENDED)
+    # With -IS it copies what the ranks say.
+    real = f'[ "$1" != -IS ] || exec {sys.executable} "$@"'
+    machine.has("python", PRETENDED.replace("#!/bin/sh\n", f"#!/bin/sh\n{real}\n"))
     assert machine.started("local.sh", *AWKWARD)[0] == ["-m", "hvdgan.train", *AWKWARD]
     python = str(machine.bin / "python")
     trainer = [python, "-m", "hvdgan.train", *AWKWARD]
@@ -265,6 +268,44 @@ def test_the_exit_code_is_the_launchers(machine):
     assert machine.run("single_node.sh", "-np", "1").returncode == 75
 
 
+@pytest.mark.parametrize("script", ["single_node.sh", "multi_node.sh", "elastic.sh"])
+def test_the_ranks_lines_are_shown_without_tags(machine, script):
+    machine.has(
+        "horovodrun",
+        """#!/bin/sh
+        printf '[0]<stdout>:drawn\\n[1,1]<stdout>:drawn too\\n'
+        printf '[0]<stderr>:\\303\\251tape 1\\n[1]<stderr>:lost\\nof horovodrun\\n[0]<stderr>:its last words' >&2
+        exit 3
+        """,
+    )
+    hosts = {"single_node.sh": ["-np", "2"], "multi_node.sh": ["-H", "a:2"]}
+    done = machine.run(script, *hosts.get(script, ["-H", "a:2", "--interface", "lo"]))
+    assert (done.returncode, done.stdout) == (3, "drawn\nrank 1: drawn too\n")
+    command, said = done.stderr.split("\n", 1)
+    assert command.startswith("+ ") and said == "étape 1\nrank 1: lost\nof horovodrun\nits last words"
+
+
+@pytest.mark.parametrize(
+    ("send", "number"), [(os.killpg, signal.SIGINT), (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)]
+)
+def test_a_signal_does_not_end_what_copies_the_ranks_lines(machine, send, number):
+    machine.has(
+        "horovodrun",
+        """#!/bin/bash
+        trap 'printf "[0]<stderr>:saved\\n[1]<stderr>:gone\\n" >&2; exit 75' TERM
+        printf '[0]<stderr>:begun\\n' >&2
+        while :; do sleep 0.1; done
+        """,
+    )
+    env = environment(VIRTUAL_ENV="/one")
+    env["PATH"] = os.pathsep.join([str(machine.bin), env["PATH"]])
+    command = [ROOT / "launch" / "single_node.sh", "-np", "2"]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert "begun\n" in iter(process.stderr.readline, "")
+    send(process.pid, number)
+    assert process.stderr.read() == "saved\nrank 1: gone\n" and process.wait(timeout=60) == 75
+
+
 @pytest.mark.parametrize(
     ("moment", "said", "code"),
     [
@@ -313,5 +354,6 @@ def test_a_run_that_stops_on_request_and_resumes(tmp_path):
 
     done = run([*script, *trainer, "--steps", "1000000", "--max-steps", str(reached + 2)], tmp_path, VIRTUAL_ENV="/one")
     assert done.returncode == 0, done.stderr
-    assert "2 rank(s) on 1 host(s), launcher horovodrun" in done.stdout + done.stderr
+    assert "\n2 rank(s) on 1 host(s), launcher horovodrun" in done.stderr and ">:" not in done.stdout + done.stderr
+    assert "\ndone: " in done.stderr and "rank 1: " not in done.stderr
     assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")

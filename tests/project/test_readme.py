@@ -63,9 +63,20 @@ def test_the_commands_of_the_page_on_checkpoints(tmp_path):
 
 
 def test_make_demo(tmp_path):
+    """Its first lines are those of docs/using.md, except for versions, the machine and the last step."""
     assert "make demo" in COMMANDS
-    done = run(["make", "demo", "ARGS=--max-steps 4"], ROOT, RUN_DIR=str(tmp_path / "demo"), MAKEFLAGS="")
+    more = {"RUN_DIR": str(tmp_path / "demo"), "CONTROLLER": "gloo", "MAKEFLAGS": ""}
+    done = run(["make", "demo", "ARGS=--max-steps 4"], ROOT, **more)
     assert done.returncode == 0, done.stdout + done.stderr
+    page = (ROOT / "docs" / "using.md").read_text().split("## The first lines of a run", 1)[1]
+    said = done.stderr
+    for before, after in ((str(tmp_path), "runs"), ("--max-steps 4", "--max-steps 100"), ("step 4 of", "step 100 of")):
+        said = said.replace(before, after)
+    shown, expected = (
+        re.sub(r"\d+\.\d+\.\d+\w*|\S+(?=: ranks)|\d+ cores?", "VARIES", " ".join(text.split()))
+        for text in (said, page.split("```")[1])
+    )
+    assert expected in shown, shown
     assert f"look at:    {tmp_path / 'demo' / 'samples' / 'step-00000004.png'}" in done.stdout
 
 

@@ -155,7 +155,8 @@ def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, m
     looked_at = [index for index in fetched if index in held_out]
     assert len(looked_at) == 12 and len(set(looked_at)) == 6
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert f"and {len(held_out):,} held out, of which evaluations look at 6" in log
+    assert f" {len(held_out):,} held out" in log
+    assert f": 6 of {len(held_out):,} held-out images (--eval-images)" in log
 
 
 def test_another_cap_at_resume_is_reported(folder, tmp_path):

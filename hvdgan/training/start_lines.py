@@ -1,0 +1,183 @@
+"""Describes a run in a few readable lines: what, on which data, in which stages, on which ranks, which settings."""
+
+import os
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan import __version__
+from hvdgan.data import Source
+from hvdgan.data.base.source import printable
+from hvdgan.distributed import backend, devices
+from hvdgan.distributed.devices import Device
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.building.flags import changed_flags
+from hvdgan.training.building.run import Run
+from hvdgan.training.steps.averages import RAMP_UP
+
+_WIDTH = 110
+
+
+def paragraphs(run: Run, places: Sequence[Device], last: Sequence[str]) -> list[list[str]]:
+    """Describe a run: each paragraph is one line, or several of at most 110 characters where words allow it.
+
+    Args:
+        run: run, built.
+        places: devices of all ranks, in rank order.
+        last: parts of the last paragraph, within which a line is not broken.
+    """
+    lines = [
+        f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}",
+        f"networks: {'; '.join(_networks(run))}",
+        *_data(run),
+        *(_stage(run, stage) for stage in run.schedule.stages),
+        *_averages(run),
+        _ranks(run, places),
+        "; ".join(devices.by_host(places)),
+        *_evaluations(run),
+    ]
+    flags = changed_flags(run.config, run.recipe.options)
+    # A flag stays in one piece, so that it can be copied.
+    changed = ["differs from the defaults:", *flags] if flags else ["all settings have their defaults"]
+    return [*(_filled(_phrases(line)) for line in lines), _filled(changed), _filled(last)]
+
+
+def shortened(parts: Sequence[Sequence[str]], limit: int) -> list[str]:
+    """Join paragraphs to at most `limit` lines: the longest ones lose lines at their ends, which ` …` replaces.
+
+    Args:
+        parts: paragraphs of at least one line each.
+        limit: largest number of lines, from 1 up. If there are more paragraphs, those in the middle are left out.
+    """
+    kept = [len(part) for part in parts]
+    while sum(kept) > max(limit, len(kept)):
+        kept[kept.index(max(kept))] -= 1
+    lines = [
+        line + " …" * (number == count - 1 and count < len(part))
+        for part, count in zip(parts, kept, strict=True)
+        for number, line in enumerate(part[:count])
+    ]
+    if (excess := len(lines) - limit) > 0:
+        middle = limit // 2
+        lines[middle : middle + excess + 1] = [f"… {excess + 1} more lines, which --dry-run prints"]
+    return lines
+
+
+def _filled(parts: Iterable[str]) -> list[str]:
+    """Fill lines with parts, which are never broken; the lines after the first are indented."""
+    lines: list[str] = []
+    for part in map(printable, parts):
+        if lines and len(lines[-1]) + 1 + len(part) <= _WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"    {part}" if lines else part)
+    return lines
+
+
+def _phrases(line: str) -> Iterator[str]:
+    """Yield what stands between semicolons, or its words if it does not fit on one line."""
+    *first, last = line.split("; ")
+    for phrase in [*(f"{each};" for each in first), last]:
+        yield from [phrase] if len(phrase) <= _WIDTH - 4 else phrase.split(" ")
+
+
+def _versions(ranks: Ranks) -> str:
+    horovod = "" if ranks.size == 1 else f", Horovod {backend.build()['version']}"
+    return f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}{horovod}"
+
+
+def _networks(run: Run) -> Iterator[str]:
+    for name, network in run.state.networks.items():
+        trainable = _trainable(network)
+        yield f"{name} {trainable:,} trainable parameters, {network.count_params() - trainable:,} other"
+
+
+def _trainable(network: keras.Model) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
+
+
+def _data(run: Run) -> Iterator[str]:
+    source = run.source
+    text = f"data: {source.name}, {len(source):,} {_samples_of(source)}"
+    if source.num_classes:
+        text += f" in {source.num_classes:,} classes"
+    if run.held_out is not None:
+        text += f", and {len(run.held_out):,} held out"
+    yield text
+    if not source.is_pictures or source.conditions is not None:
+        yield from (f"values of {line}" for line in source.values.lines())
+
+
+def _samples_of(source: Source) -> str:
+    """Describe the shape and type of the samples."""
+    layout = source.layout
+    what = "pairs of " if source.paired else ""
+    kind = "pictures" if source.is_pictures else f"{source.stored_dtype} arrays"
+    text = f"{what}{kind} of shape {layout.shape}"
+    if layout.input_shape not in (None, layout.shape):
+        text += f" with inputs of shape {layout.input_shape}"
+    return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
+
+
+def _stage(run: Run, stage: Stage) -> str:
+    updates = "; ".join(_update(run, update) for update in stage.updates)
+    return f"stage {stage.name}, {stage.steps:,} steps: {updates}"
+
+
+def _update(run: Run, update: Update) -> str:
+    """Name an update with what it owns, and the bytes of its all-reduce: 4 for each parameter, or 2 in float16."""
+    text = f"{update.name} owns {', '.join(update.owns)}"
+    if run.ranks.size > 1:
+        bytes_each = 2 if run.config.compression == "fp16" else 4
+        size = bytes_each * sum(_trainable(run.state.networks[name]) for name in update.owns)
+        text += f" and all-reduces {size:,} bytes"
+    return text if update.every == 1 else f"{text}, every {update.every} steps"
+
+
+def _averages(run: Run) -> Iterator[str]:
+    if (half_life := run.config.ema_half_life) is not None:
+        steps = half_life / run.config.global_batch_size
+        yield (
+            f"average of {', '.join(run.state.ema)}: half-life {half_life:,.0f} images, {steps:,.4g} steps; "
+            f"less in the first {half_life / RAMP_UP:,.0f} images"
+        )
+
+
+def _ranks(run: Run, places: Sequence[Device]) -> str:
+    ranks, batch_size = run.ranks, run.config.global_batch_size
+    hosts = len({place.host for place in places})
+    counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
+    return (
+        f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}, "
+        f"{_collectives(ranks, on_gpu=places[0].gpu is not None)}; {' or '.join(map(str, counts))} images each per step"
+    )
+
+
+def _collectives(ranks: Ranks, *, on_gpu: bool) -> str:
+    if ranks.size == 1:
+        return "no collectives"
+    names = {"mpi": "MPI", "gloo": "Gloo", "ccl": "oneCCL"}
+    over = backend.controller()
+    if on_gpu and backend.build()["nccl"]:
+        collectives = "NCCL"
+    else:
+        asked = os.environ.get("HOROVOD_CPU_OPERATIONS", over).lower()
+        collectives = names.get(asked, asked)
+    return f"controller {names[over]}, collectives {collectives}"
+
+
+def _evaluations(run: Run) -> Iterator[str]:
+    what = []
+    if run.evaluator and run.evaluated and run.held_out:
+        some = len(run.evaluated) < len(run.held_out)
+        of_all, why = (f" of {len(run.held_out):,}", " (--eval-images)") if some else ("", "")
+        what.append(f"{len(run.evaluated):,}{of_all} held-out images{why}")
+    if run.comparison:
+        what.append(str(run.comparison))
+    if what:
+        every = run.config.evaluation.eval_every
+        yield f"evaluations {f'every {every:,} steps' if every else 'at the end'}: {'; '.join(what)}"

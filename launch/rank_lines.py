@@ -1,0 +1,80 @@
+"""Copies the output of horovodrun from stdin to stdout: rank 0's lines bare, those of rank 1 as `rank 1: ...`.
+
+horovodrun tags what a rank writes with `[1]<stderr>:` over Gloo, and with `[1,1]<stderr>:` over Open MPI, which tags
+each piece that it reads: also in the middle of a line, and the pieces of two ranks may follow each other there. So each
+rank's line is put together, and is written when it ends, with a line feed or with the carriage return of a progress
+bar. What has no tag is the launcher's own, and stays as it is, except for what the TensorFlow that horovodrun loads
+prints before it reads TF_CPP_MIN_LOG_LEVEL: that is dropped unless the variable is 0, as hvdgan.cli.start does in the
+ranks.
+
+It needs only the standard library; launch/common.sh calls it.
+"""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+
+_TAG = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:")
+_NEWS = re.compile(rb"before absl::InitializeLog\(\) is called|oneDNN custom operations are on")
+_LINE = re.compile(rb"[^\r\n]*[\r\n]")
+
+
+class Lines:
+    """The lines of all ranks, of which some have not ended yet."""
+
+    def __init__(self) -> None:
+        self._unread = b""
+        self._begun: dict[bytes, bytes] = {}
+
+    def feed(self, read: bytes) -> Iterator[bytes]:
+        """Yield the lines that end in what was read, as they are to be shown."""
+        self._unread += read
+        end = 0
+        for found in _LINE.finditer(self._unread):
+            end = found.end()
+            yield from self._complete(found[0])
+        self._unread = self._unread[end:]
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what has no end of a line; there is nothing more to read."""
+        if self._unread:
+            yield from self._complete(self._unread)
+        yield from (_shown(rank, text) for rank, text in self._begun.items() if text)
+
+    def _complete(self, line: bytes) -> Iterator[bytes]:
+        """Share a line of the launcher among the ranks whose tags it has, and yield the lines that it ends."""
+        # TAG.split gives what precedes the first tag, then the rank and the text of each tag.
+        first, *others = _TAG.split(line)
+        for rank, text in [(b"", first), *zip(others[::2], others[1::2], strict=True)]:
+            self._begun[rank] = self._begun.get(rank, b"") + text
+            if text.endswith((b"\n", b"\r")):
+                yield _shown(rank, self._begun.pop(rank))
+
+
+def _shown(rank: bytes, line: bytes) -> bytes:
+    if rank == b"":
+        return b"" if _NEWS.search(line) and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0" else line
+    if rank == b"0":
+        return line
+    if line.startswith(b"hvdgan: rank " + rank + b":"):
+        return line  # an error of the trainer's, which names the rank itself
+    return b"rank " + rank + b": " + line if line.strip() else b""
+
+
+def main() -> None:
+    """Copy stdin to stdout, line by line."""
+    # A closed terminal ends this process, without a traceback.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    lines = Lines()
+    output = sys.stdout.buffer
+    while read := os.read(sys.stdin.fileno(), 65536):
+        output.writelines(lines.feed(read))
+        output.flush()
+    output.writelines(lines.rest())
+    output.flush()
+
+
+if __name__ == "__main__":
+    main()

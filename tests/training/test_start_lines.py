@@ -1,0 +1,122 @@
+"""The lines with which a run begins: few, readable, and complete."""
+
+import re
+
+import numpy as np
+import pytest
+
+from hvdgan.train import main
+from hvdgan.training.start_lines import shortened
+from launching import train as launch
+from tiny_arrays import UNITS, volumes
+
+DCGAN = "--nf 2 --global-batch-size 4 --sample-every 0 --checkpoint-every 0".split()
+COMPLETION = "--recipe completion --image-size 32 --nf 2 --global-batch-size 4 --holdout 0.1 --sample-every 0".split()
+GOLDEN = """\
+hvdgan VERSION, recipe completion; Python VERSION, TensorFlow VERSION, Keras VERSION, Horovod VERSION
+networks: completion 4,434 trainable parameters, 138 other; discriminator 7,613 trainable parameters, 40 other
+data: digits, 1,576 pictures of shape (32, 32, 1) in 10 classes, and 221 held out
+stage completion, 90,000 steps: reconstruct owns completion and all-reduces 17,736 bytes
+stage discriminator, 10,000 steps: judge owns discriminator and all-reduces 30,452 bytes
+stage joint, 400,000 steps: judge owns discriminator and all-reduces 30,452 bytes;
+    fool owns completion and all-reduces 17,736 bytes
+2 rank(s) on 1 host(s), launcher horovodrun, controller Gloo, collectives Gloo; 2 images each per step
+HOST: ranks 0-1: CPU, CORES each
+evaluations every 500 steps: 221 held-out images
+differs from the defaults: --recipe completion --image-size 32 --global-batch-size 4 --max-steps 1
+    --holdout 0.1 --sample-every 0 --nf 2
+run folder runs/completion: a new run, which ends at step 1 of 500,000; its config.json has every setting
+"""
+
+
+def first_screen(run_dir):
+    """The lines of log.txt before the first step of its last start, without their times."""
+    lines = [line[20:] for line in (run_dir / "log.txt").read_text().splitlines()]
+    begun = max(number for number, line in enumerate(lines) if line.startswith("hvdgan "))
+    steps = [number for number, line in enumerate(lines) if number > begun and line.startswith("step ")]
+    return lines[begun : steps[0]]
+
+
+def check(screen, *facts):
+    assert len(screen) <= 15 and not re.search(r"[{}]", "\n".join(screen)), screen
+    assert max(map(len, screen)) <= 110
+    text = " ".join(" ".join(screen).split())
+    missing = [fact for fact in facts if fact not in text]
+    assert not missing, (missing, text)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_dcgan_alone_and_resumed(folder):
+    assert main([*DCGAN, "--max-steps", "1"]) == 0
+    check(
+        first_screen(folder / "runs" / "dcgan"),
+        "recipe dcgan; Python 3.",
+        "networks: generator ",
+        "data: digits, 1,797 pictures of shape (32, 32, 1) in 10 classes stage adversarial, 2,000 steps: ",
+        "discriminator owns discriminator; generator owns generator",
+        "1 rank(s) on 1 host(s), launcher none, no collectives; 4 images each per step",
+        ": rank 0: CPU, ",
+        "differs from the defaults: --global-batch-size 4 --max-steps 1 --sample-every 0 --checkpoint-every 0 --nf 2",
+        "run folder runs/dcgan: a new run, which ends at step 1 of 2,000; its config.json has every setting",
+    )
+    assert main([*DCGAN, "--max-steps", "2"]) == 0
+    check(first_screen(folder / "runs" / "dcgan"), "run folder runs/dcgan: resuming at step 1 of 2; its config.json")
+
+
+def test_completion_with_holdout_on_two_ranks(folder):
+    done = launch(folder, *COMPLETION, "--max-steps", "1", ranks=2)
+    screen = first_screen(folder / "runs" / "completion")
+    check(screen)
+    text = "\n".join(screen) + "\n"
+    text = re.sub(r"(hvdgan|Python|TensorFlow|Keras|Horovod) \d[\w.+]*", r"\1 VERSION", text)
+    text = re.sub(r"^.*: ranks 0-1: CPU, \d+ cores?", "HOST: ranks 0-1: CPU, CORES", text, flags=re.MULTILINE)
+    assert text == GOLDEN
+    # The terminal shows the same.
+    assert all(f"[0]<stderr>:{line}\n" in done.stderr for line in screen)
+
+
+def test_arrays_with_values(folder):
+    volumes(folder / "v.npz")
+    arrays = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
+    arrays += ["--axes", "DHW", "--global-batch-size", "12", "--holdout", "0.25", "--eval-samples", "8"]
+    assert main([*arrays, "--run-dir", "run", "--log-every", "1"]) == 0
+    check(
+        first_screen(folder / "run"),
+        "data: v.npz:ECAL, 76 float32 arrays of shape (4, 6, 8, 1), and 20 held out",
+        "values of images: log1p+standard (mean",
+        "values of conditions",
+        "energy=range:0,100; theta=none",
+        "8 generated samples, compared with 8 real ones",
+        "--values log1p+standard",
+    )
+
+
+def test_names_with_control_codes_and_long_ones(folder):
+    photos = "two\nlines \x1b[31m"
+    (folder / photos).mkdir()
+    for number in range(8):
+        np.save(folder / photos / f"{number}.npy", np.zeros((8, 8, 1), np.uint8))
+    words = ["--recipe", "tiny:Tiny", "--data", photos, "--global-batch-size", "4", "--log-every", "1"]
+    run_dir = "a/" + "very-" * 14 + "long-name"
+    assert main([*words, "--run-dir", run_dir]) == 0
+    assert main([*words, "--run-dir", run_dir, "--steps", "6"]) == 0
+    check(first_screen(folder / run_dir), r"two\nlines \x1b[31m", "long-name: resuming at step 4 of 6; its config.json")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit", "expected"),
+    [
+        ((1, 2), 3, ["0.0", "1.0", "1.1"]),
+        ((1, 4, 3), 5, ["0.0", "1.0", "1.1 …", "2.0", "2.1 …"]),
+        ((2, 2), 2, ["0.0 …", "1.0 …"]),
+        ((1,) * 6, 4, ["0.0", "1.0", "… 3 more lines, which --dry-run prints", "5.0"]),
+    ],
+)
+def test_paragraphs_that_are_too_long_lose_their_ends(lengths, limit, expected):
+    parts = [[f"{part}.{line}" for line in range(length)] for part, length in enumerate(lengths)]
+    assert shortened(parts, limit) == expected
