@@ -1,7 +1,10 @@
 """The metrics of a run, from metrics.jsonl, read line by line in bounded memory."""
 
 import dataclasses
+import math
 from typing import Any, TypeGuard
+
+import numpy as np
 
 from hvdgan.pages.thinning import Series
 from hvdgan.pages.untrusted import Folder
@@ -12,7 +15,7 @@ MOST_METRICS = 100
 LARGEST = 1e300
 """magnitude up to which numbers are drawn"""
 _MOST_STAGES = 200
-_SETTLE_EVERY = 2000
+_WAITING = 40_000
 _NO_METRICS = frozenset({"step", "stage", "stage_step"})
 
 
@@ -65,16 +68,20 @@ def read(folder: Folder) -> Metrics:
         folder: run folder.
     """
     metrics = Metrics()
-    for number, record in enumerate(folder.records(FILE), 1):
-        step = record.get("step")
-        if is_step(step):
-            _note_stage(metrics, record)
-            _add(metrics, step, record)
-        else:
+    waiting: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}  # records with the same names are read as columns
+    size = 0
+    for record in folder.records(FILE):
+        if not is_step(record.get("step")):
             metrics.left_out += 1
-        if number % _SETTLE_EVERY == 0:
-            _settle(metrics)
-    _settle(metrics)
+            continue
+        _note_stage(metrics, record)
+        names = tuple(record)
+        waiting.setdefault(names, []).append(tuple(record.values()))
+        size += len(names)
+        if size > _WAITING:
+            _settle(metrics, waiting)
+            size = 0
+    _settle(metrics, waiting)
     if metrics.left_out:
         folder.remarks.append(
             f"{FILE}: values without a step, beyond {MOST_METRICS} metrics, or that are no numbers are left out "
@@ -84,36 +91,50 @@ def read(folder: Folder) -> Metrics:
 
 
 def _note_stage(metrics: Metrics, record: dict[str, Any]) -> None:
-    stage, step, done = record.get("stage"), record["step"], record.get("stage_step")
+    stage, step = record.get("stage"), record["step"]
     if not isinstance(stage, str):
         stage = ""
-    if metrics.bands and metrics.bands[-1].name == stage:
-        metrics.bands[-1].last = max(metrics.bands[-1].last, step)
+    band = metrics.bands[-1] if metrics.bands else None
+    if band is not None and band.name == stage:
+        if step > band.last:
+            band.last = step
     elif len(metrics.bands) < _MOST_STAGES:
-        before = metrics.bands[-1].last if metrics.bands else 0
+        before, done = band.last if band else 0, record.get("stage_step")
         first = step - done if is_step(done) and before <= step - done else before
         metrics.bands.append(Band(stage, first, max(step, first)))
 
 
-def _add(metrics: Metrics, step: int, record: dict[str, Any]) -> None:
-    series = metrics.series
-    for name, value in record.items():
-        if name in _NO_METRICS:
-            continue
-        kind = type(value)
-        if kind is float or value is None or (kind is int and abs(value) < 1 << 1000):
-            one = series.get(name)
-            if one is None:
-                if len(series) >= MOST_METRICS:
-                    metrics.left_out += 1
+def _settle(metrics: Metrics, waiting: dict[tuple[str, ...], list[tuple[Any, ...]]]) -> None:
+    """Add the records that are waiting to the curves."""
+    for names, rows in waiting.items():
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        steps = np.array(columns["step"], np.int64)
+        for name, values in columns.items():
+            if name in _NO_METRICS:
+                continue
+            numbers, good = _numbers(values)
+            metrics.left_out += len(values) - int(good.sum())
+            if not good.any():
+                continue
+            if name not in metrics.series:
+                if len(metrics.series) >= MOST_METRICS:
+                    metrics.left_out += int(good.sum())
                     continue
-                one = series[name] = Series(name)
-            one.steps.append(step)
-            one.values.append(float("nan") if value is None else value)
-        else:
-            metrics.left_out += 1
+                metrics.series[name] = Series(name)
+            metrics.series[name].add(steps[good], numbers[good])
+    waiting.clear()
 
 
-def _settle(metrics: Metrics) -> None:
-    for series in metrics.series.values():
-        series.settle()
+def _numbers(values: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return values as numbers, with NaN for null and for numbers out of range, and which of them are one of these."""
+    kinds = set(map(type, values))
+    good = np.ones(len(values), bool)
+    if kinds <= {float}:
+        return np.array(values, np.float64), good
+    if not kinds <= {float, int, type(None)}:
+        good = np.array([value is None or type(value) in (float, int) for value in values])
+    return np.array([float(value) if _fits(value) else math.nan for value in values], np.float64), good
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 1000)

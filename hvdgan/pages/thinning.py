@@ -6,7 +6,7 @@ import numpy as np
 
 POINTS = 1000
 """largest number of points of a curve that is drawn"""
-_KEPT, _PENDING = 2000, 6000
+_KEPT, _PENDING = 2000, 16_000
 
 
 def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -27,28 +27,32 @@ def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[n
         return steps, values
     parts = points // 2 - 1
     part = ((steps - steps[0]) / max(float(steps[-1]) - float(steps[0]), 1.0) * parts).astype(np.int64)
-    by_value = np.lexsort((values, part))  # the points of one part stand together, the least first
-    begins = np.flatnonzero(np.diff(part[by_value], prepend=-1))
-    ends = np.append(begins[1:], len(steps)) - 1
-    kept = np.unique(np.concatenate([[0, len(steps) - 1], by_value[begins], by_value[ends]]))
+    begins = np.flatnonzero(np.diff(part, prepend=-1))
+    counts = np.diff(np.append(begins, len(steps)))
+    extremes = [
+        _first(values == np.repeat(of.reduceat(values, begins), counts), part) for of in (np.minimum, np.maximum)
+    ]
+    kept = np.unique(np.concatenate([[0, len(steps) - 1], *extremes]))
     return steps[kept], values[kept]
+
+
+def _first(chosen: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Return the place of the first chosen point of each part."""
+    places = np.flatnonzero(chosen)
+    return places[np.diff(part[places], prepend=-1) > 0]
 
 
 @dataclasses.dataclass
 class Series:
-    """The values of one metric, read one after another.
+    """The values of one metric, read in portions.
 
     Args:
         name: name of the metric.
     """
 
     name: str
-    steps: list[int] = dataclasses.field(default_factory=list)
-    """steps of the values that are waiting, then of those that are kept"""
-    values: list[float] = dataclasses.field(default_factory=list)
-    """values at these steps"""
     count: int = 0
-    """number of finite values that settle() has seen"""
+    """number of finite values"""
     total: float = 0.0
     """sum of these values"""
     first: float = 0.0
@@ -57,29 +61,33 @@ class Series:
     """latest of them"""
     not_finite: int = 0
     """number of values that were NaN, infinite, or null, which stands for both in JSON"""
-    _done: int = 0
 
-    def settle(self) -> None:
-        """Count the values that were added, and thin them if there are many."""
-        new = np.array(self.values[self._done :], np.float64)
-        finite = np.isfinite(new)
-        if new.size and not finite.all():
+    def __post_init__(self) -> None:
+        self._steps, self._values = np.empty(0, np.int64), np.empty(0)
+
+    def add(self, steps: np.ndarray, values: np.ndarray) -> None:
+        """Add values, and thin the curve if it has become long.
+
+        Args:
+            steps: their steps, (N,).
+            values: numbers, (N,); those that are not finite are counted.
+        """
+        finite = np.isfinite(values)
+        if not finite.all():
             self.not_finite += int((~finite).sum())
-            kept = [index for index, good in enumerate(finite) if good]
-            self.steps[self._done :] = [self.steps[self._done + index] for index in kept]
-            self.values[self._done :] = [self.values[self._done + index] for index in kept]
-            new = new[finite]
-        if new.size:
-            self.first = self.first if self.count else float(new[0])
-            self.count += len(new)
-            with np.errstate(over="ignore"):
-                self.total += float(new.sum())
-            self.last = float(new[-1])
-        if len(self.values) > _PENDING:
-            steps, values = thin(np.array(self.steps, np.int64), np.array(self.values, np.float64), _KEPT)
-            self.steps, self.values = steps.tolist(), values.tolist()
-        self._done = len(self.values)
+            steps, values = steps[finite], values[finite]
+        if not len(values):
+            return
+        if not self.count:
+            self.first = float(values[0])
+        self.last = float(values[-1])
+        self.count += len(values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.total += float(values.sum())
+        self._steps, self._values = np.append(self._steps, steps), np.append(self._values, values)
+        if len(self._values) > _PENDING:
+            self._steps, self._values = thin(self._steps, self._values, _KEPT)
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the curve steps in ascending order and their values, at most POINTS of them."""
-        return thin(np.array(self.steps, np.int64), np.array(self.values, np.float64))
+        """Return the curve: steps in ascending order and their values, at most POINTS of them."""
+        return thin(self._steps, self._values)
