@@ -21,8 +21,7 @@ _MOST_CHARTS = 12
 _MOST_LINES = 16
 _MOST_GRIDS = 24
 _GRID_BYTES = 80_000
-_SPEED = ("images_per_sec", "step_seconds", "wait_seconds")
-_NO_LOSSES = frozenset({*_SPEED, "bad_files"})
+_NO_LOSSES = frozenset({"images_per_sec", "step_seconds", "wait_seconds", "bad_files"})
 _MOST_CONFIG = 100_000
 Rows = list[list[str]]
 
@@ -170,10 +169,11 @@ def _speed_rows(run: RunFacts) -> Rows:
 
 
 def _speed(run: RunFacts, marks: Marks) -> list[Chart]:
-    series = [run.metrics.series[name] for name in _SPEED if name in run.metrics.series]
-    rate = draw("images per second", [each for each in series if each.name == _SPEED[0]], marks, "s0", ["images/s"])
-    labels = {"step_seconds": "whole step", "wait_seconds": "waiting for data"}
-    times = [each for each in series if each.name in labels]
+    labels = {"images_per_sec": "images/s", "step_seconds": "whole step", "wait_seconds": "waiting for data"}
+    known = [run.metrics.series[name] for name in labels if name in run.metrics.series]
+    rates = [each for each in known if each.name == "images_per_sec"]
+    times = [each for each in known if each not in rates]
+    rate = draw("images per second", rates, marks, "s0", [labels[each.name] for each in rates])
     parts = draw("seconds of a step", times, marks, "s1", [labels[each.name] for each in times])
     return [chart for chart in (rate, parts) if chart]
 
