@@ -149,9 +149,9 @@ def _differing(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
 
 
 def _charts(runs: Sequence[Compared]) -> tuple[list[Chart], list[str]]:
-    """Draw each metric with a line per run: evaluations first, then losses, then the rest; name what is left out."""
+    """Draw each metric with a line per run: evaluations first, then losses, speed last; name what is left out."""
     names = list(dict.fromkeys(name for run in runs for name in run.series if name != "bad_files"))
-    names.sort(key=lambda name: (not name.startswith("eval/"), not name.endswith("/loss")))
+    names.sort(key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
     first = [(run.bands[0].name, run.bands[-1].name, len(run.bands)) if run.bands else None for run in runs]
     bands = runs[0].bands if len(set(first)) == 1 else []
     end = max((run.bands[-1].last for run in runs if run.bands), default=0)

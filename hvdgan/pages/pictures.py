@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+import itertools
 import warnings
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from hvdgan.pages.untrusted import Folder
 
 _LARGEST_FILE = 1 << 27
 _MOST_PIXELS = 1 << 26
-_LONGEST_SIDE = 900
-_QUALITIES = (85, 65, 45, 25)
+_SIDES = (900, 600, 400, 250)
+_QUALITIES = (80, 45)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ def load(folder: Folder, name: str, most: int) -> Picture | None:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, MemoryError) as error:
         folder.remarks.append(f"{name} cannot be decoded, and is not shown: {error}")
         return None
-    kind, data = _encoded(image, most)
+    kind, data = _encoded(image, most, try_png=path.stat().st_size < 2 * most)
     return Picture(Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}"), *image.size)
 
 
@@ -61,19 +62,21 @@ def _decoded(path: Path) -> Image.Image:
             if image.width * image.height > _MOST_PIXELS:
                 raise ValueError(f"{image.width:,} x {image.height:,} pixels are too many")
             plain = image.convert("L" if image.mode in ("1", "L", "I;16", "I") else "RGB")
-    plain.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE), Image.Resampling.LANCZOS)
+    plain.thumbnail((_SIDES[0], _SIDES[0]), Image.Resampling.LANCZOS)
     return plain
 
 
-def _encoded(image: Image.Image, most: int) -> tuple[str, bytes]:
-    """Return a PNG, which keeps every pixel, or a WebP if that is too large."""
+def _encoded(image: Image.Image, most: int, *, try_png: bool) -> tuple[str, bytes]:
+    """Return a PNG, which keeps every pixel, or a WebP if that is too large, of fewer pixels if it must be."""
     file = io.BytesIO()
-    image.save(file, "png", optimize=True)
-    if file.tell() <= most:
-        return "png", file.getvalue()
-    for quality in _QUALITIES:
+    if try_png:
+        image.save(file, "png")
+        if file.tell() <= most:
+            return "png", file.getvalue()
+    for side, quality in itertools.product(_SIDES, _QUALITIES):
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
         file = io.BytesIO()
-        image.save(file, "webp", quality=quality)
+        image.save(file, "webp", quality=quality, method=2)
         if file.tell() <= most:
             break
     return "webp", file.getvalue()

@@ -74,8 +74,10 @@ def _sentence(run: RunFacts, state: State) -> str:
     if state == "stopped":
         return f"Stopped at step {step:,}{of}, and saved"
     if state == "failed":
-        kept = run.checkpoints[0].step if run.checkpoints else None
-        saved = "there is no checkpoint" if kept is None else f"the newest checkpoint is of step {kept:,}"
+        kept = next((saved.step for saved in run.checkpoints if saved.facts), None)
+        saved = (
+            "there is no checkpoint that can be read" if kept is None else f"the newest checkpoint is of step {kept:,}"
+        )
         return f"Failed after step {step:,}{of}; {saved}"
     return f"State unknown at step {step:,}{of}"
 

@@ -21,10 +21,15 @@ ENDINGS = {
         DATE + "stopped: the disk is full\n",
         40,
         "failed",
-        "Failed after step 40 of 100; there is no checkpoint",
+        "Failed after step 40 of 100; there is no checkpoint that can be read",
     ),
-    "killed": ("", 40, "failed", "Failed after step 40 of 100; there is no checkpoint"),
-    "resumed and killed": (SAVED + LAUNCH, 60, "failed", "Failed after step 60 of 100; there is no checkpoint"),
+    "killed": ("", 40, "failed", "Failed after step 40 of 100; there is no checkpoint that can be read"),
+    "resumed and killed": (
+        SAVED + LAUNCH,
+        60,
+        "failed",
+        "Failed after step 60 of 100; there is no checkpoint that can be read",
+    ),
 }
 
 

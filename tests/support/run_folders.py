@@ -28,8 +28,8 @@ def write(folder: Path, *, metrics: str | bytes = "", log: str | bytes = "", con
 def grid(folder: Path, name: str = "step-00000010.png", size: int = 32) -> Path:
     """Write a picture to samples/."""
     (folder / "samples").mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(len(name)).integers(0, 255, (size, size), np.uint8)
-    Image.fromarray(pixels).save(folder / "samples" / name)
+    pixels = np.random.default_rng(len(name)).integers(0, 255, (32, 32, 3), np.uint8)
+    Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC).save(folder / "samples" / name)
     return folder / "samples" / name
 
 
