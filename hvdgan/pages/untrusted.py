@@ -9,7 +9,7 @@ LONGEST_LINE = 1 << 20
 """bytes of a line that is read; a longer one is left out"""
 LONGEST_TEXT = 1000
 """characters of a text that a page shows"""
-_decode = json.JSONDecoder().raw_decode
+_BATCH = 1 << 16
 
 
 def plain(text: str, most: int = LONGEST_TEXT) -> str:
@@ -30,11 +30,20 @@ def plain(text: str, most: int = LONGEST_TEXT) -> str:
 def parsed(line: bytes) -> Any:
     """Return the value of a line of JSON; None if it is none, or has too many levels or digits."""
     try:
-        text = line.decode("utf-8", "replace").strip()
-        value, end = _decode(text)  # less time than json.loads()
-        return value if end == len(text) else None
+        return json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _values(lines: list[bytes]) -> list[Any]:
+    """Return the values of lines of JSON, as parsed() does; all at once takes less time."""
+    try:
+        values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(values) == len(lines):
+            return values
+    except (ValueError, RecursionError):
+        pass
+    return [parsed(line) for line in lines]
 
 
 class Folder:
@@ -118,18 +127,30 @@ class Folder:
         Args:
             name: path relative to the folder.
         """
-        unreadable, line = 0, b""
-        for line in self.lines(name):
-            record = parsed(line)
-            if isinstance(record, dict):
-                yield record
-            elif line.strip():
-                unreadable += 1
-        if line and not line.endswith(b"\n") and not isinstance(parsed(line), dict):
+        unreadable, last = 0, b""
+        for lines in self._batches(name):
+            last = lines[-1]
+            for line, value in zip(lines, _values(lines), strict=True):
+                if isinstance(value, dict):
+                    yield value
+                elif line.strip():
+                    unreadable += 1
+        if last and not last.endswith(b"\n") and not isinstance(parsed(last), dict):
             unreadable -= 1
             self.remarks.append(f"{name}: the last line is cut off and left out")
         if unreadable:
             self.remarks.append(f"{name}: lines that are no JSON objects are left out ({unreadable:,})")
+
+    def _batches(self, name: str) -> Iterator[list[bytes]]:
+        lines, size = [], 0
+        for line in self.lines(name):
+            lines.append(line)
+            size += len(line)
+            if size > _BATCH:
+                yield lines
+                lines, size = [], 0
+        if lines:
+            yield lines
 
     def json_object(self, name: str, most: int = 1 << 22) -> dict[str, Any] | None:
         """Read a file that holds one JSON object; None, with a remark unless it is missing, if it does not.
