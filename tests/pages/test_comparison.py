@@ -44,7 +44,7 @@ def test_flags_without_a_meaning_are_refused(runs, capsys):
     assert not (runs / "report.html").exists()
 
 
-def test_runs_of_the_same_name_are_told_apart(runs, tmp_path):
+def test_runs_of_the_same_name_get_names_that_differ(runs, tmp_path):
     run_folders.write(tmp_path / "others" / "a", metrics=record(1, **{"judge/loss": 9.0}))
     assert report.main([str(runs / "a"), str(tmp_path / "others" / "a"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()

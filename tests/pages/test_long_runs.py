@@ -35,7 +35,7 @@ def test_half_a_million_steps_take_seconds_and_bounded_memory(tmp_path):
         run_folders.grid(long, f"step-{index:08d}.png", 900)
     (_, _, little), (code, seconds, memory) = made(short), made(long)
     page = (long / "report.html").read_bytes()
-    assert code == 0 and seconds < 10, "5 s on an idle machine; other tests run at the same time"
+    assert code == 0 and seconds < 10, "5 s are promised of an idle machine, and other tests may run"
     assert len(page) < 5_000_000 and page.count(b"data:image/") == 24
     assert memory < little + 60_000, "the memory does not grow with the steps"
 
