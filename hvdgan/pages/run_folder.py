@@ -136,7 +136,7 @@ def read(path: Path, *, verify: bool) -> RunFacts:
         evaluations=_evaluations(folder),
         checkpoints=_checkpoints(folder, verify=verify),
         grids=_grids(folder),
-        holder=lock.holder(path) if folder.find(".lock") else "",
+        holder=lock.held_by(path) if folder.find(".lock") else "",
     )
 
 

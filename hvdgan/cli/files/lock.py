@@ -125,19 +125,25 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
             return held
 
 
-def holder(folder: Path) -> str:
+def held_by(folder: Path) -> str:
     """Return the process that holds the lock of a folder, as its lock file names it; empty if none does.
 
-    Nothing is written. A process that wants the lock at the same moment waits for POLL_SECONDS.
+    Nothing is written. A process that wants the lock at the same moment waits for POLL_SECONDS. The holder itself must
+    not call it: a fcntl lock would be released.
     """
     try:
         with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read(_LONGEST_WORDS).partition("\n")[0].strip() or "unknown process"
+            for shared in (fcntl.flock, fcntl.lockf):
+                try:
+                    shared(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except (BlockingIOError, PermissionError):
+                    return file.read(_LONGEST_WORDS).partition("\n")[0].strip() or "unknown process"
+                except OSError as error:
+                    if error.errno in _NO_SUCH_LOCK:
+                        continue
+                break
     except OSError:
-        pass  # there is no such file, or no lock there
+        pass  # there is no such file
     return ""
 
 
