@@ -15,6 +15,7 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 FLOORS = [
     ["diagnostics"],
     ["recipes", "training"],
+    ["pages"],
     ["networks", "recipe", "data", "checkpoints", "distributed"],
     ["values", "metrics"],
     ["cli"],
@@ -30,12 +31,14 @@ COMMANDS = {
     "bench": "measures a run's speed",
     "evaluate": "measures the networks",
     "features": "gets the network of FID",
+    "report": "writes a page about a run",
     "slurm": "writes a Slurm job",
 }
 COLOURS = {
     "diagnostics": "#b45309",
     "recipes": "#a21caf",
     "training": "#1d4ed8",
+    "pages": "#0369a1",
     "networks": "#be185d",
     "recipe": "#7e22ce",
     "data": "#15803d",
@@ -48,7 +51,7 @@ COLOURS = {
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [72, 86, 146, 86, 72]  # of the boxes of each floor
+HEIGHTS = [72, 86, 72, 146, 86, 72]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
@@ -219,6 +222,7 @@ def labels() -> list[str]:
         "Commands, and the packages that each imports",
         "Diagnostics",
         "GANs, and how they are trained",
+        "Pages",
         "Parts",
         "The numbers of the data, and distances between samples",
         f"Ground floor: imported by {everything}",

@@ -20,6 +20,7 @@ COMMANDS = {
     "bench": "measure a run's speed",
     "evaluate": "measure the networks of a run",
     "features": "get the network of FID",
+    "report": "write a page about a run",
     "slurm": "write a Slurm job",
 }
 

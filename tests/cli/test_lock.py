@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.files.lock import Held, lock
+from hvdgan.cli.files.lock import Held, held_by, lock
 from hvdgan.cli.hosts import process_id
 from hvdgan.train import main
 from launching import environment
@@ -214,3 +214,21 @@ def test_the_doctor_warns_of_a_folder_without_flock(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "lockf", none)
     row = run_folder(tmp_path)
     assert row.verdict == "warn" and "never start two runs" in row.hint
+
+
+@pytest.mark.parametrize("kind", ["flock", "no flock"])
+def test_the_holder_is_named_to_those_who_only_ask(tmp_path, monkeypatch, kind):
+    if kind == "no flock":
+
+        def flock(*_):
+            raise OSError(errno.ENOSYS, "Function not implemented")
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+    assert held_by(tmp_path) == "" and not list(tmp_path.iterdir()), "asking makes no file"
+    words = [sys.executable, "-c", HOLD, str(tmp_path), "", kind]
+    with subprocess.Popen(words, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        assert held_by(tmp_path) == f"host {os.uname().nodename}, pid {other.pid}"
+        other.kill()
+    assert held_by(tmp_path) == ""
+    lock(tmp_path).close()

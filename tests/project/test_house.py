@@ -1,4 +1,4 @@
-"""The house of docs/architecture.md: eleven packages on six floors, and imports that point down only."""
+"""The house of docs/architecture.md: twelve packages on seven floors, and imports that point down only."""
 
 import ast
 import re
@@ -9,7 +9,14 @@ import hvdgan
 
 PACKAGE = Path(hvdgan.__file__).parent
 TESTS = PACKAGE.parent / "tests"
-FLOORS = ["cli", "values metrics", "recipe networks data distributed checkpoints", "recipes training", "diagnostics"]
+FLOORS = [
+    "cli",
+    "values metrics",
+    "recipe networks data distributed checkpoints",
+    "pages",
+    "recipes training",
+    "diagnostics",
+]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names.split()}
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -42,7 +49,7 @@ def test_imports_point_down_and_are_few():
     """A command stands on the top floor; the settings of Python in hvdgan/__init__.py are everybody's."""
     between = {pair for pair in PAIRS if "hvdgan" not in pair}
     assert not [(a, b) for a, b in between if FLOOR.get(b, len(FLOORS)) >= FLOOR.get(a, len(FLOORS))]
-    assert len(between) <= 56
+    assert len(between) <= 60
 
 
 def test_no_circle():
@@ -72,7 +79,7 @@ def test_a_folder_has_at_most_twelve_modules():
     for path in MODULES.values():
         folders[path.parent].append(path.stem)
     assert {folder.name for folder in folders if folder.parent == PACKAGE} == set(FLOOR)
-    assert all(len(set(names) - {"__init__"}) <= 12 for names in folders.values())
+    assert all(len(set(names) - {"__init__", "__main__"}) <= 12 for names in folders.values())
 
 
 CORE = """train cli.config training.loop training.between training.variables.state

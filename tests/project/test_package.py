@@ -60,6 +60,7 @@ def test_the_wheel_and_the_sdist_hold_the_package_and_no_more(built):
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
     tracked = {path.relative_to(ROOT).as_posix() for path in (ROOT / "hvdgan").rglob("*.py")}
+    tracked |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "hvdgan" / "pages" / "templates").iterdir()}
     meta = f"{NAME}.dist-info"
     written = {f"{meta}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt")}
     assert set(names) == tracked | {"hvdgan/py.typed", f"{meta}/licenses/LICENSE"} | written

@@ -19,6 +19,7 @@ LEASE_SECONDS = 120.0
 """seconds for which a network file system may keep the lock of a dead host"""
 POLL_SECONDS = 1.0
 """seconds between two attempts to take a lock"""
+_LONGEST_WORDS = 1000
 # Lustre mounted without -o flock, NFS without its lock service, file systems in user space.
 _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
@@ -122,6 +123,28 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
             if waited:
                 held.remarks.append(f"waited for the lock of {run_dir}: {waited.partition(': ')[2]}")
             return held
+
+
+def held_by(folder: Path) -> str:
+    """Return the process that holds the lock of a folder, as its lock file names it; empty if none does.
+
+    Nothing is written. A process that wants the lock at the same moment waits for POLL_SECONDS. The holder itself must
+    not call it: a fcntl lock would be released.
+    """
+    try:
+        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
+            for shared in (fcntl.flock, fcntl.lockf):
+                try:
+                    shared(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except (BlockingIOError, PermissionError):
+                    return file.read(_LONGEST_WORDS).partition("\n")[0].strip() or "unknown process"
+                except OSError as error:
+                    if error.errno in _NO_SUCH_LOCK:
+                        continue
+                break
+    except OSError:
+        pass  # there is no such file
+    return ""
 
 
 def take(file: int) -> str:

@@ -1,0 +1,1 @@
+"""Pages about runs: one HTML file each, made from files that nobody trusts. Needs no TensorFlow."""

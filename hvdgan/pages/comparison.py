@@ -1,0 +1,166 @@
+"""The page of several runs: settings that differ, curves over each other, latest samples side by side."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdgan.cli.errors import UserError
+from hvdgan.pages import run_folder, settings, verdict
+from hvdgan.pages.curves import Chart, Marks, draw, number
+from hvdgan.pages.metrics import Band
+from hvdgan.pages.pictures import Picture, load
+from hvdgan.pages.run_folder import RunFacts
+from hvdgan.pages.template import fill
+from hvdgan.pages.thinning import Series
+
+_MOST_CHARTS = 16
+_ALL_PICTURES = 2_400_000
+_MOST_RUNS_DRAWN = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What the page keeps of a run.
+
+    Args:
+        name: name of the run folder, as short as it can be and still differ from the others.
+        config: settings.
+        series: curves by the name of the metric.
+        bands: stages.
+        state: sentence of the verdict.
+        picture: step and picture of the latest grid of samples; None: there is none.
+        remarks: lines about what could not be read.
+    """
+
+    name: str
+    config: dict[str, Any]
+    series: dict[str, Series]
+    bands: list[Band]
+    state: str
+    picture: tuple[int, Picture] | None
+    remarks: list[str]
+
+    def best(self, metric: str, mode: str) -> tuple[float, int] | None:
+        """Return the best value of a metric and its step; None if the run has none."""
+        series = self.series.get(metric)
+        if series is None or not series.count:
+            return None
+        steps, values = series.curve()
+        at = int(values.argmin() if mode == "min" else values.argmax())
+        return float(values[at]), int(steps[at])
+
+
+def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
+    """Make the page of several runs.
+
+    Args:
+        paths: run folders.
+        sort_by: name of the metric by which they are sorted; None: --best-metric of the runs, else one they share.
+        mode: min or max, for the best value first; None: --best-mode of the runs.
+
+    Raises:
+        UserError: no run has that metric.
+    """
+    most = max(20_000, _ALL_PICTURES // len(paths))
+    names = _names(paths)
+    runs = [_compared(run_folder.read(path, verify=False), name, most) for path, name in zip(paths, names, strict=True)]
+    metric = _metric(runs, sort_by)
+    mode = mode or next((each for run in runs if (each := run.config.get("best_mode")) in ("min", "max")), "min")
+    if metric:
+        sign = -1.0 if mode == "max" else 1.0
+        found = {run.name: run.best(metric, mode) for run in runs}
+        runs.sort(key=lambda run: sign * best[0] if (best := found[run.name]) else float("inf"))
+    charts, left_out = _charts(runs)
+    return fill(
+        "comparison.html.j2",
+        heading=f"{len(runs)} runs compared",
+        metric=metric,
+        mode=mode,
+        rows=[_row(run, metric, mode) for run in runs],
+        differing=_differing(runs),
+        charts=charts,
+        left_out=left_out,
+        pictures=[(run.name, *run.picture) for run in runs if run.picture],
+        remarks=[f"{run.name}: {remark}" for run in runs for remark in run.remarks],
+    )
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return the last part of each path, with as many parts before it as make all names differ."""
+    parts = [path.resolve().parts for path in paths]
+    longest = max(map(len, parts))
+    for count in range(1, longest):
+        names = ["/".join(each[-count:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _compared(run: RunFacts, name: str, most: int) -> Compared:
+    picture = None
+    for step, file in run.grids[::-1]:
+        if loaded := load(run.folder, f"samples/{file}", most):
+            picture = step, loaded
+            break
+    remarks, state = run.folder.remarks, verdict.judge(run).sentence
+    return Compared(name, run.config or {}, run.metrics.series, run.metrics.bands, state, picture, remarks)
+
+
+def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
+    """Return the metric by which runs are sorted; empty if they share none.
+
+    Raises:
+        UserError: no run has the metric that is asked for.
+    """
+    shared = [name for name in runs[0].series if all(name in run.series for run in runs)]
+    if sort_by is not None:
+        if not any(sort_by in run.series for run in runs):
+            raise UserError(
+                f"--sort-by {sort_by}: no run has this metric; they share {', '.join(shared[:20]) or 'none'}"
+            )
+        return sort_by
+    named = [run.config.get("best_metric") for run in runs]
+    wanted = [
+        *named,
+        *(name for name in shared if name.startswith("eval/")),
+        *(n for n in shared if n.endswith("/loss")),
+    ]
+    return next((name for name in wanted if name in shared), "")
+
+
+def _row(run: Compared, metric: str, mode: str) -> list[str]:
+    best = run.best(metric, mode) if metric else None
+    rate = run.series.get("images_per_sec")
+    middle = [number(best[0]), f"{best[1]:,}"] if best else ["", ""] if metric else []
+    return [run.name, *middle, run.state, f"{rate.last:,.0f}" if rate and rate.count else ""]
+
+
+def _differing(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
+    configs = [run.config for run in runs]
+    names = settings.differing(configs)
+    rows = [
+        ["run", *map(settings.flag, names)],
+        *([run.name, *(settings.value_of(run.config, name) for name in names)] for run in runs),
+    ]
+    if len(names) > len(runs):
+        rows = [["setting" if each == "run" else each for each in row] for row in zip(*rows, strict=True)]
+    return rows[0], rows[1:] if names else []
+
+
+def _charts(runs: Sequence[Compared]) -> tuple[list[Chart], list[str]]:
+    """Draw each metric with a line per run: evaluations first, then losses, speed last; name what is left out."""
+    names = list(dict.fromkeys(name for run in runs for name in run.series if name != "bad_files"))
+    names.sort(key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
+    first = [(run.bands[0].name, run.bands[-1].name, len(run.bands)) if run.bands else None for run in runs]
+    bands = runs[0].bands if len(set(first)) == 1 else []
+    end = max((run.bands[-1].last for run in runs if run.bands), default=0)
+    charts: list[Chart] = []
+    for name in names[:_MOST_CHARTS]:
+        having = [run for run in runs[:_MOST_RUNS_DRAWN] if name in run.series]
+        labels, colours = [run.name for run in having], [runs.index(run) for run in having]
+        if chart := draw(
+            name, [run.series[name] for run in having], Marks(bands, end=end), f"c{len(charts)}", labels, colours
+        ):
+            charts.append(chart)
+    return charts, names[_MOST_CHARTS:]

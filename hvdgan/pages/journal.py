@@ -1,0 +1,204 @@
+"""What log.txt says about a run: its starts, its warnings, what it was made of, and how it has ended."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from hvdgan.pages.untrusted import Folder
+
+FILE = "log.txt"
+_DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)
+_START = re.compile(r"hvdgan \S+, recipe ")
+_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on \d+ host\(s\), launcher (\S+?), ")
+_LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of )", re.DOTALL)
+_RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
+_SKIPPED_UPDATE = re.compile(r"warning: step (\d{1,15}), stage .*: loss or gradients are not finite; every rank skips")
+_SKIPPED_FILE = re.compile(r"skipped (.+?): (.+)", re.DOTALL)
+_LOST = re.compile(r".*; this run (continues without it|ends here)")
+_ENDS = {
+    "done: ": "finished",
+    "nothing to do: ": "finished",
+    "stopped after step ": "stopped",
+    "stopped before the first step": "stopped",
+    "stopped: ": "failed",
+}
+_NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
+_STAGE = re.compile(r"stage (\S+), ([\d,]+) steps: (.*)")
+_UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
+_MOST = 200
+
+
+@dataclasses.dataclass
+class Kept:
+    """The first lines of one kind, and how many there are.
+
+    Args:
+        lines: first lines.
+        count: number of all lines.
+    """
+
+    lines: list[str] = dataclasses.field(default_factory=list)
+    count: int = 0
+
+    def add(self, line: str) -> None:
+        """Count a line, and keep it if there are not too many."""
+        self.count += 1
+        if self.count <= _MOST:
+            self.lines.append(line)
+
+
+@dataclasses.dataclass
+class Made:
+    """A stage as the log describes it.
+
+    Args:
+        name: name of the stage.
+        steps: number of its steps, as text.
+        updates: name, owned networks, how often, and the reduced bytes of each update.
+    """
+
+    name: str
+    steps: str
+    updates: list[tuple[str, str, str, str]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Journal:
+    """The facts of a log; those of the latest start where a start repeats them."""
+
+    starts: int = 0
+    """number of times that the run was started"""
+    began: str = ""
+    """date and time of the first line"""
+    until: str = ""
+    """date and time of the latest line"""
+    ranks: int = 0
+    """number of ranks of the latest start"""
+    launcher: str = ""
+    """name of the launcher of the latest start; none: a single process"""
+    machine: list[str] = dataclasses.field(default_factory=list)
+    """versions, hosts and devices"""
+    networks: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    """names of the networks, with the numbers of their trainable parameters and of the others"""
+    stages: list[Made] = dataclasses.field(default_factory=list)
+    """stages, with their updates"""
+    data: list[str] = dataclasses.field(default_factory=list)
+    """source of the data, its size, and the map of its values"""
+    restarts: list[int] = dataclasses.field(default_factory=list)
+    """steps at which the run was resumed"""
+    recoveries: int = 0
+    """number of times that an elastic run resumed from memory with other ranks"""
+    skipped_updates: list[int] = dataclasses.field(default_factory=list)
+    """steps of the first skipped updates"""
+    skipped_count: int = 0
+    """number of skipped updates"""
+    lost: Kept = dataclasses.field(default_factory=Kept)
+    """lines about lost ranks"""
+    warnings: Kept = dataclasses.field(default_factory=Kept)
+    """warnings other than skipped updates"""
+    skipped_files: Kept = dataclasses.field(default_factory=Kept)
+    """files that were skipped, with the reasons"""
+    input: str = ""
+    """verdict on the speed of the input"""
+    ended: str = ""
+    """finished, stopped or failed; empty: the latest start has no last line"""
+    ending: str = ""
+    """that last line"""
+    stops: int = 0
+    """number of times that the run was asked to stop, and saved"""
+
+
+def read(folder: Folder) -> Journal:
+    """Read the log of a run folder; a file that is missing leaves it empty.
+
+    Args:
+        folder: run folder.
+    """
+    journal = Journal()
+    start: list[str] | None = None
+    for line in folder.lines(FILE):
+        dated = _DATED.fullmatch(line.decode("utf-8", "replace").rstrip("\n"))
+        if dated is None:
+            continue
+        journal.began, journal.until = journal.began or dated[1], dated[1]
+        if _START.match(dated[2]):
+            start = [dated[2]]
+            _begin(journal)
+        elif start is None:
+            _say(journal, dated[2])
+        elif last := _LAST_OF_START.match(dated[2]):
+            _describe(journal, start)
+            if last[1] == "resuming":
+                _add_step(journal.restarts, last[2])
+            start = None
+        elif len(start) < _MOST:
+            start = _continued(start, dated[2])
+    if start is not None:
+        _describe(journal, start)
+    return journal
+
+
+def _continued(paragraphs: list[str], line: str) -> list[str]:
+    """Add a line of a start to its paragraphs, whose later lines are indented."""
+    if line.startswith("    "):
+        return [*paragraphs[:-1], f"{paragraphs[-1]} {line.strip()}"]
+    return [*paragraphs, line]
+
+
+def _begin(journal: Journal) -> None:
+    """Note another start; what it is made of replaces what the earlier one was."""
+    journal.starts += 1
+    journal.ended, journal.ending = "", ""
+    journal.machine, journal.networks, journal.stages, journal.data = [], [], [], []
+
+
+def _say(journal: Journal, text: str) -> None:
+    """Note a line outside of a start."""
+    if text.startswith("step "):  # nearly all lines
+        return
+    if again := _RECOVERS.match(text):
+        journal.recoveries += 1
+        journal.ranks, journal.ended = int(again[1]), ""
+    elif skipped := _SKIPPED_UPDATE.match(text):
+        journal.skipped_count += 1
+        _add_step(journal.skipped_updates, skipped[1])
+    elif file := _SKIPPED_FILE.match(text):
+        journal.skipped_files.add(f"{file[1]}: {file[2]}")
+    elif _LOST.match(text):
+        journal.lost.add(text)
+    elif text.startswith(("input keeps up", "warning: input is the bottleneck")):
+        journal.input = text.removeprefix("warning: ")
+    elif text.startswith("warning: "):
+        journal.warnings.add(text.removeprefix("warning: "))
+    elif begin := next((begin for begin in _ENDS if text.startswith(begin)), ""):
+        journal.ended, journal.ending = _ENDS[begin], text
+        journal.stops += _ENDS[begin] == "stopped"
+
+
+def _describe(journal: Journal, paragraphs: list[str]) -> None:
+    """Note what the paragraphs of a start say; one that is cut off at its end is used as far as it goes."""
+    journal.machine = paragraphs[:1]
+    for number, text in enumerate(paragraphs):
+        if text.startswith("networks: "):
+            found = map(_NETWORK.fullmatch, text.removeprefix("networks: ").split("; "))
+            journal.networks = [(each[1], each[2], each[3]) for each in found if each]
+        elif text.startswith(("data: ", "values of ")):
+            journal.data.append(text.removeprefix("data: "))
+        elif stage := _STAGE.fullmatch(text):
+            journal.stages.append(Made(stage[1], stage[2], list(_updates(stage[3]))))
+        elif launch := _LAUNCH.match(text):
+            journal.ranks, journal.launcher = int(launch[1]), launch[2]
+            journal.machine += paragraphs[number : number + 2]  # the hosts are in the next one
+
+
+def _updates(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, owned networks, how often, and the reduced bytes of each update."""
+    whole = [each for each in text.split("; ") if not each.endswith("…")]
+    for update in filter(None, map(_UPDATE.fullmatch, whole)):
+        reduced = f"all-reduces {update[3]} bytes" if update[3] else "no all-reduce with one rank"
+        yield update[1], update[2], update[4] or "every step", reduced
+
+
+def _add_step(steps: list[int], text: str) -> None:
+    if len(steps) < _MOST:
+        steps.append(int(text))

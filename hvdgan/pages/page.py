@@ -1,0 +1,219 @@
+"""The page of one run, from the contents of its folder."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from hvdgan.pages import settings, verdict
+from hvdgan.pages.curves import Chart, Marks, by_kind, draw, number
+from hvdgan.pages.metrics import is_number
+from hvdgan.pages.pictures import Picture, load
+from hvdgan.pages.run_folder import RunFacts
+from hvdgan.pages.template import fill
+from hvdgan.pages.thinning import Series
+from hvdgan.pages.untrusted import plain
+
+_MOST_CHARTS = 12
+_MOST_LINES = 16
+_MOST_GRIDS = 24
+_GRID_BYTES = 80_000
+_NO_LOSSES = frozenset({"images_per_sec", "step_seconds", "wait_seconds", "bad_files"})
+_MOST_CONFIG = 100_000
+Rows = list[list[str]]
+
+
+def make(run: RunFacts) -> str:
+    """Make the page of a run.
+
+    Args:
+        run: contents of its folder; pictures that cannot be decoded are added to the remarks.
+    """
+    judged = verdict.judge(run)
+    metrics, journal = run.metrics, run.journal
+    marks = Marks(metrics.bands, journal.restarts, journal.skipped_updates, end=metrics.last_step)
+    losses, more = _losses(run, marks)
+    real = load(run.folder, "samples/real.png", 2 * _GRID_BYTES) if run.grids else None
+    frames = _frames(run)
+    config = run.config or {}
+    return fill(
+        "run.html.j2",
+        run=run,
+        verdict=judged,
+        facts=_facts(run),
+        frames=frames,
+        real=real,
+        losses=losses,
+        more_metrics=more,
+        not_finite=[each for each in run.metrics.series.values() if each.not_finite],
+        best=run.best and (run.best[0], run.best[1], number(run.best[2]), run.best[3]),
+        evaluations=_evaluations(run, marks),
+        measured=_measured(run),
+        speed_rows=_speed_rows(run),
+        speed=_speed(run, marks),
+        data=_data(run),
+        networks=_networks(run),
+        updates=[
+            [made.name, made.steps, *(str(fact) for fact in update)]
+            for made in run.journal.stages
+            for update in made.updates
+        ],
+        stages=[[name, f"{steps:,}"] for name, steps in run.newest.get("stages", [])],
+        machine=_machine(run),
+        changed=settings.changed(config),
+        options=settings.options(config),
+        config=Markup(escape(plain(json.dumps(config, indent=1), _MOST_CONFIG))),
+        checkpoints=_checkpoints(run),
+        verified=any(saved.verified is not None for saved in run.checkpoints),
+        remarks=run.folder.remarks,
+    )
+
+
+def _facts(run: RunFacts) -> list[tuple[str, str]]:
+    """Return what a reader wants to know first: name and value."""
+    journal, newest = run.journal, run.newest
+    facts = [
+        ("recipe", run.setting("recipe", str)),
+        ("data", run.setting("data", str)),
+        ("stage", run.metrics.bands[-1].name if run.metrics.bands else newest.get("stage")),
+        ("samples seen", _count(newest.get("samples_seen"))),
+        ("ranks", str(journal.ranks or newest.get("ranks") or "")),
+        ("images/s, mean", _images_per_sec(run)),
+        (run.best[0], f"{number(run.best[2])} at step {run.best[3]:,}") if run.best else ("", ""),
+        ("log, from", journal.began[:16]),
+        ("log, to", journal.until[:16]),
+    ]
+    return [(name, value) for name, value in facts if isinstance(value, str) and value]
+
+
+def _frames(run: RunFacts) -> list[tuple[int, Picture]]:
+    chosen = np.unique(np.linspace(0, len(run.grids) - 1, min(len(run.grids), _MOST_GRIDS)).astype(int))
+    loaded = [(run.grids[at][0], load(run.folder, f"samples/{run.grids[at][1]}", _GRID_BYTES)) for at in chosen]
+    return [(step, picture) for step, picture in loaded if picture is not None]
+
+
+def _losses(run: RunFacts, marks: Marks) -> tuple[list[Chart], Rows]:
+    """Draw the metrics of training; those beyond the number of charts become rows."""
+    series = [
+        each for name, each in run.metrics.series.items() if name not in _NO_LOSSES and not name.startswith("eval/")
+    ]
+    charts: list[Chart] = []
+    more: list[Series] = []
+    for kind, group in by_kind(series).items():
+        lines = group[:_MOST_LINES] if len(charts) < _MOST_CHARTS else []
+        title = group[0].name if len(group) == 1 else kind
+        if chart := draw(title, lines, marks, f"m{len(charts)}") if lines else None:
+            charts.append(chart)
+            more += group[_MOST_LINES:]
+        else:
+            more += group
+    return charts, [[each.name, number(each.last) if each.count else "", f"{each.count:,}"] for each in more]
+
+
+def _evaluations(run: RunFacts, marks: Marks) -> list[Chart]:
+    """Draw the metrics of evaluations during the run, with the best checkpoint."""
+    found: list[Chart] = []
+    for name, series in run.metrics.series.items():
+        if name.startswith("eval/") and len(found) < _MOST_CHARTS:
+            best = run.best[3:1:-1] if run.best and run.best[0] == name and is_number(run.best[2]) else None
+            own = dataclasses.replace(marks, skipped=(), best=best)
+            if chart := draw(name, [series], own, f"e{len(found)}"):
+                found.append(chart)
+    return found
+
+
+def _measured(run: RunFacts) -> tuple[list[str], Rows, int] | None:
+    """Return heads and rows of the records of evaluation.jsonl, and the number of columns with numbers."""
+    if not run.evaluations:
+        return None
+    names = list(dict.fromkeys(name for each in run.evaluations for name in each if name.startswith("eval/")))[:8]
+    facts = ("features", "samples", "weights", "by", "time")
+    rows = [
+        [f"{each['step']:,}", *(_figure(each.get(name)) for name in names), *(_text(each.get(fact)) for fact in facts)]
+        for each in run.evaluations
+    ]
+    return ["step", *names, *facts], rows, 1 + len(names)
+
+
+def _figure(value: Any) -> str:
+    return number(value) if is_number(value) else "not finite" if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _images_per_sec(run: RunFacts) -> str:
+    seconds, batch = _mean(run.metrics.series.get("step_seconds")), run.setting("global_batch_size", int)
+    return f"{batch / seconds:,.0f}" if seconds and batch else ""
+
+
+def _mean(series: Series | None) -> float | None:
+    """Return the mean of all records but the first, in which graphs are traced; None if there are no others."""
+    if series is None or series.count < 2:
+        return None
+    mean = (series.total - series.first) / (series.count - 1)
+    return mean if is_number(mean) and mean > 0 else None
+
+
+def _speed_rows(run: RunFacts) -> Rows:
+    step, wait = (_mean(run.metrics.series.get(name)) for name in ("step_seconds", "wait_seconds"))
+    rows = [["images per second", _images_per_sec(run)]]
+    if step:
+        rows.append(["milliseconds of a step", number(1e3 * step)])
+        rows.append(["of these, waiting for data", f"{(wait or 0.0) / step:.1%}"])
+    return [row for row in rows if row[1]]
+
+
+def _speed(run: RunFacts, marks: Marks) -> list[Chart]:
+    labels = {"images_per_sec": "images/s", "step_seconds": "whole step", "wait_seconds": "waiting for data"}
+    known = [run.metrics.series[name] for name in labels if name in run.metrics.series]
+    rates = [each for each in known if each.name == "images_per_sec"]
+    times = [each for each in known if each not in rates]
+    rate = draw("images per second", rates, marks, "s0", [labels[each.name] for each in rates])
+    parts = draw("seconds of a step", times, marks, "s1", [labels[each.name] for each in times])
+    return [chart for chart in (rate, parts) if chart]
+
+
+def _data(run: RunFacts) -> Sequence[str]:
+    if run.journal.data:
+        return run.journal.data
+    data = run.newest.get("data") or {}
+    return [f"{_text(data.get('source'))}, {_count(data.get('num_images'))} samples"] if data else []
+
+
+def _networks(run: RunFacts) -> tuple[list[str], Rows] | None:
+    if run.journal.networks:
+        return ["network", "trainable parameters", "others"], [list(each) for each in run.journal.networks]
+    counted = run.newest.get("networks") or {}
+    rows = [[name, f"{facts['parameters']:,}", f"{facts['tensors']:,}"] for name, facts in counted.items()]
+    return (["network", "parameters", "tensors"], rows) if rows else None
+
+
+def _machine(run: RunFacts) -> list[str]:
+    if run.journal.machine:
+        return run.journal.machine
+    versions = run.newest.get("versions") or {}
+    return [", ".join(f"{name} {_text(value)}" for name, value in versions.items())] if versions else []
+
+
+def _checkpoints(run: RunFacts) -> Rows:
+    states = {True: "verified", False: "DAMAGED", None: "not verified"}
+    best = run.best[3] if run.best else None
+    return [
+        [
+            saved.name,
+            f"{saved.step:,}",
+            _text((saved.facts or {}).get("stage")),
+            f"{saved.bytes / 1e6:,.1f}" if saved.facts else "",
+            saved.problem or states[saved.verified] + ", the best" * (saved.step == best),
+        ]
+        for saved in run.checkpoints
+    ]
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if type(value) is int and abs(value) < 1 << 63 else "" if value is None else _text(value)

@@ -1,0 +1,192 @@
+"""Reads a run folder that nobody trusts: settings, metrics, evaluations, log, checkpoints, names of pictures."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+from hvdgan.checkpoints import contents, files
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.files import lock
+from hvdgan.pages import journal, metrics
+from hvdgan.pages.metrics import is_number, is_step
+from hvdgan.pages.untrusted import Folder
+
+_SIGNS = ("config.json", metrics.FILE, journal.FILE, "checkpoints")
+_GRID = re.compile(r"step-(\d{1,15})\.png")
+_MOST_CHECKPOINTS = 200
+_MOST_EVALUATIONS = 500
+_LARGEST_MANIFEST = 1 << 26
+Facts = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Saved:
+    """A checkpoint on the disk.
+
+    Args:
+        name: name of its folder.
+        step: number of steps done.
+        facts: contents of its manifest, as contents() returns them; None if it cannot be read.
+        problem: reason for that.
+        bytes: size of its files.
+        verified: True or False if it was verified; None if it was not.
+    """
+
+    name: str
+    step: int
+    facts: Facts | None
+    problem: str = ""
+    bytes: int = 0
+    verified: bool | None = None
+
+
+@dataclasses.dataclass
+class RunFacts:
+    """What a run folder holds.
+
+    Args:
+        folder: folder, with remarks about what could not be read.
+        config: settings; None if config.json is missing or damaged.
+        metrics: curves.
+        journal: facts of log.txt.
+        evaluations: latest records of evaluation.jsonl.
+        checkpoints: checkpoints, the newest first.
+        grids: step and name of each grid of samples.
+        holder: process that holds the lock of the folder; empty if none does.
+    """
+
+    folder: Folder
+    config: Facts | None
+    metrics: metrics.Metrics
+    journal: journal.Journal
+    evaluations: list[Facts]
+    checkpoints: list[Saved]
+    grids: list[tuple[int, str]]
+    holder: str
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return self.folder.path.resolve().name
+
+    @property
+    def newest(self) -> Facts:
+        """Facts of the newest checkpoint that can be read; empty if there is none."""
+        return next((each.facts for each in self.checkpoints if each.facts), {})
+
+    def setting(self, name: str, kind: type) -> Any:
+        """Return a setting if it has the kind; None if not."""
+        value = (self.config or {}).get(name)
+        return value if type(value) is kind else None
+
+    @property
+    def best(self) -> tuple[str, str, float, int] | None:
+        """Name, mode, value and step of the best metric, as the newest checkpoint says."""
+        best = self.newest.get("best") or {}
+        name, mode, value, step = (best.get(key) for key in ("metric", "mode", "value", "step"))
+        if isinstance(name, str) and isinstance(mode, str) and is_number(value) and is_step(step):
+            return name, mode, float(value), step
+        return None
+
+
+def is_run(path: Path) -> bool:
+    """Check whether a path looks like a run folder."""
+    try:
+        return path.is_dir() and any((path / sign).exists() for sign in _SIGNS)
+    except OSError:
+        return False
+
+
+def expand(path: Path) -> list[Path]:
+    """Return the run folder itself, or the run folders inside it.
+
+    Raises:
+        UserError: it is neither a run folder nor a folder of runs.
+    """
+    if is_run(path):
+        return [path]
+    try:
+        inside = sorted(each for each in path.iterdir() if is_run(each))
+    except OSError as error:
+        raise UserError(
+            f"{path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
+        ) from error
+    if not inside:
+        raise UserError(
+            f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
+            "checkpoints in it, such as runs/dcgan"
+        )
+    return inside
+
+
+def read(path: Path, *, verify: bool) -> RunFacts:
+    """Read a run folder; what cannot be read is named in the remarks of its folder.
+
+    Args:
+        path: run folder.
+        verify: True to read all tensors of all checkpoints, and compare them with what was written.
+    """
+    folder = Folder(path)
+    return RunFacts(
+        folder=folder,
+        config=folder.json_object("config.json"),
+        metrics=metrics.read(folder),
+        journal=journal.read(folder),
+        evaluations=_evaluations(folder),
+        checkpoints=_checkpoints(folder, verify=verify),
+        grids=_grids(folder),
+        holder=lock.held_by(path) if folder.find(".lock") else "",
+    )
+
+
+def _evaluations(folder: Folder) -> list[Facts]:
+    found: list[Facts] = []
+    for record in folder.records("evaluation.jsonl"):
+        if is_step(record.get("step")):
+            found.append(record)
+            del found[:-_MOST_EVALUATIONS]
+    return found
+
+
+def _grids(folder: Folder) -> list[tuple[int, str]]:
+    return sorted((int(match[1]), name) for name in folder.names("samples") if (match := _GRID.fullmatch(name)))
+
+
+def _checkpoints(folder: Folder, *, verify: bool) -> list[Saved]:
+    if not folder.names("checkpoints"):
+        return []
+    found = files.newest_first(folder.path / "checkpoints")
+    if len(found) > _MOST_CHECKPOINTS:
+        folder.remarks.append(f"checkpoints: the newest {_MOST_CHECKPOINTS} of {len(found):,} are shown")
+    return [_saved(folder, path, verify=verify) for path in found[:_MOST_CHECKPOINTS]]
+
+
+def _saved(folder: Folder, path: Path, *, verify: bool) -> Saved:
+    name = f"checkpoints/{path.name}"
+    saved = Saved(path.name, files.step_of(path), None)
+    inside = [folder.find(f"{name}/{file}") for file in (files.MANIFEST, files.STATE)]
+    if None in inside:
+        saved.problem = "not whole: a file is missing or leads out of the folder"
+        return saved
+    try:
+        if (size := (path / files.MANIFEST).stat().st_size) > _LARGEST_MANIFEST:
+            saved.problem = f"its manifest has {size:,} bytes, which is too large"
+            return saved
+        saved.facts = {**contents.contents(path), "stages": _stages(path)}
+        saved.bytes = saved.facts["bytes"]
+        saved.verified = contents.verified(path)["verified"] if verify else None
+    except (RunError, OSError, ValueError, RecursionError) as error:
+        saved.problem = str(error)
+    return saved
+
+
+def _stages(path: Path) -> list[tuple[str, int]]:
+    """Return name and steps of the stages of a checkpoint's schedule."""
+    stages = files.read_manifest(path).get("stages")
+    pairs = stages if isinstance(stages, list) else []
+    return [
+        (pair[0], pair[1])
+        for pair in pairs
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and is_step(pair[1])
+    ]

@@ -1,0 +1,85 @@
+"""The settings of a run that differ from their defaults, as far as the defaults are known without TensorFlow."""
+
+import dataclasses
+import json
+from typing import Any
+
+from hvdgan.cli.config import Config
+
+_MOST = 200
+_NESTED = ("arrays", "evaluation")
+
+
+def defaults() -> dict[str, Any]:
+    """Return the defaults of all settings except the recipe's options, with the names of config.json."""
+    values: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(Config()).items():
+        if name == "tfrecord":
+            values |= {f"tfrecord_{key}": each for key, each in value.items()}
+        else:
+            values |= value if name in _NESTED else {name: value}
+    return _flat(json.loads(json.dumps(values, default=str)))
+
+
+def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """List the settings that differ from their defaults: flag, value, default.
+
+    Args:
+        config: contents of config.json.
+    """
+    known = defaults()
+    rows = [
+        (flag(name), shown(value), shown(known[name]))
+        for name, value in _flat(config).items()
+        if name in known and value != known[name]
+    ]
+    return rows[:_MOST]
+
+
+def options(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """List the options of the recipe: flag and value.
+
+    Args:
+        config: contents of config.json.
+    """
+    known = defaults()
+    rows = [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
+    return rows[:_MOST]
+
+
+def differing(configs: list[dict[str, Any]]) -> list[str]:
+    """List the names of the settings that are not the same in all of these; run_dir is left out.
+
+    Args:
+        configs: contents of config.json of each run.
+    """
+    flat = [_flat(config) for config in configs]
+    names = dict.fromkeys(name for each in flat for name in each if name != "run_dir")
+    return [name for name in names if any(shown(each.get(name)) != shown(flat[0].get(name)) for each in flat)][:_MOST]
+
+
+def value_of(config: dict[str, Any], name: str) -> str:
+    """Return the value of a setting as text, by a name of differing()."""
+    return shown(_flat(config).get(name))
+
+
+def shown(value: Any) -> str:
+    """Return a value as text: a string as it is, any other as JSON."""
+    if value is None:
+        return "not set"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if name == "pipeline" and isinstance(value, dict):
+            flat |= {f"pipeline.{key}": each for key, each in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting, by its name in config.json."""
+    return f"--{name.replace('_', '-')}"

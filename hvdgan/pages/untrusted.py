@@ -1,0 +1,178 @@
+"""Reads files of a folder that nobody trusts: bounded, never out of the folder, and never a device or a pipe."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LONGEST_LINE = 1 << 20
+"""bytes of a line that is read; a longer one is left out"""
+LONGEST_TEXT = 1000
+"""characters of a text that a page shows"""
+_BATCH = 1 << 16
+
+
+def plain(text: str, most: int = LONGEST_TEXT) -> str:
+    """Return a text that can be shown: control characters and other invisible ones as escapes, and not too long.
+
+    Args:
+        text: any characters, lone surrogates and ANSI codes among them.
+        most: number of characters to keep.
+    """
+    cut = text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    if cut.isprintable():
+        return cut
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in cut
+    )
+
+
+def parsed(line: bytes) -> Any:
+    """Return the value of a line of JSON; None if it is none, or has too many levels or digits."""
+    try:
+        return json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _values(lines: list[bytes]) -> list[Any]:
+    """Return the values of lines of JSON, as parsed() does; all at once takes less time."""
+    try:
+        values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(values) == len(lines):
+            return values
+    except (ValueError, RecursionError):
+        pass
+    return [parsed(line) for line in lines]
+
+
+class Folder:
+    """A folder that is read and never written.
+
+    Args:
+        path: path of the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._real = path.resolve()
+        self.remarks: list[str] = []
+        """lines for the reader of the page: what could not be read, and why"""
+
+    def find(self, name: str | Path) -> Path | None:
+        """Return the path of a regular file inside the folder; None, with a remark unless it is missing, if it is not.
+
+        Args:
+            name: path relative to the folder.
+        """
+        path = self.path / name
+        try:
+            real = path.resolve(strict=True)
+            if not real.is_relative_to(self._real):
+                self.remarks.append(f"{name} is a link that leads out of the folder; it is not read")
+            elif real.is_file():
+                return path
+            else:
+                self.remarks.append(f"{name} is not a regular file; it is not read")
+        except FileNotFoundError:
+            if path.is_symlink():
+                self.remarks.append(f"{name} is a link to nothing")
+        except (OSError, RuntimeError) as error:
+            self.remarks.append(f"{name} cannot be read: {error}")
+        return None
+
+    def names(self, name: str) -> list[str]:
+        """List the entries of a subfolder inside the folder, sorted; empty if there is none.
+
+        Args:
+            name: path relative to the folder.
+        """
+        path = self.path / name
+        try:
+            if not path.is_dir():
+                return []
+            if path.resolve().is_relative_to(self._real):
+                return sorted(each.name for each in path.iterdir())
+            self.remarks.append(f"{name} is a link that leads out of the folder; it is not read")
+        except (OSError, RuntimeError) as error:
+            self.remarks.append(f"{name} cannot be read: {error}")
+        return []
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a file, one at a time; those that are too long are counted and left out.
+
+        Args:
+            name: path relative to the folder.
+        """
+        path, too_long = self.find(name), 0
+        if path is None:
+            return
+        try:
+            with path.open("rb") as file:
+                while line := file.readline(LONGEST_LINE):
+                    if len(line) < LONGEST_LINE or line.endswith(b"\n"):
+                        yield line
+                        continue
+                    too_long += 1
+                    while line and not line.endswith(b"\n"):
+                        line = file.readline(LONGEST_LINE)
+        except OSError as error:
+            self.remarks.append(f"{name} cannot be read further: {error}")
+        if too_long:
+            self.remarks.append(f"{name}: lines of more than {LONGEST_LINE:,} bytes are left out ({too_long:,})")
+
+    def records(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects of a file, one from each line; other lines are counted and left out.
+
+        Args:
+            name: path relative to the folder.
+        """
+        unreadable, last = 0, b""
+        for lines in self._batches(name):
+            last = lines[-1]
+            for line, value in zip(lines, _values(lines), strict=True):
+                if isinstance(value, dict):
+                    yield value
+                elif line.strip():
+                    unreadable += 1
+        if last and not last.endswith(b"\n") and not isinstance(parsed(last), dict):
+            unreadable -= 1
+            self.remarks.append(f"{name}: the last line is cut off and left out")
+        if unreadable:
+            self.remarks.append(f"{name}: lines that are no JSON objects are left out ({unreadable:,})")
+
+    def _batches(self, name: str) -> Iterator[list[bytes]]:
+        lines, size = [], 0
+        for line in self.lines(name):
+            lines.append(line)
+            size += len(line)
+            if size > _BATCH:
+                yield lines
+                lines, size = [], 0
+        if lines:
+            yield lines
+
+    def json_object(self, name: str, most: int = 1 << 22) -> dict[str, Any] | None:
+        """Read a file that holds one JSON object; None, with a remark unless it is missing, if it does not.
+
+        Args:
+            name: path relative to the folder.
+            most: size of the file above which it is not read (bytes).
+        """
+        path = self.find(name)
+        if path is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                text = file.read(most + 1)
+        except OSError as error:
+            self.remarks.append(f"{name} cannot be read: {error}")
+            return None
+        if len(text) > most:
+            self.remarks.append(f"{name} is larger than {most:,} bytes; it is not read")
+            return None
+        value = parsed(text)
+        if not isinstance(value, dict):
+            self.remarks.append(f"{name} is not a JSON object")
+            return None
+        return value

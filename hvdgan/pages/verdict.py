@@ -1,0 +1,140 @@
+"""How a run stands: finished, running, stopped or failed, for what reason, and which command resumes it."""
+
+import dataclasses
+import shlex
+from typing import Literal
+
+from hvdgan.pages.run_folder import RunFacts
+
+_LAUNCHERS = {"horovodrun": "horovodrun -np {}", "mpirun": "mpirun -np {}", "srun": "srun --ntasks={}"}
+
+State = Literal["finished", "running", "stopped", "failed", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """How a run stands.
+
+    Args:
+        state: one word.
+        sentence: word and step, for a person.
+        reason: reason as the log has it; empty if there is none.
+        resume: command that resumes the run; empty if it is running, or if nothing is left to do.
+        history: starts, resumptions, lost ranks and skipped updates, in words.
+    """
+
+    state: State
+    sentence: str
+    reason: str
+    resume: str
+    history: list[str]
+
+
+def judge(run: RunFacts) -> Verdict:
+    """Judge a run by its lock, its log and its checkpoints.
+
+    Args:
+        run: contents of the run folder.
+    """
+    state = _state(run)
+    return Verdict(state, _sentence(run, state), _reason(run, state), _resume(run, state), _history(run))
+
+
+def end_of(run: RunFacts) -> int | None:
+    """Return the step at which the run ends: that of --max-steps, or the end of the last stage; None: unknown."""
+    stages: list[tuple[str, int]] = run.newest.get("stages", [])
+    total = sum(steps for _, steps in stages)
+    if not total:
+        digits = [made.steps.replace(",", "") for made in run.journal.stages]
+        total = sum(int(each) for each in digits if len(each) < 16)
+    most = run.setting("max_steps", int)
+    return min(total or most, most) if most else total or None
+
+
+def done(run: RunFacts) -> int:
+    """Return the number of steps done, as far as the folder shows."""
+    return max(run.metrics.last_step, *(saved.step for saved in run.checkpoints), 0)
+
+
+def _state(run: RunFacts) -> State:
+    if run.holder:
+        return "running"
+    if run.journal.ended in ("finished", "stopped", "failed"):
+        return run.journal.ended  # type: ignore[return-value]
+    return "failed" if run.journal.starts else "unknown"
+
+
+def _sentence(run: RunFacts, state: State) -> str:
+    end, step = end_of(run), done(run)
+    of = f" of {end:,}" if end and end != step else ""
+    if state == "finished":
+        return f"Finished at step {step:,}{of}"
+    if state == "running":
+        return f"Running at step {step:,}{of}{_left(run, (end or step) - step)}"
+    if state == "stopped":
+        return f"Stopped at step {step:,}{of}, and saved"
+    if state == "failed":
+        kept = next((saved.step for saved in run.checkpoints if saved.facts), None)
+        saved = (
+            "there is no checkpoint that can be read" if kept is None else f"the newest checkpoint is of step {kept:,}"
+        )
+        return f"Failed after step {step:,}{of}; {saved}"
+    return f"State unknown at step {step:,}{of}"
+
+
+def _left(run: RunFacts, steps: int) -> str:
+    """Return the time that is left, from the mean time of a step."""
+    seconds = run.metrics.series.get("step_seconds")
+    if steps <= 0 or seconds is None or not seconds.count:
+        return ""
+    left = steps * seconds.total / seconds.count
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if left >= 2 * size:
+            return f", about {left / size:,.0f} {unit} left"
+    return ", less than two minutes left"
+
+
+def _reason(run: RunFacts, state: State) -> str:
+    if state == "running":
+        return f"Its lock is held by {run.holder}."
+    if state == "unknown":
+        return "There is no log.txt with a start of the run."
+    if state == "failed" and not run.journal.ended:
+        if run.journal.lost.lines:
+            return run.journal.lost.lines[-1]
+        return (
+            "The process has ended without a last line in log.txt: it was killed, ran out of memory, or met an error "
+            "that its terminal or job output shows."
+        )
+    return "" if state == "finished" else run.journal.ending.removeprefix("stopped: ")
+
+
+def _resume(run: RunFacts, state: State) -> str:
+    """Return a command that resumes the run; the command that has started it does the same."""
+    if state in ("running", "unknown") or run.config is None:
+        return ""
+    step, end = done(run), end_of(run)
+    if state == "finished" and (end is None or step >= end):
+        return ""
+    path = run.folder.path
+    words = ["python", "-m", "hvdgan.train", "--config", str(path / "config.json"), "--run-dir", str(path)]
+    launcher = _LAUNCHERS.get(run.journal.launcher, "") if run.journal.ranks > 1 else ""
+    return f"{launcher.format(run.journal.ranks)} {shlex.join(words)}".strip()
+
+
+def _history(run: RunFacts) -> list[str]:
+    journal = run.journal
+    lines = [
+        _times("resumed from a checkpoint", len(journal.restarts)),
+        _times("asked to stop by a signal, a stop file or its time budget, as before a requeue", journal.stops),
+        _times("resumed from memory with other ranks", journal.recoveries),
+        _times("lost a rank", journal.lost.count),
+        _times("skipped a non-finite update", journal.skipped_count),
+        _times("warned", journal.warnings.count),
+    ]
+    return [line for line in lines if line]
+
+
+def _times(what: str, count: int) -> str:
+    number = {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+    return f"{what} {number}" if count else ""

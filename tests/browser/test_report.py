@@ -1,0 +1,178 @@
+"""The pages of real runs in a real browser: complete, readable, silent, and with nothing from elsewhere."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import browsing
+import hostile_runs
+import saved
+from browsing import Browser
+from hvdgan import report
+from hvdgan.cli.files.lock import lock
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not (browsing.CHROMIUM and browsing.DRIVER), reason=browsing.MISSING),
+]
+STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 2 --sample-every 8".split()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    window = Browser(tmp_path_factory.mktemp("profile"))
+    yield window
+    window.close()
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """A run of three stages that was resumed twice."""
+    folder = tmp_path_factory.mktemp("runs") / "staged"
+    flags = [*STAGED, "--eval-samples", "16", "--eval-every", "8", "--best-metric", "eval/histogram"]
+    for most in ("6", "14", "24"):
+        assert saved.train(folder, "--max-steps", most, flags=flags) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, resumed):
+    """A page of each kind: finished, failed, running, compared."""
+    folder = tmp_path_factory.mktemp("pages")
+    failed = resumed.parent / "exploding"
+    words = ["--recipe", "tiny:Exploding", "--max-bad-steps", "1", "--checkpoint-every", "1"]
+    assert saved.train(failed, *words) == 1
+    running = resumed.parent / "running"
+    assert saved.train(running, "--recipe", "tiny:Tiny", "--max-steps", "4") == 0
+    made = {name: folder / f"{name}.html" for name in ("finished", "failed", "running", "compared")}
+    with lock(running):
+        for name, run in (("finished", resumed), ("failed", failed), ("running", running)):
+            assert report.main([str(run), "--out", str(made[name])]) == 0
+    assert report.main([str(resumed), str(running), "--out", str(made["compared"])]) == 0
+    return made
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["finished", "failed", "running", "compared"])
+def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind, scheme, width):
+    browser.open(pages[kind], width=width, scheme=scheme)
+    assert browser.console() == []
+    assert browser.requests() == [pages[kind].as_uri()]
+    assert browser.run(browsing.FAULTS) == []
+    browser.picture(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/histogram", "judge/loss"]),
+        ("failed", ["Failed after step", "loss or gradients are not finite", "python -m hvdgan.train --config"]),
+        ("running", ["Running at step 4", "Its lock is held by host"]),
+        ("compared", ["2 runs compared", "--recipe", "staged", "Finished at step 24"]),
+    ],
+)
+def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
+    browser.open(pages[kind])
+    text = browser.run("return document.body.innerText")
+    assert [word for word in words if word not in text] == []
+
+
+def test_the_filmstrip_steps_by_keyboard_and_buttons(browser, pages):
+    browser.open(pages["finished"])
+    keys = (
+        "document.querySelector('.film button').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
+    )
+    shown = "return [...document.querySelectorAll('.frame')].filter(one => !one.hidden).map(one => one.innerText)"
+    last = browser.run(shown)
+    assert last == ["Generated, step 24"]
+    browser.run(keys % "ArrowLeft")
+    assert browser.run(shown) == ["Generated, step 16"]
+    browser.run("document.querySelectorAll('.film button')[1].click()")
+    assert browser.run(shown) == last
+    slider = browser.driver.find_element("css selector", ".film input")
+    slider.send_keys("\ue012")  # the left arrow, from a real keyboard's event
+    assert browser.run(shown) == ["Generated, step 16"]
+    assert browser.run("return document.activeElement.matches(':focus-visible')")
+
+
+def test_stages_and_resumptions_are_drawn_in_the_page(browser, pages):
+    browser.open(pages["finished"])
+    chart = browser.run("return document.querySelector('#metrics').closest('section').querySelector('svg').innerHTML")
+    assert [name for name in ("generator", "discriminator", "joint") if name not in chart] == []
+    assert chart.count("var(--mark)") >= 2 and "var(--band)" in chart
+
+
+def test_the_printed_page_is_a4_and_shows_the_samples(browser, pages):
+    browser.open(pages["finished"])
+    printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
+    assert len(printed) > 20_000
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.run("return getComputedStyle(document.querySelector('.controls')).display") == "none"
+    assert browser.run("return getComputedStyle(document.querySelector('.frame:not([hidden]) img')).display") != "none"
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+
+
+@pytest.mark.parametrize("name", [*hostile_runs.CASES, "all of them"])
+def test_hostile_contents_are_never_executed(browser, tmp_path, name):
+    names = hostile_runs.CASES if name == "all of them" else [name]
+    for each in names:
+        hostile_runs.write(tmp_path / "runs" / each, each)
+    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
+    browser.open(tmp_path / "page.html")
+    assert browser.run("return [window.struck === undefined, document.querySelectorAll('[onerror]').length]") == [
+        True,
+        0,
+    ]
+    assert browser.console() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
+    assert browser.run(browsing.FAULTS) == []
+
+
+def test_the_checks_find_faults(browser, tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text(
+        "<html><body style='background:#fff'><h1>a</h1><h3>b</h3><p style='color:#999'>pale</p><img src=x><table>"
+        "<th>c</th></table><button></button><svg></svg><nav><a href='#none'>d</a></nav>"
+        "<div style='width:3000px'>e</div>"
+    )
+    browser.open(page)
+    found = " ".join(browser.run(browsing.FAULTS))
+    expected = [
+        "heading level",
+        "no language",
+        "no main",
+        "without alt",
+        "without a size",
+        "without words",
+        "th without",
+    ]
+    expected += ["control without", "link to nothing", "contrast 2.85: P pale", "scrolls sideways"]
+    assert [fault for fault in expected if fault not in found] == [], found
+
+
+def test_a_script_that_got_into_the_page_would_not_run(browser, pages, tmp_path):
+    page = tmp_path / "page.html"
+    struck = '<script>window.struck = 1</script><img alt="x" width="1" src="x" onerror="window.struck = 1">'
+    page.write_text(pages["failed"].read_text().replace("<main>", f"<main>{struck}"))
+    browser.open(page)
+    assert browser.run("return window.struck") is None
+    assert any("Content Security Policy" in line for line in browser.console())
+
+
+def test_the_command_of_a_failed_run_resumes_it(browser, resumed, pages, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(resumed, run)
+    shutil.rmtree(run / "checkpoints" / "step-00000024")
+    log = run / "log.txt"
+    log.write_text("".join(line for line in log.open() if "done: 24" not in line))
+    assert report.main([str(run)]) == 0
+    browser.open(run / "report.html")
+    command = browser.run("return document.querySelector('pre code').innerText").split()
+    assert command[:3] == ["python", "-m", "hvdgan.train"] and Path(command[-1]) == run
+    from hvdgan.train import main
+
+    assert main(command[3:]) == 0
+    assert re.search("done: 24 steps", log.read_text()) and 24 in saved.steps(run)

@@ -1,0 +1,51 @@
+"""Several runs on one page: sorted by a metric, with the settings that differ."""
+
+import re
+
+import pytest
+
+import run_folders
+from hvdgan import report
+from run_folders import record
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three runs of a sweep, the second of which was the best at its first step."""
+    for name, seed, losses in (("a", 0, (3.0, 2.0)), ("b", 1, (1.0, 5.0)), ("c", 2, (4.0, 4.0))):
+        lines = [record(step, **{"judge/loss": loss, "images_per_sec": 9.0}) for step, loss in enumerate(losses, 1)]
+        config = f'{{"recipe": "dcgan", "seed": {seed}, "run_dir": "runs/{name}"}}'
+        run_folders.grid(run_folders.write(tmp_path / "runs" / name, metrics="".join(lines), config=config))
+    return tmp_path / "runs"
+
+
+def order(page):
+    """The names of the runs in the first table."""
+    return re.findall(r'<tr><th scope="row">(\w)</th>', page[: page.index("Settings that differ</h2>")])
+
+
+def test_a_folder_of_runs_is_sorted_by_the_best_value(runs, tmp_path):
+    out = tmp_path / "page.html"
+    assert report.main([str(runs), "--out", str(out)]) == 0
+    page = out.read_text()
+    assert order(page) == ["b", "a", "c"] and "Sorted by the best value of judge/loss, the smallest first" in page
+    assert page.count("alt=") == 3 and "Latest samples" in page
+    settings = page[page.index("Settings that differ</h2>") : page.index('id="curves"')]
+    assert "--seed" in settings and "--recipe" not in settings and "--run-dir" not in settings
+    assert report.main([str(runs), "--sort-by", "judge/loss", "--sort-mode", "max", "--out", str(out)]) == 0
+    assert order(out.read_text()) == ["b", "c", "a"]
+
+
+def test_flags_without_a_meaning_are_refused(runs, capsys):
+    for words in (["--sort-by", "eval/fid"], ["--verify"]):
+        assert report.main([str(runs), *words]) == 2 and words[0] in capsys.readouterr().err
+    assert report.main([str(runs / "a"), "--sort-by", "judge/loss"]) == 2
+    assert "--sort-by" in capsys.readouterr().err
+    assert not (runs / "report.html").exists()
+
+
+def test_runs_of_the_same_name_get_names_that_differ(runs, tmp_path):
+    run_folders.write(tmp_path / "others" / "a", metrics=record(1, **{"judge/loss": 9.0}))
+    assert report.main([str(runs / "a"), str(tmp_path / "others" / "a"), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "runs/a" in page and "others/a" in page

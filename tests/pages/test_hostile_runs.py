@@ -1,0 +1,61 @@
+"""Nothing in a run folder is trusted: it is shown rightly or named, never a traceback, never executed.
+
+Modules: pages.untrusted, pages.metrics, pages.pictures, pages.template, pages.page, pages.curves.
+"""
+
+import html
+import re
+
+import pytest
+
+import hostile_runs
+import run_folders
+from hvdgan import report
+from run_folders import record
+
+
+@pytest.mark.parametrize("name", hostile_runs.CASES)
+def test_it_is_shown_rightly_or_named(tmp_path, capsys, name):
+    words = hostile_runs.write(tmp_path / "run", name)
+    assert report.main([str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert capsys.readouterr().err == ""
+    shown = [word for word in words if word not in page and word not in html.unescape(page)]
+    assert not shown, page[-3000:]
+    assert page.count("<script>") == 1 and not re.search("<img src=x|a secret|\x1b|\u202e", page)
+    assert len(page) < 5_000_000
+
+
+def test_it_can_be_compared_too(tmp_path):
+    for name in hostile_runs.CASES:
+        hostile_runs.write(tmp_path / "runs" / name, name)
+    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "all.html")]) == 0
+    page = (tmp_path / "all.html").read_text()
+    assert f"{len(hostile_runs.CASES)} runs compared" in page and page.count("<script>") == 1
+
+
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("no run")
+    for path in (tmp_path, tmp_path / "missing", tmp_path / "notes.txt"):
+        assert report.main([str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and str(path) in said and "expected" in said
+
+
+def test_a_file_that_is_no_report_is_kept_without_overwrite(tmp_path, capsys):
+    run = run_folders.write(tmp_path / "run", metrics=record(1, loss=1.0))
+    notes = tmp_path / "notes.html"
+    notes.write_text("mine")
+    assert report.main([str(run), "--out", str(notes)]) == 2
+    assert "--overwrite" in capsys.readouterr().err and notes.read_text() == "mine"
+    assert report.main([str(run), "--out", str(notes), "--overwrite"]) == 0
+    assert report.main([str(run), "--out", str(notes)]) == 0, "a report replaces a report"
+
+
+def test_the_same_folder_gives_the_same_page_but_for_the_date(tmp_path):
+    run = run_folders.write(tmp_path / "run", metrics=record(1, loss=1.0) + record(2, loss=2.0))
+    pages = []
+    for _ in range(2):
+        assert report.main([str(run)]) == 0
+        pages.append(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "", (run / "report.html").read_text()))
+    assert pages[0] == pages[1]

@@ -1,0 +1,41 @@
+"""What a page takes from the log of a real run: networks, stages, data, ranks and hosts."""
+
+from hvdgan.pages.journal import read
+from hvdgan.pages.untrusted import Folder
+from hvdgan.train import main
+
+FLAGS = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 3 --log-every 1".split()
+
+
+def test_a_start_is_read_as_it_is_written(tmp_path):
+    assert main([*FLAGS, "--run-dir", str(tmp_path), "--max-steps", "4"]) == 0
+    assert main([*FLAGS, "--run-dir", str(tmp_path)]) == 0
+    journal = read(Folder(tmp_path))
+    assert (journal.starts, journal.restarts, journal.ended) == (2, [4], "finished")
+    assert (journal.ranks, journal.launcher) == (1, "none")
+    assert [name for name, *_ in journal.networks] == ["generator", "discriminator"]
+    generator = 8 * 16 + 16 + 16 * 64 + 64
+    assert journal.networks[0][1:] == (f"{generator:,}", "0")
+    assert [(made.name, made.steps, [update[:3] for update in made.updates]) for made in journal.stages] == [
+        ("generator", "3", [("fool", "generator", "every step")]),
+        ("discriminator", "3", [("judge", "discriminator", "every step")]),
+        ("joint", "3", [("judge", "discriminator", "every step"), ("fool", "generator", "every step")]),
+    ]
+    assert journal.data == ["digits, 1,797 pictures of shape (8, 8, 1) in 10 classes"]
+    assert journal.machine[0].startswith("hvdgan ") and any("CPU" in line for line in journal.machine)
+
+
+def test_long_lines_and_many_ranks_are_put_together(tmp_path):
+    (tmp_path / "log.txt").write_text(
+        "2026-11-25 10:00:00 hvdgan 1.0, recipe my.long:GAN; Python 3\n"
+        "2026-11-25 10:00:00 networks: a 1,000 trainable parameters, 2 other;\n"
+        "2026-11-25 10:00:00     b 3 trainable parameters, 4 other\n"
+        "2026-11-25 10:00:00 stage both, 5,000 steps: judge owns b and all-reduces 12 bytes;\n"
+        "2026-11-25 10:00:00     fool owns a, c and all-reduces 4,000 bytes, every 5 steps …\n"
+        "2026-11-25 10:00:00 8 rank(s) on 2 host(s), launcher srun, controller MPI; 4 images each per step\n"
+        "2026-11-25 10:00:00 run folder /a: b: resuming at step 70 of 5000; its config.json has every setting\n"
+    )
+    journal = read(Folder(tmp_path))
+    assert journal.networks == [("a", "1,000", "2"), ("b", "3", "4")]
+    assert journal.stages[0].updates == [("judge", "b", "every step", "all-reduces 12 bytes")]
+    assert (journal.ranks, journal.launcher, journal.restarts) == (8, "srun", [70])

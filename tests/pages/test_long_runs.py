@@ -1,0 +1,52 @@
+"""The page of a long run is made in seconds, in bounded memory, and stays small.
+
+Modules: pages.run_folder.
+"""
+
+import json
+import subprocess
+import sys
+
+import run_folders
+from launching import environment
+
+MEASURED = """
+import json, resource, sys
+from hvdgan import report
+code = report.main(sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss]))
+"""
+
+
+def made(run):
+    """Exit code, seconds of CPU, and largest memory (KiB) of the command."""
+    words = [sys.executable, "-c", MEASURED, str(run)]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_half_a_million_steps_take_seconds_and_bounded_memory(tmp_path):
+    short, long = (run_folders.write(tmp_path / name) for name in ("short", "long"))
+    run_folders.long_metrics(short / "metrics.jsonl", range(5, 25_001, 5))
+    run_folders.long_metrics(long / "metrics.jsonl", range(5, 500_001, 5))
+    for index in range(30):
+        run_folders.grid(long, f"step-{index:08d}.png", 900)
+    (_, _, little), (code, seconds, memory) = made(short), made(long)
+    page = (long / "report.html").read_bytes()
+    assert code == 0 and seconds < 10, "5 s are promised of an idle machine, and other tests may run"
+    assert len(page) < 5_000_000 and page.count(b"data:image/") == 24
+    assert memory < little + 60_000, "the memory does not grow with the steps"
+
+
+def test_it_starts_without_tensorflow_and_horovod(tmp_path):
+    run = run_folders.write(tmp_path / "run", metrics=run_folders.record(1, loss=1.0))
+    script = (
+        "import sys; sys.modules |= dict.fromkeys(['tensorflow', 'keras', 'horovod']); from hvdgan import report; "
+        f"sys.exit(report.main([{str(run)!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0 and (run / "report.html").exists(), done.stderr

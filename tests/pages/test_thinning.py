@@ -1,0 +1,39 @@
+"""Thinned curves keep their extremes, in bounded memory."""
+
+import numpy as np
+
+from hvdgan.pages.thinning import POINTS, Series, thin
+
+
+def test_a_short_curve_stays_as_it_is_and_is_put_in_order():
+    steps, values = thin(np.array([3, 1, 2]), np.array([30.0, 10.0, 20.0]))
+    assert steps.tolist() == [1, 2, 3] and values.tolist() == [10.0, 20.0, 30.0]
+
+
+def test_each_part_keeps_its_least_and_its_greatest_value():
+    values = np.sin(np.arange(100_000) / 7)
+    values[[12_345, 54_321]] = [9, -9]
+    steps, kept = thin(np.arange(100_000), values, 100)
+    assert len(steps) <= 100 and (np.diff(steps) > 0).all()
+    assert steps[0] == 0 and steps[-1] == 99_999
+    assert {(12_345, 9.0), (54_321, -9.0)} <= set(zip(steps.tolist(), kept.tolist(), strict=True))
+    for begin in range(0, 98_000, 2_100):  # wider than a part
+        inside = kept[(steps >= begin) & (steps < begin + 4_200)]
+        assert inside.max() > 0.99 and inside.min() < -0.99
+
+
+def test_a_constant_curve_becomes_short():
+    steps, _ = thin(np.arange(50_000), np.ones(50_000))
+    assert len(steps) <= POINTS
+
+
+def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():
+    values = np.random.default_rng(0).normal(size=200_000)
+    values[150_000], values[77] = np.nan, 50.0
+    series = Series("loss")
+    for begin in range(0, len(values), 3_000):
+        series.add(np.arange(begin, min(begin + 3_000, len(values))), values[begin : begin + 3_000])
+    steps, kept = series.curve()
+    assert len(steps) <= POINTS and kept.max() == 50.0 and kept.min() == np.nanmin(values)
+    assert (series.count, series.not_finite) == (199_999, 1)
+    assert np.isclose(series.total, np.nansum(values)) and series.last == values[-1]

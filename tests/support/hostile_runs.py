@@ -1,0 +1,137 @@
+"""Run folders with contents that nobody should have to read; each is shown rightly or named."""
+
+import json
+import os
+from pathlib import Path
+
+import run_folders
+from run_folders import LAUNCH, record
+
+EVIL = """<script>window.struck = 1</script>"'><img src=x onerror="window.struck = 1">"""
+ANSI = "\x1b[31mred\x1b[0m \u202egnirts"
+DATE = "2026-11-25 10:30:00 "
+
+
+def _everywhere(folder: Path) -> None:
+    name = EVIL.replace("/", "|")
+    run_folders.write(
+        folder,
+        metrics=record(10, **{f"{EVIL}/loss": 1.0, f"eval/{EVIL}": 2.0, "$\\frac{": 3.0}).replace(
+            '"both"', json.dumps(EVIL)
+        ),
+        log=f"{LAUNCH}{DATE}warning: {EVIL}\n{DATE}skipped {EVIL}: {EVIL}\n{DATE}stopped: {EVIL}\n",
+        config=json.dumps({"recipe": EVIL, "data": EVIL, EVIL: EVIL, "best_metric": f"eval/{EVIL}"}),
+    )
+    (folder / "evaluation.jsonl").write_text(json.dumps({"step": 1, f"eval/{EVIL}": EVIL, "features": EVIL}) + "\n")
+    (folder / "samples").mkdir()
+    (folder / "samples" / "step-1.png").write_text(EVIL)
+    (folder / "samples" / f"step-{name[:20]}.png").write_text(EVIL)
+
+
+def _ansi(folder: Path) -> None:
+    metrics = record(10, **{f"{ANSI}/loss": 1.0})
+    run_folders.write(
+        folder, metrics=metrics, log=f"{LAUNCH}{DATE}stopped: {ANSI}\n", config=json.dumps({"data": ANSI})
+    )
+
+
+def _million_keys(folder: Path) -> None:
+    wide = json.dumps({"step": 5, "stage": "both", **{f"key{number}": 1.0 for number in range(1_000_000)}})
+    run_folders.write(folder, metrics=record(1, loss=1.0) + wide + "\n" + record(9, loss=2.0))
+
+
+def _many_metrics(folder: Path) -> None:
+    run_folders.write(folder, metrics=record(1, **{f"key{number}": 1.0 for number in range(30_000)}))
+
+
+def _not_finite(folder: Path) -> None:
+    lines = [
+        record(step, **{"judge/loss": value}) for step, value in enumerate([1.0, float("nan"), float("inf"), None, 2.0])
+    ]
+    run_folders.write(folder, metrics="".join(lines))
+
+
+def _cut(folder: Path) -> None:
+    run_folders.write(folder, metrics=record(1, loss=1.0) + record(2, loss=1.0)[:20])
+
+
+def _huge_numbers(folder: Path) -> None:
+    huge = [10**400, 10**4000, 1e308, -1e308, 2**70, True, "1e9", [1], {"a": 1}]
+    lines = [record(step, loss=value) for step, value in enumerate(huge)]
+    lines += [record(step, loss=1.0) for step in (-1, 2**53 - 1, 2**80, True)]
+    lines += ['{"step": 3, "loss": ' + "9" * 9000 + "}\n", '{"step": 4, "loss": 1e999}\n']
+    config = {"max_steps": 10**30, "global_batch_size": 10**300}
+    run_folders.write(folder, metrics="".join(lines), config=json.dumps(config))
+
+
+def _half_picture(folder: Path) -> None:
+    run_folders.write(folder, log=LAUNCH)
+    whole = run_folders.grid(folder, "step-00000010.png", 200)
+    whole.write_bytes(whole.read_bytes()[:5000])
+    (folder / "samples" / "real.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    run_folders.grid(folder, "step-00000020.png")
+
+
+def _links(folder: Path) -> None:
+    run_folders.write(folder, log=LAUNCH, config=None)
+    (folder / "samples").mkdir()
+    secret = folder.parent / f"secret of {folder.name}"
+    secret.write_text('{"data": "a secret"}')
+    (folder / "config.json").symlink_to(secret)
+    (folder / "metrics.jsonl").symlink_to("metrics.jsonl")
+    (folder / "samples" / "step-00000001.png").symlink_to("/dev/zero")
+    (folder / "checkpoints").symlink_to("/")
+
+
+def _pipes(folder: Path) -> None:
+    run_folders.write(folder, config="{}")
+    os.mkfifo(folder / "metrics.jsonl")
+    (folder / "log.txt").mkdir()
+    (folder / "checkpoints").write_text("a file")
+
+
+def _garbage(folder: Path) -> None:
+    noise = bytes(range(256)) * 50
+    run_folders.write(folder, metrics=noise, log=LAUNCH.encode() + noise, config="[" * 100_000)
+    broken = folder / "checkpoints" / "step-00000004"
+    broken.mkdir(parents=True)
+    (broken / "manifest.json").write_bytes(b'{"format_version": 1, "step": "four"}')
+    (broken / "state.safetensors").write_bytes(noise)
+
+
+def _no_config(folder: Path) -> None:
+    run_folders.write(folder, metrics=record(1, loss=1.0), config=None)
+
+
+def _odd_types(folder: Path) -> None:
+    config = {"recipe": 3, "data": ["a"], "pipeline": 7, "best_metric": {}, "best_mode": 1, "global_batch_size": "many"}
+    run_folders.write(
+        folder, metrics="[1]\n3\n\n" + record(5, loss="x") + record("six", loss=1.0), config=json.dumps(config)
+    )
+    (folder / "evaluation.jsonl").write_text('{"step": null}\n{"step": 3, "eval/fid": {"a": []}}\n[]\n')
+
+
+# The folder, and words that the page must have.
+CASES = {
+    "scripts everywhere": (_everywhere, ["&lt;script&gt;window.struck = 1"]),
+    "terminal codes": (_ansi, ["\\x1b[31mred", "\\u202egnirts"]),
+    "a million keys": (_million_keys, ["lines of more than 1,048,576 bytes are left out (1)"]),
+    "many metrics": (_many_metrics, ["beyond 100 metrics"]),
+    "not finite": (_not_finite, ["Values that were not finite: judge/loss (3)."]),
+    "cut in a line": (_cut, ["metrics.jsonl: the last line is cut off"]),
+    "huge numbers": (_huge_numbers, ["that are no numbers are left out", "Values that were not finite: loss"]),
+    "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
+    "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),
+    "pipes and folders": (_pipes, ["metrics.jsonl is not a regular file", "log.txt is not a regular file"]),
+    "garbage": (_garbage, ["config.json is not a JSON object", "step-00000004"]),
+    "no config": (_no_config, ["config.json is missing"]),
+    "odd types": (_odd_types, ["that are no JSON objects are left out (2)"]),
+}
+
+
+def write(folder: Path, name: str) -> list[str]:
+    """Write a run folder by its name; returns the words that its page must have."""
+    make, words = CASES[name]
+    folder.mkdir(parents=True)
+    make(folder)
+    return words

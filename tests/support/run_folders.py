@@ -1,0 +1,56 @@
+"""Run folders that were written by hand, with any contents."""
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+LAUNCH = """\
+2026-11-25 10:22:31 hvdgan 0.1.0, recipe tiny:Tiny; Python 3.11
+2026-11-25 10:22:31 2 rank(s) on 1 host(s), launcher horovodrun, controller Gloo; 8 images each per step
+2026-11-25 10:22:31 run folder run: a new run, which ends at step 10; its config.json has every setting
+"""
+
+
+def record(step: int, **values) -> str:
+    """A line of metrics.jsonl."""
+    return json.dumps({"step": step, "stage": "both", "stage_step": step, **values}) + "\n"
+
+
+def write(folder: Path, *, metrics: str | bytes = "", log: str | bytes = "", config: str | None = "{}") -> Path:
+    """Write a run folder; empty texts make no file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("metrics.jsonl", metrics), ("log.txt", log), ("config.json", config)):
+        if text:
+            (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return folder
+
+
+def grid(folder: Path, name: str = "step-00000010.png", size: int = 32) -> Path:
+    """Write a picture to samples/."""
+    (folder / "samples").mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(len(name)).integers(0, 255, (32, 32, 3), np.uint8)
+    Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC).save(folder / "samples" / name)
+    return folder / "samples" / name
+
+
+def long_metrics(path: Path, steps: Iterable[int]) -> None:
+    """Write the metrics of many steps, line by line."""
+    drawn = random.Random(0)
+    with path.open("w") as file:
+        for step in steps:
+            losses = {
+                "fool/loss": abs(drawn.gauss(2, 1)),
+                "judge/loss": drawn.random(),
+                "judge/real": drawn.gauss(0, 1),
+            }
+            times = {
+                "images_per_sec": 1000.0,
+                "bad_files": 0,
+                "step_seconds": 0.06,
+                "wait_seconds": drawn.random() / 1e3,
+            }
+            file.write(record(step, **losses, **times))
