@@ -53,18 +53,7 @@ def calo3d_generator(
     start = layers.Concatenate(name="start")([latents, known])
     style = _dense(_dense(start, _HIDDEN, "style_1"), _HIDDEN, "style_2")
 
-    base, width = [-(-length >> halvings) for length in size], nf << halvings
-    x = _dense(style, base[0] * base[1] * base[2] * width, "from_style")
-    x = layers.Reshape((*base, width), name="block_0")(x)
-    for number in range(1, halvings + 1):
-        width //= 2
-        # A kernel of 4 covers all cells equally; on CPUs this takes half the time of an enlargement and a convolution.
-        x = layers.Conv3DTranspose(
-            width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
-        )(x)
-        x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
-    if x.shape[1:4] != size:  # sides that cannot be halved so often were rounded up
-        x = x[:, : size[0], : size[1], : size[2]]
+    x = _grown(style, size, nf, halvings)
     total = ops.exp(_response(known, latents)) * energy
     showers = _scaled(_cells(x, noise, style, size), total, exponent)
     return keras.Model([latents, noise, conditions], showers, name="generator")
@@ -117,6 +106,23 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
     joint = layers.Concatenate(name="joint")([shower, profiles, excess, features])
     outputs["logits"] = _number(_dense(_dense(joint, _HIDDEN, "joint_1"), _HIDDEN, "joint_2"), "logits")
     return keras.Model([cells, profiles, response, features], outputs, name="discriminator")
+
+
+def _grown(style: keras.KerasTensor, size: Shape, nf: int, halvings: int) -> keras.KerasTensor:
+    """Features of all cells, (B, D, H, W, nf), from styles (B, n) by transposed convolutions."""
+    base, width = [-(-length >> halvings) for length in size], nf << halvings
+    x = _dense(style, base[0] * base[1] * base[2] * width, "from_style")
+    x = layers.Reshape((*base, width), name="block_0")(x)
+    for number in range(1, halvings + 1):
+        width //= 2
+        # A kernel of 4 covers all cells equally; on CPUs this takes half the time of an enlargement and a convolution.
+        x = layers.Conv3DTranspose(
+            width, 4, strides=2, padding="same", kernel_initializer=_weights(), name=f"up_{number}"
+        )(x)
+        x = layers.LeakyReLU(0.2, name=f"block_{number}")(x)  # (B, D, H, W of this size, width)
+    if x.shape[1:4] != size:  # sides that cannot be halved so often were rounded up
+        x = x[:, : size[0], : size[1], : size[2]]
+    return x
 
 
 def _cells(x: keras.KerasTensor, noise: keras.KerasTensor, style: keras.KerasTensor, size: Shape) -> keras.KerasTensor:
