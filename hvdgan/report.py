@@ -40,7 +40,12 @@ class Request:
 
 
 @command(name="report", help_text=_HELP)
-def main(run_dir: Path, /, *more: Path, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
+def main(
+    run_dir: Path,
+    /,
+    *more: Annotated[Path, Parameter(help="further folders, whose runs are compared with those of the first")],
+    request: Annotated[Request, Parameter(name="*")] = Request(),
+) -> None:
     paths = list(dict.fromkeys(path for each in (run_dir, *more) for path in run_folder.expand(each)))
     out = request.out or (paths[0] if len(paths) == 1 else Path()) / "report.html"
     outputs.check_new(out, overwrite=request.overwrite or _is_ours(out))

@@ -21,7 +21,7 @@ def runs(tmp_path):
 
 def order(page):
     """The names of the runs in the first table."""
-    return re.findall(r'<tr><th scope="row">(\w)</th>', page[: page.index("Settings that differ</h2>")])
+    return re.findall(r'<tr><th scope="row" class="s">(\w)</th>', page[: page.index("Settings that differ</h2>")])
 
 
 def test_a_folder_of_runs_is_sorted_by_the_best_value(runs, tmp_path):
