@@ -29,7 +29,7 @@ def test_a_start_says_what_is_trained_on_what(exploding):
         ("fool", "generator", "every step"),
     ]
     assert journal.data[0].startswith("digits, 1,797 pictures")
-    assert "TensorFlow" in journal.machine[0] and "rank 0: CPU" in journal.machine[1]
+    assert "TensorFlow" in journal.machine[0] and "rank 0: CPU" in journal.machine[2]
 
 
 def test_a_skipped_update_is_counted_with_its_step(exploding):
