@@ -1,0 +1,98 @@
+"""The benchmarks of benchmarks/evaluation, shortened: their figures are right, and they run."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
+from launching import ROOT, run
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "evaluation"))
+import meaning
+import recipes
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The digits of scikit-learn at 32 pixels, as benchmarks/datasets.py writes them."""
+    source = open_source(Config())
+    path = tmp_path_factory.mktemp("digits") / "digits.npz"
+    np.savez(path, images=source.fetch_batch(np.arange(len(source))), labels=source.labels)
+    return path
+
+
+def test_worse_digits_are_farther_from_real_ones(digits, tmp_path, monkeypatch, capsys):
+    """Features by hand: means of 8 x 8 pixels, of the picture and of its slopes, which blurring lowers."""
+    (tmp_path / "coarse.py").write_text(
+        "import tensorflow as tf\n\n"
+        "def means(samples):\n"
+        "    both = [samples, tf.abs(tf.image.sobel_edges(samples)[..., 0, :])]\n"
+        "    return tf.concat([tf.nn.avg_pool2d(each, 8, 8, 'VALID') for each in both], axis=-1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out.json"
+    flags = f"--data {digits} --features coarse:means --num 200 --out {out}"
+    monkeypatch.setattr(sys, "argv", ["meaning.py", *flags.split()])
+    meaning.main()
+    printed, rows = capsys.readouterr().out, json.loads(out.read_text())
+    assert re.search(r"\| real, draw 1 \| [\d.e-]+ \|", printed) and printed.count("\n") == 12
+    assert rows["blurred, 2 pixels"]["spectrum"] > rows["blurred, 1 pixel"]["spectrum"]
+    assert rows["one picture repeated"]["recall"] == 0
+    same = {name: rows["real, draw 1"] for name in rows}
+    assert len(meaning.unexpected(same)) > len(meaning.SHOWN_BY), "sets that are not worse are reported"
+
+
+def test_dcgan_and_the_keras_loop_are_compared_at_equal_steps(digits, tmp_path, monkeypatch, capsys):
+    (tmp_path / "features.py").write_text(
+        "import tensorflow as tf\n\ndef means(samples):\n    return tf.reduce_mean(samples, axis=(2, 3))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(recipes, "DCGAN", "--nf 2")
+    monkeypatch.setattr(recipes, "POINTS", 2)
+    monkeypatch.setitem(recipes.RECIPES, "wgan_gp", "--nf 2 --n-critic 1")
+    flags = f"--data {digits} --features features:means --runs runs --images 256 --num 40 --seeds 1"
+    more = "--recipes wgan_gp --picture curves.png --out out.json"
+    monkeypatch.setattr(sys, "argv", ["recipes.py", *flags.split(), *more.split()])
+    recipes.main()
+    curves = json.loads((tmp_path / "out.json").read_text())
+    assert list(curves) == ["plain dcgan 0", "keras 0", "wgan_gp"]
+    for curve in curves.values():
+        assert [point["step"] for point in curve] == [2, 4]
+        assert all(point["frechet"] > 0 for point in curve)
+        seconds = [point["seconds"] for point in curve]
+        assert seconds == sorted(seconds) and seconds[0] > 0
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+    assert "seconds of dcgan / Keras:" in capsys.readouterr().out
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/curve.json")}
+    recipes.main()
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs, "runs that are there are not repeated"
+
+
+def test_seconds_of_training_are_those_of_all_steps(tmp_path):
+    lines = [
+        {"step": 10, "step_seconds": 0.5},
+        {"step": 10, "eval/frechet": 3.0},
+        {"step": 30, "step_seconds": 0.25},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert recipes.training_seconds(tmp_path / "metrics.jsonl") == {10: 5.0, 30: 10.0}
+    curves = {
+        "plain dcgan 0": [{"seconds": 5.0}, {"seconds": 10.0}],
+        "keras 0": [{"seconds": 15.0}, {"seconds": 20.0}],
+    }
+    assert recipes.ratios(curves, 1) == "0.50 (1.00 after the first evaluation)"
+
+
+def test_the_cost_is_measured_in_turn(tmp_path):
+    flags = "--rounds 1 --num 64 --few 32 --many 64"
+    command = [sys.executable, ROOT / "benchmarks" / "evaluation" / "cost.py", *flags.split()]
+    done = run(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"(?m)^round 1: one rank [\d.]+ s, two ranks [\d.]+ s, [\d.]+; CPU ", done.stdout), done.stdout
+    few, many = map(int, re.search(r"(\d+) MiB with 32 samples, (\d+) MiB with 64$", done.stdout.strip()).groups())
+    assert few > 100 and many > 100
