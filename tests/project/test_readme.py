@@ -74,7 +74,7 @@ def test_make_demo(tmp_path):
         said = said.replace(before, after)
     shown, expected = (
         re.sub(r"\d+\.\d+\.\d+\w*|\S+(?=: ranks)|\d+ cores?", "VARIES", " ".join(text.split()))
-        for text in (said, page.split("```")[1])
+        for text in (said, page.split("```text\n")[1].partition("```")[0])
     )
     assert expected in shown, shown
     assert f"look at:    {tmp_path / 'demo' / 'samples' / 'step-00000004.png'}" in done.stdout

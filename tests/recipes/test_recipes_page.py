@@ -15,6 +15,7 @@ from keras import layers
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.recipe import Stage, Update, recipe, stages
 from hvdgan.recipes.calo3d import Calo3DOptions
 from hvdgan.recipes.downscale import DownscaleOptions
@@ -95,7 +96,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("command", commands("using.md"))
 def test_a_command_of_the_page_on_using(folder, command):
-    done = run(shlex.split(re.sub(r"--num \d+", "--num 3", command)), folder, forked=True)
+    done = run(shlex.split(re.sub(r"--num \d+", "--num 3", command), comments=True), folder, forked=True)
     assert done.returncode == 0, done.stderr
     out = re.search(r"--out (\S+)", command)
     assert done.stdout and (out is None or (folder / out[1]).exists())
@@ -119,7 +120,9 @@ def test_names_and_flags_of_the_page_are_there():
     fields |= {"class", "condition", "interpolate", "truncation", "units"}  # of hvdgan.sample and hvdgan.export
     fields |= {"sizes"}  # the page's example of an option
     fields |= {
-        field.name for kind in (ArrayConfig, Calo3DOptions, DownscaleOptions) for field in dataclasses.fields(kind)
+        field.name
+        for kind in (ArrayConfig, EvaluationConfig, Calo3DOptions, DownscaleOptions)
+        for field in dataclasses.fields(kind)
     }
     fields |= {"members", "num", "out", "size", "factor", "picture"}  # of hvdgan.sample and the benchmarks
     flags = re.findall(r"`--([a-z-]+)|(?<= )--([a-z-]+)", page)

@@ -1,4 +1,7 @@
-"""Several runs on one page: sorted by a metric, with the settings that differ."""
+"""Several runs on one page: sorted by a metric, with the settings that differ.
+
+Modules: pages.comparison.
+"""
 
 import re
 

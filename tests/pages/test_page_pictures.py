@@ -1,4 +1,7 @@
-"""Pictures are decoded and encoded anew, within a size."""
+"""Pictures are decoded and encoded anew, within a size.
+
+Modules: pages.pictures.
+"""
 
 import base64
 import io
