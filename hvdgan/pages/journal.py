@@ -126,13 +126,13 @@ def read(folder: Folder) -> Journal:
             _begin(journal)
         elif start is None:
             _say(journal, dated[2])
-        elif last := _LAST_OF_START.match(dated[2]):
-            _describe(journal, start)
-            if last[1] == "resuming":
-                _add_step(journal.restarts, last[2])
-            start = None
-        elif len(start) < _MOST:
-            start = _continued(start, dated[2])
+        else:
+            start = _continued(start[:_MOST], dated[2])
+            if last := _LAST_OF_START.match(start[-1]):
+                _describe(journal, start)
+                if last[1] == "resuming":
+                    _add_step(journal.restarts, last[2])
+                start = None
     if start is not None:
         _describe(journal, start)
     return journal

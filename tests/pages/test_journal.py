@@ -33,9 +33,11 @@ def test_long_lines_and_many_ranks_are_put_together(tmp_path):
         "2026-11-25 10:00:00 stage both, 5,000 steps: judge owns b and all-reduces 12 bytes;\n"
         "2026-11-25 10:00:00     fool owns a, c and all-reduces 4,000 bytes, every 5 steps …\n"
         "2026-11-25 10:00:00 8 rank(s) on 2 host(s), launcher srun, controller MPI; 4 images each per step\n"
-        "2026-11-25 10:00:00 run folder /a: b: resuming at step 70 of 5000; its config.json has every setting\n"
+        "2026-11-25 10:00:00 run folder /a: b:\n"
+        "2026-11-25 10:00:00     resuming at step 70 of 5000; its config.json has every setting\n"
+        "2026-11-25 10:00:01 done: 5000 steps; samples in /a\n"
     )
     journal = read(Folder(tmp_path))
     assert journal.networks == [("a", "1,000", "2"), ("b", "3", "4")]
     assert journal.stages[0].updates == [("judge", "b", "every step", "all-reduces 12 bytes")]
-    assert (journal.ranks, journal.launcher, journal.restarts) == (8, "srun", [70])
+    assert (journal.ranks, journal.launcher, journal.restarts, journal.ended) == (8, "srun", [70], "finished")
