@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What two sets are compared in.
+    """The features and sums with which two sets are compared.
 
     Args:
         plan: sums over each set.

@@ -124,7 +124,7 @@ def measure_for(
     both: tuple[SampleSet, RealSet],
     batch_size: int,
 ) -> Measure:
-    """What two sets are compared in, as the settings say.
+    """The features and sums with which two sets are compared, as the settings say.
 
     Args:
         settings: features and their resizing.

@@ -142,7 +142,7 @@ class GeneratedSet:
         threads: int,
         truncation: float = 1.0,
     ) -> None:
-        self.source, self.seed, self.count, self.truncation = source, seed, count, truncation
+        self.source, self.count = source, count
         self._recipe, self._nets, self._batch_size = recipe, nets, batch_size
         self._drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
         self._reader = ImageReader(source, batch_size, threads)

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import mistakes
 from hvdgan.training.evaluation import results
-from hvdgan.training.evaluation.comparison import Comparison
+from hvdgan.training.evaluation.comparison import Comparison, Say
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import Ways, generated_set, measure_for, real_set, weights_facts
 from hvdgan.training.evaluation.real_statistics import Kept
@@ -27,8 +27,6 @@ from hvdgan.training.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 from hvdgan.training.steps.augment import flip_axes
-
-Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,12 +63,12 @@ class Evaluating:
         run_dir: run folder; None: the checkpoint lies outside of one, and nothing is written.
         asked: samples, features and data that are asked for.
         ranks: ranks that share the work.
-        say: function that logs a line; used on rank 0.
+        say: function that logs a line; only rank 0's is called with effect.
     """
 
     def __init__(self, run_dir: Path | None, asked: Asked, ranks: Ranks, say: Say) -> None:
-        self._run_dir, self._asked, self._ranks = run_dir, asked, ranks
-        self._say: Say = say if ranks.is_root else lambda line: None
+        self._run_dir, self._asked, self._ranks, self._say = run_dir, asked, ranks, say
+        self._done: set[Path] = set()
         self._sources: tuple[Source, Source | None] | None = None
         self._last: Comparison | None = None
         self._settings: dict[str, Any] | None = None
@@ -83,7 +81,11 @@ class Evaluating:
         """
         if self._settings is None or self._run_dir is None:
             return False
-        return results.found(self._run_dir, _identity(read_manifest(checkpoint), self._settings)) is not None
+        # Those that are done stay done, so a look at many checkpoints reads the file for the few others only.
+        if checkpoint not in self._done:
+            key = _identity(read_manifest(checkpoint), self._settings)
+            self._done |= {checkpoint} if results.found(self._run_dir, key) else set()
+        return checkpoint in self._done
 
     def __call__(self, checkpoint: Path) -> dict[str, Any] | None:
         """Evaluate a checkpoint, unless its figures are in the run folder, or another process computes them.
@@ -108,7 +110,6 @@ class Evaluating:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         training, held_out = self._opened(trained)
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
-        self._stand(trained)
         comparison = self._comparison(trained, (training, held_out))
         how = {"seed": self._seed(trained), "truncation": asked.truncation, "images": asked.images}
         how["standing_statistics"] = asked.standing_statistics
@@ -119,6 +120,7 @@ class Evaluating:
         with self._claimed(key) as earlier:
             if earlier != _OURS:
                 return earlier
+            self._stand(trained)
             values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
             values |= comparison(self._say)
             record = results.record_of(
@@ -218,8 +220,10 @@ class Evaluating:
             mirrored=flip_axes(config),
         )
         reals, nets = real_set(recipe, sources, ways), trained.nets(asked.weights)
-        chosen: SampleSet = generated_set(recipe, nets, reals.source, ways)
-        if asked.images is not None:
+        chosen: SampleSet
+        if asked.images is None:
+            chosen = generated_set(recipe, nets, reals.source, ways)
+        else:
             chosen = self._others(trained, asked.images, ways)
         again = self._last and self._last.with_samples(chosen)
         if again is None:

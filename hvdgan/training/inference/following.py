@@ -56,21 +56,19 @@ def follow(
         ranks: the ranks.
         say: function that logs a line.
     """
-    before: str | bool = ""
-    waiting: str | bool | None = None
+    before, waiting = "", None
 
-    def look() -> list[str | bool]:
+    def look() -> str | None:
+        """The next checkpoint; an empty string if there is none yet, None if there will be none."""
         complete = _complete(run_dir)
-        pending = [each for each in complete if each not in failed and not _safely(is_done, each)]
-        over = bool(complete) and _is_last(complete[-1])
-        return [str(pending[0]) if pending else "", over]
+        pending = (each for each in complete if each not in failed and not _safely(is_done, each))
+        if (first := next(pending, None)) is not None:
+            return str(first)
+        return None if complete and _is_last(complete[-1]) else ""
 
-    while True:
-        chosen, over = from_root(look, ranks, "new checkpoints")
-        if not chosen and over:
-            return
+    while (chosen := from_root(look, ranks, "new checkpoints")) is not None:
         if chosen and chosen != before:
-            yield Path(str(chosen))
+            yield Path(chosen)
         else:  # nothing new, or another process evaluates it
             if waiting != chosen:
                 say(f"{run_dir}: waiting for {'the evaluation of ' + str(chosen) if chosen else 'the next checkpoint'}")
