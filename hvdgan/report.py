@@ -14,7 +14,8 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.pages import comparison, page, run_folder
+from hvdgan.pages import comparison, run_page, template
+from hvdgan.pages.reading import run_folder
 
 _HELP = """Write an HTML page about a run, for a person to open, read and send on. It needs no other file or network.
 
@@ -52,14 +53,14 @@ def main(
     if len(paths) == 1:
         if request.sort_by or request.sort_mode:
             raise UserError("--sort-by, --sort-mode: there is one run; name several, or a folder of runs")
-        text = page.make(run_folder.read(paths[0], verify=request.verify))
+        text = run_page.make(run_folder.read(paths[0], verify=request.verify))
     else:
         if request.verify:
             raise UserError(
                 "--verify: expected a single run; python -m hvdgan.inspect RUN_DIR verifies one after another"
             )
         text = comparison.make(paths, request.sort_by, request.sort_mode)
-    outputs.write(out, lambda partial: _save(partial, text))
+    outputs.write(out, lambda partial: template.save(partial, text))
     print(f"{out}: {len(text.encode()):,} bytes, {len(paths)} run{'s' * (len(paths) > 1)}")
 
 
@@ -72,10 +73,6 @@ def _is_ours(path: Path) -> bool:
             return _OURS in file.read(2000)
     except OSError:
         return False
-
-
-def _save(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

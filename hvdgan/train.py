@@ -15,6 +15,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
 from hvdgan.training.building.command import Command, parse
 from hvdgan.training.building.run import build, folder_of
+from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.summary import describe
@@ -37,16 +38,24 @@ def main(arguments: list[str]) -> int:
         return 0  # the help was asked for, and is printed
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    if joining.is_elastic() and not command.dry_run:
-        from hvdgan.training import elastic  # only elastic runs need it
+    with Page(command.config.report) as page:
+        reached = _elastic(command, page) if joining.is_elastic() and not command.dry_run else _work(command, page)
+    return 0 if reached else STOPPED
 
-        return 0 if elastic.train(command) else STOPPED
+
+def _elastic(command: Command, page: Page) -> bool:
+    from hvdgan.training import elastic  # only elastic runs need it
+
+    return elastic.train(command, page)
+
+
+def _work(command: Command, page: Page) -> bool:
     with failures_in_words(lambda: None):
         ranks = joining.start(command.expect_size)
     with session.watch(command, ranks) as heart, failures_in_words(heart.explanation):
-        reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart)
+        reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart, page)
         ranks.shutdown()
-    return 0 if reached else STOPPED
+    return reached
 
 
 def _describe(command: Command, ranks: Ranks) -> bool:
@@ -57,12 +66,12 @@ def _describe(command: Command, ranks: Ranks) -> bool:
     return True
 
 
-def _train(command: Command, ranks: Ranks, heart: Heartbeat) -> bool:
+def _train(command: Command, ranks: Ranks, heart: Heartbeat, page: Page) -> bool:
     # Requests to stop are noticed from before the build on.
     with Stopping(ranks, folder_of(command.config) / "stop", command.time_budget) as stopping:
         commits = Commits()
         run, resume_point = session.build_and_restore(command, ranks, commits)
-        return session.train(run, resume_point, heart, stopping, commits)
+        return session.train(run, resume_point, heart, stopping, commits, page)
 
 
 if __name__ == "__main__":

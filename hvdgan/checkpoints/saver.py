@@ -17,6 +17,7 @@ class Saver:
         retention: rule that chooses the older checkpoints to keep.
         say: function that logs a line.
         join: function that waits for a thread.
+        written: function that the thread calls after each checkpoint that is written.
         is_root: True on rank 0.
     """
 
@@ -26,6 +27,7 @@ class Saver:
         retention: Retention,
         say: Callable[[str], None],
         join: Callable[[threading.Thread], None] = threading.Thread.join,
+        written: Callable[[], None] = lambda: None,
         *,
         is_root: bool = True,
     ) -> None:
@@ -33,6 +35,7 @@ class Saver:
         self._retention = retention
         self._say = say
         self._join = join
+        self._written = written
         self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
@@ -98,6 +101,7 @@ class Saver:
         else:
             self._failure = None
             self._prune(snapshot)
+            self._written()
 
     def _prune(self, snapshot: checkpoint.Snapshot) -> None:
         """Delete old checkpoints; the new one is complete, so that no failure here ends the run."""

@@ -49,6 +49,12 @@ def local_size() -> int:
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else 1
 
 
+def unlaunched() -> dict[str, str]:
+    """The environment of this process without what tells a child that a launcher has started it as one of several."""
+    told = {name for _, *names in _VARIABLES for name in names}
+    return {name: value for name, value in os.environ.items() if name not in told}
+
+
 def allocated() -> int | None:
     """The number of tasks of the Slurm job that this process belongs to; None outside of a job.
 

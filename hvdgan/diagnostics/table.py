@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Verdict = Literal["ok", "warn", "fail"]
 _ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
@@ -32,6 +32,27 @@ class Row:
 def worst(rows: Sequence[Row]) -> Verdict:
     """Return the worst verdict; ok if there are no rows."""
     return max((row.verdict for row in rows), key=_ORDER.index, default="ok")
+
+
+class Table(NamedTuple):
+    """A table with a title; str() aligns its columns.
+
+    Args:
+        title: title.
+        note: sentence about the numbers.
+        heads: titles of the columns.
+        lines: cells of each line, one for each column.
+        right: indices of the columns that are aligned to the right.
+    """
+
+    title: str
+    note: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    right: Sequence[int]
+
+    def __str__(self) -> str:
+        return f"{self.title}. {self.note}\n{table(self.heads, self.lines, right=self.right)}"
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.errors import UserError
-from hvdgan.pages import run_folder, settings, verdict
-from hvdgan.pages.curves import Chart, Marks, draw, number
-from hvdgan.pages.metrics import Band
+from hvdgan.pages import settings, verdict
+from hvdgan.pages.curves import Chart, Marks, draw
+from hvdgan.pages.drawing import number
 from hvdgan.pages.pictures import Picture, load
-from hvdgan.pages.run_folder import RunFacts
+from hvdgan.pages.reading import run_folder
+from hvdgan.pages.reading.metrics import Band
+from hvdgan.pages.reading.run_folder import RunFacts
+from hvdgan.pages.reading.thinning import Series
 from hvdgan.pages.template import fill
-from hvdgan.pages.thinning import Series
 
 _MOST_CHARTS = 16
 _ALL_PICTURES = 2_400_000

@@ -10,9 +10,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hvdgan import __version__
-from hvdgan.pages.curves import COLOURS
-from hvdgan.pages.thinning import POINTS
-from hvdgan.pages.untrusted import plain
+from hvdgan.pages.drawing import COLOURS
+from hvdgan.pages.reading.thinning import POINTS
+from hvdgan.pages.reading.untrusted import plain
 
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -51,3 +51,8 @@ def fill(name: str, **values: Any) -> str:
 
 def _printable(value: Any) -> Any:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def save(path: Path, text: str) -> None:
+    """Write a page to a file."""
+    path.write_text(text, encoding="utf-8")

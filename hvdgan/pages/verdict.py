@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 from typing import Literal
 
-from hvdgan.pages.run_folder import RunFacts
+from hvdgan.pages.reading.run_folder import RunFacts
 
 _LAUNCHERS = {"horovodrun": "horovodrun -np {}", "mpirun": "mpirun -np {}", "srun": "srun --ntasks={}"}
 

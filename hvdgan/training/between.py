@@ -1,6 +1,6 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,10 +28,17 @@ class Between:
         record: record of the run.
         commits: receives the commits of an elastic run.
         observations: results of the steps, which are logged and saved.
+        written: function that a thread of rank 0 calls after each checkpoint that is written.
     """
 
     def __init__(
-        self, run: Run, resume_point: ResumePoint, record: Record, commits: Commits, observations: Observations
+        self,
+        run: Run,
+        resume_point: ResumePoint,
+        record: Record,
+        commits: Commits,
+        observations: Observations,
+        written: Callable[[], None] = lambda: None,
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -39,7 +46,7 @@ class Between:
         self._commits = commits
         self._observations = observations
         self._layer_state = LayerState(run.ranks, run.state)
-        self._saving = Saving(run, resume_point, record, commits)
+        self._saving = Saving(run, resume_point, record, commits, written)
         self._evaluations = Evaluations(run, record, observations, self._saving.add)
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, is_root=run.ranks.is_root)
 

@@ -13,6 +13,7 @@ from hvdgan.distributed.membership import Membership
 from hvdgan.training import session
 from hvdgan.training.building.command import Command
 from hvdgan.training.building.run import checkpoints_of, folder_of
+from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.commits import Commits, HostsChanged
 
@@ -20,13 +21,14 @@ _TRIES = 3
 """number of times that a run may resume from the same commit before another loss is an error"""
 
 
-def train(command: Command) -> bool:
+def train(command: Command, page: Page) -> bool:
     """Train to the last step, with other ranks whenever one is lost or hosts come in.
 
     Everything is built anew for each set of ranks, because the traced steps hold a rank's slice of the batch.
 
     Args:
         command: command line.
+        page: page about the run.
 
     Returns:
         True if the last step is reached; False if the run has stopped on request, and is saved.
@@ -51,7 +53,7 @@ def train(command: Command) -> bool:
         stop_file = folder_of(command.config) / "stop"
         with Stopping(ranks, stop_file, command.time_budget) as stopping:
             tries: dict[int, int] = {}
-            while (reached := train_with(command, membership, commits, stopping)) is None:
+            while (reached := train_with(command, membership, commits, stopping, page)) is None:
                 step = commits.last.step if commits.last else -1
                 tries[step] = tries.get(step, 0) + 1
                 if tries[step] > _TRIES:
@@ -62,7 +64,9 @@ def train(command: Command) -> bool:
         return reached
 
 
-def train_with(command: Command, membership: Membership, commits: Commits, stopping: Stopping) -> bool | None:
+def train_with(
+    command: Command, membership: Membership, commits: Commits, stopping: Stopping, page: Page
+) -> bool | None:
     """Train with these ranks to the end; returns None if other ranks are to continue."""
     ranks = membership.ranks
     try:
@@ -76,7 +80,7 @@ def train_with(command: Command, membership: Membership, commits: Commits, stopp
             with failures_in_words(heart.explanation):
                 check_devices(ranks)
                 run, resume_point = session.build_and_restore(command, ranks, commits)
-                return session.train(run, resume_point, heart, stopping, commits)
+                return session.train(run, resume_point, heart, stopping, commits, page)
         except HostsChanged:
             pass
         except LostPeer as lost:

@@ -48,6 +48,8 @@ class Loop:
         self._stopping = stopping
         self._observations = observations
         self._between = between
+        self._between_seconds = 0.0
+        """time of the work between the last step and the next one"""
 
     def train(self, batches: Batches, steps: Steps) -> bool:
         """Run all steps; returns False if a request to stop came before the last one.
@@ -86,7 +88,9 @@ class Loop:
                 self.step(batches, step, at, compute)
                 done = step + 1
                 stop = self._stopping.is_time() and done < self._run.last_step
+                begin = time.perf_counter()
                 self._between.work(done, at, batches.bad_files, stop=stop)
+                self._between_seconds = time.perf_counter() - begin
                 if stop:
                     return done, True
         return done, False
@@ -116,4 +120,5 @@ class Loop:
             # Reading these values waits until the step ends, which makes step_seconds true.
             skipped = {update: not is_finite.numpy() for update, is_finite in finite.items()}
         waited, took = arrived - begin, time.perf_counter() - begin
-        self._observations.add(step, at, data, metrics, skipped, wait_seconds=waited, step_seconds=took)
+        seconds = {"between_seconds": self._between_seconds, "wait_seconds": waited, "step_seconds": took}
+        self._observations.add(step, at, data, metrics, skipped, seconds)

@@ -53,9 +53,7 @@ class Observations:
         data: dict[str, tf.Tensor],
         metrics: Mapping[str, Any],
         skipped: Mapping[str, bool],
-        *,
-        wait_seconds: float,
-        step_seconds: float,
+        seconds: Mapping[str, float],
     ) -> None:
         """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves.
 
@@ -65,17 +63,17 @@ class Observations:
             data: images and labels of the step.
             metrics: metrics of the step by name.
             skipped: True or False for each update that was due; True if it was not finite and every rank skipped it.
-            wait_seconds: time from the begin of the step until its images were there.
-            step_seconds: time of the whole step.
+            seconds: `step_seconds`, time of the whole step; `wait_seconds`, the part of it until its images were there;
+                `between_seconds`, time of the work since the step before, such as samples and checkpoints.
 
         Raises:
             RunError: an update was not finite --max-bad-steps times in a row.
         """
         stage, compute = at.stage.name, self._run.steps[at.index]
-        self._input_check.add(wait_seconds, step_seconds)
+        self._input_check.add(seconds["wait_seconds"], seconds["step_seconds"])
         self._bad_updates.count(stage, step, metrics, skipped, lambda update: not_finite(compute, update, step, data))
         kept = without_skipped(metrics, skipped)
-        self._meter.add({**kept, "wait_seconds": wait_seconds, "step_seconds": step_seconds})
+        self._meter.add({**kept, **seconds})
         self._watch.add(kept)
         self._record.advance(stage)
         if self._watch.is_over(at.stage_step + 1, self._run.ranks, self._weights):

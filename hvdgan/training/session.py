@@ -17,6 +17,7 @@ from hvdgan.training.between import Between
 from hvdgan.training.building.command import Command
 from hvdgan.training.building.run import Run, build, folder_of
 from hvdgan.training.loop import Loop, Steps, steps_from
+from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
@@ -72,6 +73,7 @@ def train(
     heart: Heartbeat,
     stopping: Stopping,
     commits: Commits,
+    page: Page,
     *,
     read: Callable[..., Batches] = Batches,
     steps: Steps | None = None,
@@ -84,6 +86,7 @@ def train(
         heart: watch over the other ranks, which names a lost one.
         stopping: requests to stop before the last step.
         commits: receives the commits of an elastic run.
+        page: page about the run, which is renewed after each checkpoint; the caller leaves it at the end.
         read: function that opens the batches, with the arguments of Batches.
         steps: steps to run, as steps_from() yields them; None: all that are left.
 
@@ -102,17 +105,20 @@ def train(
             record = Record(
                 run.run_dir, is_root=run.ranks.is_root, start_step=resume_point.step, total_steps=run.last_step
             )
+        page.follow(run.run_dir if run.ranks.is_root else None)
         with contextlib.closing(record), _in_words(run, heart, record.say):
             announce(run, resume_point, record.say)
             with record.tolerant("the index of the data"):
                 run.scans.write()
             if resume_point.step >= run.last_step:
+                page.is_finished = True
                 return True
             observations = Observations(run, resume_point, record)
-            between = Between(run, resume_point, record, commits, observations)
+            between = Between(run, resume_point, record, commits, observations, page.renew)
             loop = Loop(run, resume_point, stopping, observations, between)
             with _open_batches(run, resume_point, read) as batches:
-                return loop.train(batches, steps or steps_from(run, resume_point.step))
+                page.is_finished = loop.train(batches, steps or steps_from(run, resume_point.step))
+            return page.is_finished
 
 
 def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:

@@ -17,6 +17,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.building.flags import changed_flags
 from hvdgan.training.building.run import Run
+from hvdgan.training.code_state import folder_of_code, git_state
 from hvdgan.training.steps.averages import RAMP_UP
 
 _WIDTH = 110
@@ -31,7 +32,7 @@ def paragraphs(run: Run, places: Sequence[Device], last: Sequence[str]) -> list[
         last: parts of the last paragraph, within which a line is not broken.
     """
     lines = [
-        f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}",
+        f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}{_code(run)}",
         f"networks: {'; '.join(_networks(run))}",
         *_data(run),
         *(_stage(run, stage) for stage in run.schedule.stages),
@@ -94,6 +95,12 @@ def _networks(run: Run) -> Iterator[str]:
     for name, network in run.state.networks.items():
         trainable = _trainable(network)
         yield f"{name} {trainable:,} trainable parameters, {network.count_params() - trainable:,} other"
+
+
+def _code(run: Run) -> str:
+    """Name the commit of the user's code; only on rank 0, which writes the lines."""
+    state = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
+    return f"; {state}" if state else ""
 
 
 def _trainable(network: keras.Model) -> int:

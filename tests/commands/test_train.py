@@ -66,7 +66,15 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert [record["step"] for record in records(run_dir)] == [2, 4, 6]
     for record in records(run_dir):
         assert record["stage"] == "adversarial" and record["stage_step"] == record["step"]
-        numbers = ["images_per_sec", "step_seconds", "wait_seconds", "judge/loss", "judge/real", "fool/loss"]
+        numbers = [
+            "images_per_sec",
+            "step_seconds",
+            "wait_seconds",
+            "between_seconds",
+            "judge/loss",
+            "judge/real",
+            "fool/loss",
+        ]
         assert all(np.isfinite(record[name]) for name in numbers)
         assert 0 <= record["wait_seconds"] <= record["step_seconds"]
         assert record["images_per_sec"] == pytest.approx(16 / record["step_seconds"], rel=1e-3)
@@ -112,7 +120,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     last = "samples/step-00000040.png"
     assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "parts" / last).read_bytes()
     if stop % 10 == 0:
-        timing = {"images_per_sec", "step_seconds", "wait_seconds"}
+        timing = {"images_per_sec", "step_seconds", "wait_seconds", "between_seconds"}
         metrics = [
             [{key: value for key, value in record.items() if key not in timing} for record in records(tmp_path / name)]
             for name in ("whole", "parts")

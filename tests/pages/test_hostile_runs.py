@@ -1,6 +1,7 @@
 """Nothing in a run folder is trusted: it is shown rightly or named, never a traceback, never executed.
 
-Modules: pages.untrusted, pages.metrics, pages.pictures, pages.template, pages.page, pages.curves.
+Modules: pages.reading.untrusted, pages.reading.metrics, pages.pictures, pages.template, pages.run_page,
+pages.curves, pages.drawing.
 """
 
 import html

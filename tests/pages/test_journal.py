@@ -1,7 +1,7 @@
 """What a page takes from the log of a real run: networks, stages, data, ranks and hosts."""
 
-from hvdgan.pages.journal import read
-from hvdgan.pages.untrusted import Folder
+from hvdgan.pages.reading.journal import read
+from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.train import main
 
 FLAGS = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 3 --log-every 1".split()

@@ -1,6 +1,6 @@
 """The page of a long run is made in seconds, in bounded memory, and stays small.
 
-Modules: pages.run_folder.
+Modules: pages.reading.run_folder.
 """
 
 import json

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from hvdgan.pages.pictures import load
-from hvdgan.pages.untrusted import Folder
+from hvdgan.pages.reading.untrusted import Folder
 
 
 def shown(picture):

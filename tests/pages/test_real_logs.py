@@ -1,12 +1,12 @@
 """The lines of log.txt that pages read are those that real runs write.
 
-Modules: pages.journal, pages.run_folder.
+Modules: pages.reading.journal, pages.reading.run_folder.
 """
 
 import pytest
 
 import saved
-from hvdgan.pages import run_folder
+from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hvdgan.pages.thinning import POINTS, Series, thin
+from hvdgan.pages.reading.thinning import POINTS, Series, thin
 
 
 def test_a_short_curve_stays_as_it_is_and_is_put_in_order():

@@ -1,13 +1,13 @@
 """The verdict on a run, from logs of every ending.
 
-Modules: pages.journal, pages.run_folder.
+Modules: pages.reading.journal, pages.reading.run_folder.
 """
 
 import pytest
 
 import run_folders
 from hvdgan.cli.files.lock import lock
-from hvdgan.pages import run_folder
+from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from run_folders import LAUNCH, record
 

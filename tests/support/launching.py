@@ -90,8 +90,9 @@ def launcher(ranks: int, controller: str = "gloo") -> list[str]:
 
 
 def train(cwd: Path, *arguments: str, ranks: int = 1, controller: str = "gloo", **env: str) -> Done:
-    """Run hvdgan.train, forked, on a number of ranks and require that it succeeds."""
-    command = [*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *arguments]
+    """Run hvdgan.train, forked, on a number of ranks and require that it succeeds; with no report unless asked for."""
+    words = [*arguments] if "--report" in arguments else [*arguments, "--report", "never"]
+    command = [*launcher(ranks, controller), sys.executable, "-m", "hvdgan.train", *words]
     done = run(command, cwd, forked=True, **env)
     assert done.returncode == 0, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done

@@ -10,6 +10,7 @@ from hvdgan.cli.errors import LostPeer
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import elastic, session
 from hvdgan.training.building.command import parse
+from hvdgan.training.monitoring.page import Page
 from hvdgan.training.resuming.commits import Commits
 
 
@@ -24,4 +25,4 @@ def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
     monkeypatch.setattr(session, "build", build)
     command = parse(["--recipe", "tiny:Tiny"])
     with pytest.raises(LostPeer, match="a collective has failed: .*; rank 1 has failed and reported its error"):
-        elastic.train_with(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None)
+        elastic.train_with(command, SimpleNamespace(ranks=Ranks()), Commits(1, lambda: False), None, Page("never"))

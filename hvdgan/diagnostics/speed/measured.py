@@ -36,6 +36,7 @@ from hvdgan.training import session as training
 from hvdgan.training.building.command import Resume, parse
 from hvdgan.training.building.run import Run, build
 from hvdgan.training.loop import Compute, steps_from
+from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
@@ -76,7 +77,14 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
     read = functools.partial(ClockedBatches, session)
     with Stopping(ranks, run.run_dir / "stop", None) as stopping:
         training.train(
-            run, resume_point, Heartbeat(), stopping, commits, read=read, steps=_steps(run, clocked, meeting)
+            run,
+            resume_point,
+            Heartbeat(),
+            stopping,
+            commits,
+            Page("never"),
+            read=read,
+            steps=_steps(run, clocked, meeting),
         )
     peak = session.peak or peak_memory()
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}

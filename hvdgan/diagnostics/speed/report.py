@@ -1,10 +1,10 @@
-"""Formats the tables that hvdgan.bench prints."""
+"""Makes the tables that hvdgan.bench prints, and puts into its page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hvdgan.diagnostics.speed.blocks import PARTS
-from hvdgan.diagnostics.table import table
+from hvdgan.diagnostics.table import Table
 
 NAMES = {
     "compute_seconds": "compute",
@@ -14,32 +14,17 @@ NAMES = {
 }
 
 
-def in_words(facts: Mapping[str, Any]) -> str:
-    """Format all tables.
+def tables(facts: Mapping[str, Any]) -> list[Table]:
+    """Make all tables.
 
     Args:
         facts: contents of --json.
     """
-    parts = [
-        "Steps in ms: medians over the launches (and over the copies); below them the smallest and the largest",
-        _runs(facts["runs"]),
-        "Updates alone, in ms; within a step they share work, so they do not add up to it",
-        _updates(facts["runs"]),
-        "Efficiency",
-        _efficiencies(facts["efficiency"]),
-    ]
-    if facts["projection"]:
-        model = facts["model"]
-        parts += [
-            "PROJECTION, not a measurement: weak scaling, no all-reduce hidden behind computing, no stragglers;\n"
-            f"from an all-reduce of {model['fixed_seconds'] * 1e3:.3g} ms + {model['seconds_per_byte'] * 1e9:.3g} ms "
-            f"per MB, fitted to {model['ranks']} ranks here (off by up to {model['relative_error']:.0%})",
-            _projection(facts["projection"]),
-        ]
-    return "\n\n".join(f"{title}\n{text}" for title, text in zip(parts[::2], parts[1::2], strict=True))
+    made = [_efficiencies(facts["efficiency"]), _runs(facts["runs"]), _updates(facts["runs"])]
+    return [*made, _projection(facts["projection"], facts["model"])] if facts["projection"] else made
 
 
-def _runs(runs: Sequence[Mapping[str, Any]]) -> str:
+def _runs(runs: Sequence[Mapping[str, Any]]) -> Table:
     heads = ["", "images each", "stage", "images/s", "step", *NAMES.values(), "MB reduced", "peak MB", "first step s"]
     lines: list[list[str]] = []
     for run in runs:
@@ -49,10 +34,11 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> str:
             rest = [_cells(run["peak_rss_bytes"], 0, 1e-6), _cells(run["startup_seconds"], 1)]
             reduced = (f"{stage['bytes_reduced'] / 1e6:,.3f}", "")
             lines += _two_lines([_label(run), str(run["local_batch_size"]), name], [rate, *parts, reduced, *rest])
-    return table(heads, lines, right=range(3, len(heads)))
+    note = "In ms: medians over the launches (and over the copies); below them the smallest and the largest"
+    return Table("Steps", note, heads, lines, range(3, len(heads)))
 
 
-def _updates(runs: Sequence[Mapping[str, Any]]) -> str:
+def _updates(runs: Sequence[Mapping[str, Any]]) -> Table:
     heads = ["", "images each", "stage", "update", "every", "compute", "all-reduce not hidden", "MB reduced"]
     lines: list[list[str]] = []
     for run in runs:
@@ -61,7 +47,8 @@ def _updates(runs: Sequence[Mapping[str, Any]]) -> str:
                 labels = [_label(run), str(run["local_batch_size"]), name, update, str(figures["every"])]
                 parts = [_cells(figures[part], 2, 1e3) for part in PARTS[:2]]
                 lines += _two_lines(labels, [*parts, (f"{figures['bytes_reduced'] / 1e6:,.3f}", "")])
-    return table(heads, lines, right=range(4, len(heads)))
+    note = "In ms; within a step they share work, so they do not add up to it"
+    return Table("Updates alone", note, heads, lines, range(4, len(heads)))
 
 
 def _label(run: Mapping[str, Any]) -> str:
@@ -81,7 +68,7 @@ def _two_lines(labels: Sequence[str], cells: Sequence[tuple[str, str]]) -> Itera
         yield ["" for _ in labels] + list(ranges)
 
 
-def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> str:
+def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> Table:
     heads = ["scaling", "ranks", "images each", "stage", "images/s", "of independent copies", "of ranks x one rank"]
     lines = [
         [
@@ -95,16 +82,28 @@ def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return table(heads, lines, right=range(4, len(heads)))
+    note = "Images/s of all ranks; weak: the same batch on each rank, strong: the same global batch"
+    return Table("Efficiency", note, heads, lines, range(4, len(heads)))
 
 
-def _projection(rows: Sequence[Mapping[str, Any]]) -> str:
+def _projection(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> Table:
     counts = sorted({row["ranks"] for row in rows})
     lines: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         lines.setdefault((row["link"], row["stage"]), []).append(f"{row['efficiency']:.3f}")
     heads = ["link", "stage", *(f"{count} ranks" for count in counts)]
-    return table(heads, [[*key, *values] for key, values in lines.items()], right=range(2, len(heads)))
+    note = (
+        "Weak scaling, no all-reduce hidden behind computing, no stragglers; "
+        f"from an all-reduce of {model['fixed_seconds'] * 1e3:.3g} ms + {model['seconds_per_byte'] * 1e9:.3g} ms "
+        f"per MB, fitted to {model['ranks']} ranks here (off by up to {model['relative_error']:.0%})"
+    )
+    return Table(
+        "PROJECTION, not a measurement",
+        note,
+        heads,
+        [[*key, *values] for key, values in lines.items()],
+        range(2, len(heads)),
+    )
 
 
 def _spread(figure: Mapping[str, float], digits: int = 1) -> str:

@@ -68,6 +68,13 @@ class Meter:
             raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = self._config.global_batch_size / values["step_seconds"]
         self._bad_files.report(bad_files)
-        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known)}
+        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known), **_longest_wait(everyones)}
         self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
         return values
+
+
+def _longest_wait(everyones: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the rank that waits longest for its images, and its seconds per step; nothing of a single rank."""
+    waits = [each["wait_seconds"] for each in everyones]
+    longest = max(waits)
+    return {"wait_seconds_max": longest, "wait_rank": waits.index(longest)} if len(waits) > 1 else {}

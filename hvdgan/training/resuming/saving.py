@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,12 @@ class Saving:
         resume_point: place from which the run has resumed.
         record: record of the run.
         commits: receives the commits of an elastic run.
+        written: function that a thread of rank 0 calls after each checkpoint that is written.
     """
 
-    def __init__(self, run: Run, resume_point: ResumePoint, record: Record, commits: Commits) -> None:
+    def __init__(
+        self, run: Run, resume_point: ResumePoint, record: Record, commits: Commits, written: Callable[[], None]
+    ) -> None:
         self._run = run
         self._resume_point = resume_point
         self._commits = commits
@@ -35,7 +39,7 @@ class Saving:
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._saver = Saver(
-            run.checkpoints, Retention(config.keep), record.say, ranks.activity.join, is_root=ranks.is_root
+            run.checkpoints, Retention(config.keep), record.say, ranks.activity.join, written, is_root=ranks.is_root
         )
 
     def add(self, values: dict[str, float]) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
-from hvdgan.pages.untrusted import Folder
+from hvdgan.pages.reading.untrusted import Folder
 
 FILE = "log.txt"
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)

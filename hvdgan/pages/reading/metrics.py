@@ -6,8 +6,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from hvdgan.pages.thinning import Series
-from hvdgan.pages.untrusted import Folder
+from hvdgan.pages.reading.thinning import Series
+from hvdgan.pages.reading.untrusted import Folder
 
 FILE = "metrics.jsonl"
 MOST_METRICS = 100

@@ -9,19 +9,26 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from hvdgan.pages import settings, verdict
-from hvdgan.pages.curves import Chart, Marks, by_kind, draw, number
-from hvdgan.pages.metrics import is_number
+from hvdgan.pages.curves import Chart, Marks, by_kind, draw
+from hvdgan.pages.drawing import number
 from hvdgan.pages.pictures import Picture, load
-from hvdgan.pages.run_folder import RunFacts
+from hvdgan.pages.reading.metrics import is_number
+from hvdgan.pages.reading.run_folder import RunFacts
+from hvdgan.pages.reading.thinning import Series
+from hvdgan.pages.reading.untrusted import plain
 from hvdgan.pages.template import fill
-from hvdgan.pages.thinning import Series
-from hvdgan.pages.untrusted import plain
 
 _MOST_CHARTS = 12
 _MOST_LINES = 16
 _MOST_GRIDS = 24
 _GRID_BYTES = 80_000
-_NO_LOSSES = frozenset({"images_per_sec", "step_seconds", "wait_seconds", "bad_files"})
+_TIMES = {
+    "step_seconds": "whole step",
+    "wait_seconds": "waiting for data",
+    "wait_seconds_max": "the rank that waits longest",
+    "between_seconds": "after the step",
+}
+_NO_LOSSES = frozenset({*_TIMES, "images_per_sec", "wait_rank", "bad_files"})
 _MOST_CONFIG = 100_000
 Rows = list[list[str]]
 
@@ -160,21 +167,27 @@ def _mean(series: Series | None) -> float | None:
 
 
 def _speed_rows(run: RunFacts) -> Rows:
-    step, wait = (_mean(run.metrics.series.get(name)) for name in ("step_seconds", "wait_seconds"))
+    series = run.metrics.series
+    step, wait, longest, after = (_mean(series.get(name)) for name in _TIMES)
     rows = [["images per second", _images_per_sec(run)]]
     if step:
         rows.append(["milliseconds of a step", number(1e3 * step)])
         rows.append(["of these, waiting for data", f"{(wait or 0.0) / step:.1%}"])
+        if longest:
+            rank = f", rank {series['wait_rank'].last:.0f} in the latest record" if "wait_rank" in series else ""
+            rows.append(["on the rank that waits longest", f"{longest / step:.1%}{rank}"])
+        if after:
+            what = "after each step, for logs, samples, evaluations and copies of checkpoints"
+            rows.append([what, f"{after / step:.1%} more"])
     return [row for row in rows if row[1]]
 
 
 def _speed(run: RunFacts, marks: Marks) -> list[Chart]:
-    labels = {"images_per_sec": "images/s", "step_seconds": "whole step", "wait_seconds": "waiting for data"}
-    known = [run.metrics.series[name] for name in labels if name in run.metrics.series]
-    rates = [each for each in known if each.name == "images_per_sec"]
-    times = [each for each in known if each not in rates]
-    rate = draw("images per second", rates, marks, "s0", [labels[each.name] for each in rates])
-    parts = draw("seconds of a step", times, marks, "s1", [labels[each.name] for each in times])
+    series = run.metrics.series
+    rates = [series[name] for name in ("images_per_sec",) if name in series]
+    times = [series[name] for name in _TIMES if name in series]
+    rate = draw("images per second", rates, marks, "s0", ["images/s"] * len(rates))
+    parts = draw("seconds of a step", times, marks, "s1", [_TIMES[each.name] for each in times])
     return [chart for chart in (rate, parts) if chart]
 
 

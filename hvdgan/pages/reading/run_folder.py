@@ -8,9 +8,9 @@ from typing import Any
 from hvdgan.checkpoints import contents, files
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import lock
-from hvdgan.pages import journal, metrics
-from hvdgan.pages.metrics import is_number, is_step
-from hvdgan.pages.untrusted import Folder
+from hvdgan.pages.reading import journal, metrics
+from hvdgan.pages.reading.metrics import is_number, is_step
+from hvdgan.pages.reading.untrusted import Folder
 
 _SIGNS = ("config.json", metrics.FILE, journal.FILE, "checkpoints")
 _GRID = re.compile(r"step-(\d{1,15})\.png")

@@ -1,0 +1,110 @@
+"""Keeps report.html of a run up to date by a process beside the training, which no step waits for."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from hvdgan.cli.launcher import unlaunched
+
+When = Literal["never", "end", "checkpoints"]
+PATIENCE = 120.0
+"""seconds that a finished run waits for its page; the other ranks have ended by then"""
+LITTLE_PATIENCE = 10.0
+"""seconds that a stopped or failed run waits for it: the job may have few left, and its exit code asks for a requeue"""
+
+
+def start(run_dir: Path, *, idle: bool) -> subprocess.Popen[bytes]:
+    """Start python -m hvdgan.report, whose errors appear on the terminal.
+
+    Args:
+        run_dir: run folder.
+        idle: True to give it only time of the processor that nobody else wants.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())],
+        env=unlaunched(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the training
+    )
+    if idle:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+    return process
+
+
+class Page:
+    """The page of a run; on all ranks but rank 0 each method does nothing.
+
+    Leave it as a context manager after the run folder is unlocked and the ranks have parted: then the last page is
+    written, also of a run that has failed.
+
+    Args:
+        when: never, at the end, or also after each checkpoint.
+    """
+
+    def __init__(self, when: When) -> None:
+        self._when = when
+        self._run_dir: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.is_finished = False
+        """True if the run has reached its last step"""
+
+    def follow(self, run_dir: Path | None) -> None:
+        """Write the page of this run from now on; None if this process is not rank 0, or no longer."""
+        self._run_dir = run_dir
+
+    def renew(self) -> None:
+        """Begin to write the page anew after a checkpoint, unless it is being written: the next checkpoint comes soon.
+
+        One that could not be written ends this until the end of the run, so that its error is said once.
+        """
+        is_free = self._process is None or self._process.poll() == 0
+        if self._when == "checkpoints" and self._run_dir is not None and is_free:
+            with _tolerant(self._run_dir):
+                self._process = start(self._run_dir, idle=True)
+
+    def __enter__(self) -> "Page":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write the page a last time, and wait for it."""
+        if self._run_dir is None or self._when == "never":
+            return
+        patience = PATIENCE if self.is_finished else LITTLE_PATIENCE
+        with _tolerant(self._run_dir):
+            if self._process:  # it does not know the end, and both would write the same file
+                _end(self._process, patience)
+            self._process = start(self._run_dir, idle=False)
+            if _end(self._process, patience):
+                text = f"report in {self._run_dir / 'report.html'}"
+            else:
+                text = f"warning: no report was written; python -m hvdgan.report {self._run_dir} is another try"
+            print(f"hvdgan: {text}", file=sys.stderr, flush=True)
+
+
+def _end(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process, kill it if it takes longer, and return whether it has ended well."""
+    try:
+        return process.wait(seconds) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        if process.poll() is None:
+            process.kill()  # without another wait: a dead disk may hold it
+
+
+@contextlib.contextmanager
+def _tolerant(run_dir: Path) -> Iterator[None]:
+    """Let the run continue if no process can be started."""
+    try:
+        yield
+    except OSError as error:
+        print(f"hvdgan: warning: {run_dir / 'report.html'} cannot be written: {error}", file=sys.stderr, flush=True)

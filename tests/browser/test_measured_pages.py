@@ -1,0 +1,89 @@
+"""The pages of hvdgan.bench and hvdgan.doctor, from their own facts, in a real browser.
+
+Modules: pages.bench_page, pages.doctor_page.
+"""
+
+import json
+import sys
+
+import pytest
+
+import browsing
+from browsing import Browser
+from launching import launcher, run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not (browsing.CHROMIUM and browsing.DRIVER), reason=browsing.MISSING),
+]
+BENCH = "--recipe dcgan --nf 2 --data synthetic --ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1".split()
+DOCTOR = "--max-bytes 64KB --seconds 0.02".split()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    window = Browser(tmp_path_factory.mktemp("profile"))
+    yield window
+    window.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder with the facts and the page of each command."""
+    folder = tmp_path_factory.mktemp("measured")
+    for name, start, words in (("bench", [], BENCH), ("doctor", launcher(2), DOCTOR)):
+        files = ["--json", f"{name}.json", "--html", f"{name}.html"]
+        done = run([*start, sys.executable, "-m", f"hvdgan.{name}", *words, *files], folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["bench", "doctor"])
+def test_a_page_is_silent_complete_and_accessible(browser, made, name, scheme, width):
+    page = made / f"{name}.html"
+    browser.open(page, width=width, scheme=scheme)
+    assert browser.console() == []
+    assert browser.requests() == [page.as_uri()]
+    assert browser.run(browsing.FAULTS) == []
+
+
+def test_the_page_of_the_bench_has_its_figures(browser, made):
+    facts = json.loads((made / "bench.json").read_text())
+    browser.open(made / "bench.html")
+    text = browser.run("return document.body.innerText")
+    best = max(facts["efficiency"], key=lambda row: row["ranks"])
+    expected = [f"2 ranks reach, of 2 independent copies: {best['of_copies']['median']:.2f}"]
+    expected += ["all-reduce not hidden", "PROJECTION, not a measurement", facts["machine"]["host"], "discriminator"]
+    expected += [f"{row['of_one_rank']['median']:.3f}" for row in facts["efficiency"]]
+    assert [word for word in expected if word not in text] == []
+    assert browser.run("return document.querySelectorAll('figure.chart > svg').length") == 2
+
+
+def test_the_page_of_the_doctor_has_its_verdicts(browser, made):
+    facts = json.loads((made / "doctor.json").read_text())
+    browser.open(made / "doctor.html")
+    cells = "return [...document.querySelectorAll('#checks ~ .table tbody tr')].map(row => row.cells[1].innerText)"
+    assert browser.run(cells) == [row["verdict"] for row in facts["rows"]]
+    text = browser.run("return document.body.innerText")
+    assert [row["found"] for row in facts["rows"] if row["found"] not in text] == []
+
+
+def test_what_fails_is_in_the_first_lines(browser, tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    done = run([sys.executable, "-m", "hvdgan.doctor", "--run-dir", "runs/x", "--html", "page.html"], tmp_path)
+    assert done.returncode == 1
+    browser.open(tmp_path / "page.html")
+    verdict = browser.run("return document.querySelector('.verdict').innerText")
+    assert verdict.startswith("A run would fail here") and "run folder: " in verdict
+    assert browser.run(browsing.FAULTS) == []
+
+
+@pytest.mark.parametrize("command", ["bench", "doctor"])
+def test_a_page_is_not_written_over_a_file_and_not_into_that_of_the_json(tmp_path, command):
+    (tmp_path / "page.html").write_text("mine")
+    for words in (["--html", "page.html"], ["--html", "x", "--json", "x"]):
+        done = run([sys.executable, "-m", f"hvdgan.{command}", *words], tmp_path)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,174 @@
+"""report.html of a run that the trainer writes beside itself: when, of which ends, and what it never does."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import saved
+from hvdgan.training.monitoring import page
+from hvdgan.training.monitoring.page import Page
+from launching import BIN, CONTROLLERS, environment, launcher, run, train
+
+TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]
+reports = pytest.mark.reports
+
+
+def sentence(run_dir):
+    """The verdict of the report."""
+    text = (run_dir / "report.html").read_text()
+    return re.search(r'<p class="sentence">(.*?)</p>', text)[1]
+
+
+@reports
+def test_a_run_writes_its_report_at_the_end(tmp_path, capfd):
+    assert saved.train(tmp_path / "run") == 0
+    assert sentence(tmp_path / "run") == "Finished at step 8"
+    assert f"hvdgan: report in {tmp_path / 'run' / 'report.html'}\n" in capfd.readouterr().err
+    before = (tmp_path / "run" / "report.html").read_text()
+    assert saved.train(tmp_path / "run", "--max-steps", "8") == 0  # nothing is left to do
+    assert (
+        sentence(tmp_path / "run") == "Finished at step 8" and (tmp_path / "run" / "report.html").read_text() != before
+    )
+
+
+@reports
+def test_a_report_of_a_failed_run_says_why(tmp_path):
+    words = ["--recipe", "tiny:Exploding", "--max-bad-steps", "1", "--checkpoint-every", "1"]
+    assert saved.train(tmp_path / "run", *words) == 1
+    assert sentence(tmp_path / "run").startswith("Failed after step")
+    assert "loss or gradients are not finite" in (tmp_path / "run" / "report.html").read_text()
+
+
+@reports
+def test_a_run_that_never_began_writes_none(tmp_path):
+    assert saved.train(tmp_path / "run", "--global-batch-size", "0") == 2
+    assert saved.train(tmp_path / "other", "--data", str(tmp_path / "nowhere")) == 2
+    assert not [*tmp_path.rglob("report.html")]
+
+
+@reports
+def test_never_means_never(tmp_path, capfd):
+    assert saved.train(tmp_path / "run", "--report", "never") == 0
+    assert not (tmp_path / "run" / "report.html").exists() and "report in" not in capfd.readouterr().err
+
+
+@reports
+def test_a_file_of_the_users_own_is_kept_and_named(tmp_path, capfd):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.html").write_text("mine")
+    assert saved.train(tmp_path / "run", "--report", "checkpoints", "--checkpoint-every", "1") == 0
+    assert (tmp_path / "run" / "report.html").read_text() == "mine"
+    said = capfd.readouterr().err
+    assert "report.html: exists already" in said and "warning: no report was written" in said
+    assert saved.steps(tmp_path / "run")[-1] == 8
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_rank_0_of_two_writes_it(tmp_path, controller):
+    train(tmp_path, *TINY, "--run-dir", "run", "--report", "end", ranks=2, controller=controller)
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "Finished at step 4" in text and "<dt>ranks</dt><dd>2</dd>" in text
+    assert "the rank that waits longest" in text
+
+
+def test_a_stopped_run_reports_that_and_asks_for_a_requeue(tmp_path):
+    command = [*launcher(1), sys.executable, "-m", "hvdgan.train", *TINY[2:], "--recipe", "stepping:OneStep"]
+    done = run([*command, "--run-dir", "run"], tmp_path)
+    assert done.returncode == 75, done.stderr
+    assert re.match("Stopped at step [1-3] of 4, and saved", sentence(tmp_path / "run"))
+
+
+class Followed:
+    """A page of a run, with the processes that it has started."""
+
+    def __init__(self, run_dir, monkeypatch, command, when="checkpoints"):
+        self.started = []
+        self.command = command
+        monkeypatch.setattr(page, "start", self.start)
+        self.page = Page(when)
+        self.page.follow(run_dir)
+
+    def start(self, run_dir, *, idle):
+        self.started.append(("idle" if idle else "last", subprocess.Popen(self.command)))
+        return self.started[-1][1]
+
+    @property
+    def kinds(self):
+        return [kind for kind, _ in self.started]
+
+
+def test_one_report_at_a_time_is_written_and_a_checkpoint_does_not_wait(tmp_path, monkeypatch):
+    followed = Followed(tmp_path, monkeypatch, ["sleep", "600"])
+    followed.page.renew()
+    followed.page.renew()
+    assert followed.kinds == ["idle"]
+    followed.started[0][1].kill()
+    followed.started[0][1].wait()
+
+
+def test_a_report_that_hangs_is_killed_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(page, "LITTLE_PATIENCE", 0.2)
+    followed = Followed(tmp_path, monkeypatch, ["sleep", "600"])
+    with followed.page:
+        followed.page.renew()
+    assert followed.kinds == ["idle", "last"]
+    assert [process.wait(60) for _, process in followed.started] == [-signal.SIGKILL] * 2
+    assert f"warning: no report was written; python -m hvdgan.report {tmp_path}" in capsys.readouterr().err
+
+
+def test_after_one_that_could_not_be_written_the_end_is_the_next_try(tmp_path, monkeypatch):
+    followed = Followed(tmp_path, monkeypatch, ["false"])
+    followed.page.renew()
+    followed.started[0][1].wait(60)
+    followed.page.renew()
+    assert followed.kinds == ["idle"]
+    followed.command = ["true"]
+    with followed.page:
+        pass
+    assert followed.kinds == ["idle", "last"]
+
+
+def test_a_program_that_is_missing_stops_nothing(tmp_path, monkeypatch, capsys):
+    followed = Followed(tmp_path, monkeypatch, [str(tmp_path / "missing")])
+    with followed.page:
+        followed.page.renew()
+    assert f"warning: {tmp_path / 'report.html'} cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["never", "end"])
+def test_checkpoints_without_that_flag_write_none(tmp_path, monkeypatch, when):
+    followed = Followed(tmp_path, monkeypatch, ["true"], when)
+    followed.page.renew()
+    assert followed.kinds == []
+
+
+def test_another_rank_than_0_writes_none(tmp_path, monkeypatch):
+    followed = Followed(tmp_path, monkeypatch, ["true"])
+    followed.page.follow(None)  # as after a new set of ranks, in which this one is not the first
+    with followed.page:
+        followed.page.renew()
+    assert followed.kinds == []
+
+
+@reports
+def test_the_process_takes_only_what_others_leave_and_is_no_rank(tmp_path, monkeypatch):
+    """It runs where a launcher has started this process as one of two, which hvdgan.report alone would refuse."""
+    assert saved.train(tmp_path / "run", "--report", "never") == 0
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    monkeypatch.setenv("HOROVOD_RANK", "0")
+    process = page.start(tmp_path / "run", idle=True)
+    with open(f"/proc/{process.pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rpartition(") ")[2].split()
+    assert fields[38] == "5"  # SCHED_IDLE; field 41 of proc(5)
+    assert process.wait(240) == 0 and (tmp_path / "run" / "report.html").is_file()
+    refused = subprocess.run(
+        [BIN / "python", "-m", "hvdgan.report", tmp_path / "run"],
+        env=environment(HOROVOD_SIZE="2", HOROVOD_RANK="0"),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert refused.returncode == 2 and "has started 2" in refused.stderr
