@@ -1,6 +1,7 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,17 @@ from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import Saving
 from hvdgan.training.summary import end_of
+
+
+class Due(NamedTuple):
+    """What is due after a step."""
+
+    check: bool
+    log: bool
+    evaluate: bool
+    sample: bool
+    save: bool
+    commit: bool
 
 
 class Between:
@@ -56,8 +68,36 @@ class Between:
         if self._commits.every:
             self._saving.commit(self._resume_point.step, self._statistics(), self._observations.state())
 
+    def is_due(self, done: int, at: Position) -> bool:
+        """Check whether the results of all steps are needed now, even if the run does not stop.
+
+        Args:
+            done: number of steps done.
+            at: position of the last step.
+        """
+        may_end = at.stage.until is not None and (at.stage_step + 1) % at.stage.until.window == 0
+        return may_end or any(self._due(done, at, stop=False))
+
+    def _due(self, done: int, at: Position, *, stop: bool) -> Due:
+        run, config = self._run, self._run.config
+        last = done == run.last_step
+        stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
+        save = last or stop or stage_ends or is_due(done, config.checkpoint_every)
+        evaluates = bool(run.evaluator or run.comparison)
+        return Due(
+            check=is_due(done, config.check_ranks_every),
+            log=last or is_due(done, config.log_every),
+            evaluate=evaluates and (last or is_due(done, config.evaluation.eval_every)),
+            sample=last or is_due(done, config.sample_every),
+            save=save,
+            # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
+            commit=self._commits.every > 0 and not (stop or last) and (save or is_due(done, self._commits.every)),
+        )
+
     def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, stop: bool) -> None:
         """Log, evaluate, sample and save if they are due; every rank calls this after each step.
+
+        If is_due(), or if the run stops, the observations have the results of all steps.
 
         Args:
             done: number of steps done.
@@ -70,35 +110,28 @@ class Between:
                 image can be read.
             HostsChanged: other ranks are to take part in an elastic run.
         """
-        run, config = self._run, self._run.config
+        run, due = self._run, self._due(done, at, stop=stop)
         self._saving.report()
-        if is_due(done, config.check_ranks_every):
+        if due.check:
             check_ranks(run.ranks, run.state, done)
-        last = done == run.last_step
-        stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
-        save = last or stop or stage_ends or is_due(done, config.checkpoint_every)
-        # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
-        commit = self._commits.every > 0 and not (stop or last) and (save or is_due(done, self._commits.every))
-        sample = last or is_due(done, config.sample_every)
-        evaluate = bool(run.evaluator or run.comparison) and (last or is_due(done, config.evaluation.eval_every))
-        if last or is_due(done, config.log_every):
+        if due.log:
             self._saving.add(self._observations.log(done, at, bad_files))
-        due = sample or evaluate or save or commit
-        self._layer_state.check(done, at.stage.name, due=due)
-        if not due:
+        uses_networks = due.sample or due.evaluate or due.save or due.commit
+        self._layer_state.check(done, at.stage.name, due=uses_networks)
+        if not uses_networks:
             return
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
         statistics = self._statistics()
         with run.state.statistics.set_to_means(statistics):
-            failure = self._evaluate(done, at) if evaluate else None
-            if sample:
+            failure = self._evaluate(done, at) if due.evaluate else None
+            if due.sample:
                 self._grids.write(done)
-        if save:
+        if due.save:
             self._saving.save(done, statistics, self._observations.state())
         run.ranks.meet("after saving")
         if failure:
             raise failure
-        if commit:
+        if due.commit:
             self._saving.commit(done, statistics, self._observations.state())
             self._commits.leave_if_hosts_changed()
 

@@ -13,6 +13,7 @@ from hvdgan.training.between import Between
 from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.outstanding import Begun, Outstanding, steps_behind
 from hvdgan.training.resuming.resume_point import ResumePoint
 
 Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], dict[str, tf.Tensor]]]
@@ -48,6 +49,7 @@ class Loop:
         self._stopping = stopping
         self._observations = observations
         self._between = between
+        self._outstanding = Outstanding(observations, steps_behind())
         self._between_seconds = 0.0
         """time of the work between the last step and the next one"""
 
@@ -87,7 +89,11 @@ class Loop:
                     self._begin_stage(at, step)
                 self.step(batches, step, at, compute)
                 done = step + 1
+                if self._between.is_due(done, at):
+                    self.settle(step)
                 stop = self._stopping.is_time() and done < self._run.last_step
+                if stop:
+                    self.settle(step)
                 begin = time.perf_counter()
                 self._between.work(done, at, batches.bad_files, stop=stop)
                 self._between_seconds = time.perf_counter() - begin
@@ -104,7 +110,7 @@ class Loop:
         self._observations.begin_stage(at)
 
     def step(self, batches: Iterator[dict[str, tf.Tensor]], step: int, at: Position, compute: Compute) -> None:
-        """Run one step, and hand its results to the observations.
+        """Begin one step, and hand the results of an earlier one to the observations.
 
         Args:
             batches: iterator whose next batch the step takes.
@@ -117,8 +123,14 @@ class Loop:
         arrived = time.perf_counter()
         with self._run.ranks.activity.at(f"step {step}"):
             metrics, finite = compute(step, at.stage_step, data)
-            # Reading these values waits until the step ends, which makes step_seconds true.
-            skipped = {update: not is_finite.numpy() for update, is_finite in finite.items()}
-        waited, took = arrived - begin, time.perf_counter() - begin
-        seconds = {"between_seconds": self._between_seconds, "wait_seconds": waited, "step_seconds": took}
-        self._observations.add(step, at, data, metrics, skipped, seconds)
+            waited, between = arrived - begin, self._between_seconds
+            self._outstanding.add(Begun(step, at, data, metrics, finite, begin, waited, between))
+
+    def settle(self, step: int) -> None:
+        """Wait until a step has ended, and hand the results of all steps up to it to the observations.
+
+        Args:
+            step: the newest step.
+        """
+        with self._run.ranks.activity.at(f"end of step {step}"):
+            self._outstanding.settle()

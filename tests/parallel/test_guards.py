@@ -66,9 +66,11 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
     stage, compute = run.schedule.stages[0], run.steps[0]
     batches = iter([data_of(run)] * 2)
     loop.step(batches, 0, Position(0, stage, 0), compute)
+    loop.settle(0)
     assert observations.state()["bad_updates"] == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
         loop.step(batches, 1, Position(0, stage, 1), compute)
+        loop.settle(1)
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):

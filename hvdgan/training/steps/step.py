@@ -17,7 +17,14 @@ from hvdgan.training.steps.averages import move_averages
 from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
-from hvdgan.training.steps.optimizers import apply_gradients, apply_or_restore, global_norm
+from hvdgan.training.steps.optimizers import (
+    apply_and_select,
+    apply_gradients,
+    apply_or_restore,
+    changed_by,
+    global_norm,
+    values_of,
+)
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 from hvdgan.training.variables.state import TrainState
 
@@ -42,6 +49,8 @@ class StageStep:
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
+        self.branches = not tf.config.list_logical_devices("GPU")
+        """whether updates are skipped by a branch, which costs nothing on CPUs, or by selection"""
         self._traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
@@ -116,7 +125,7 @@ class StageStep:
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
             moving = [v for name in update.owns for v in self._state.networks[name].non_trainable_variables]
-            before = [(variable, variable.value.read_value()) for variable in moving]
+            before = values_of(moving)
             with forward.scope(update):
                 tape, loss, measured = compute(update)
                 gradients = ranks.reduced_gradients(tape, loss, forward.variables(update), config.compression)
@@ -127,15 +136,19 @@ class StageStep:
             # Reduced gradients are the same on every rank, so all ranks apply them or none does.
             finite[update.name] = tf.math.is_finite(norm)
             apply = functools.partial(apply_gradients, self._state, update, gradients, norm, rates)
-            applied = apply_or_restore(apply, finite[update.name], wanted, before)
+            verdicts = finite[update.name], wanted
+            if self.branches:
+                applied = apply_or_restore(apply, *verdicts, before)
+            else:
+                applied = apply_and_select(apply, *verdicts, before, changed_by(self._state, update))
             if scale or update.only_if is not None:
                 measured["applied"] = tf.cast(applied, tf.float32)
             if scale:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
         averaged = [name for name in self.stage.owns if name in self._state.ema]
-        verdicts = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
-        move_averages(self._state, verdicts, step, config)
+        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
+        move_averages(self._state, of_updates, step, config)
         return metrics, finite
 
     def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:

@@ -1,0 +1,178 @@
+"""The host never waits for the newest step between two logs, and the results are those of a host that does.
+
+Modules: training.loop, training.between.
+"""
+
+import contextlib
+import json
+import time
+
+import pytest
+import tensorflow as tf
+
+import saved
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.between import Between
+from hvdgan.training.loop import Loop, steps_from
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.observations import Observations
+from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.resuming.resume_point import ResumePoint
+from tiny import Exploding, Tiny, TinyOptions
+
+
+class Late:
+    """A verdict that notes how many steps had begun when the host asked for it."""
+
+    def __init__(self, step, begun, read):
+        self.step, self.begun, self.read = step, begun, read
+
+    def numpy(self):
+        self.read.append((self.step, len(self.begun)))
+        return True
+
+
+class Batches(contextlib.AbstractContextManager):
+    """Endless batches of nothing."""
+
+    loaded, bad_files = 0, ()
+
+    def __exit__(self, *exception):
+        pass
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return {}
+
+
+@pytest.fixture
+def reads(tmp_path, monkeypatch):
+    """A function that trains without computing, and returns (step, steps begun) of each verdict when it is read."""
+
+    def run(behind, **settings):
+        monkeypatch.setattr("hvdgan.training.loop.steps_behind", lambda: behind)
+        run = tiny_run(options=TinyOptions(steps=12), run_dir=tmp_path, **settings)
+        point = ResumePoint()
+        record = Record(run.run_dir, is_root=False, start_step=0, total_steps=12)
+        observations = Observations(run, point, record)
+        between = Between(run, point, record, Commits(), observations)
+        stopping = Stopping(run.ranks, tmp_path / "stop", None)
+        begun, read = [], []
+
+        def compute(step, stage_step, data):
+            begun.append(step)
+            return {"fool/loss": 1.0}, {"fool": Late(step, begun, read)}
+
+        steps = ((step, at, compute) for step, at, _ in steps_from(run, 0))
+        assert Loop(run, point, stopping, observations, between).train(Batches(), steps)
+        assert [step for step, _ in read] == list(range(12))
+        return read
+
+    return run
+
+
+PERIODS = {"sample_every": 0, "checkpoint_every": 0, "check_ranks_every": 0}
+
+
+@pytest.mark.parametrize("behind", [1, 4])
+def test_between_two_logs_the_host_reads_only_steps_after_which_others_have_begun(reads, behind):
+    waits = [(step, begun) for step, begun in reads(behind, log_every=6, **PERIODS) if begun == step + 1]
+    assert [begun for _, begun in waits] == [6, 12]
+
+
+def test_the_number_of_steps_that_wait_is_bounded(reads):
+    assert max(begun - step for step, begun in reads(4, log_every=12, **PERIODS)) == 5
+    assert max(begun - step for step, begun in reads(1, log_every=12, **PERIODS)) == 2
+
+
+@pytest.mark.parametrize("period", ["sample_every", "checkpoint_every", "check_ranks_every"])
+def test_what_is_due_waits_for_all_steps(reads, period):
+    read = reads(4, log_every=12, **{**PERIODS, period: 5})
+    assert [begun for step, begun in read if begun == step + 1] == [5, 10, 12]
+    assert all(begun <= 5 for step, begun in read if step < 5)
+
+
+@pytest.mark.parametrize("recipe", [Tiny, Exploding])
+@pytest.mark.parametrize("options", [{}, {"precision": "mixed_float16"}, {"accumulate": 2}])
+def test_selection_gives_the_bits_of_a_branch(recipe, options):
+    """Also in the third step of Exploding, whose judge is not finite."""
+
+    def trained(branches):
+        run = tiny_run(recipe, TinyOptions(norm="batch"), **options)
+        step = stage_step(run).with_ranks(run.ranks)
+        step.branches = branches
+        results = [step(number, number, data_of(run)) for number in range(4)]
+        verdicts = [{name: bool(value) for name, value in finite.items()} for _, finite in results]
+        metrics = [{name: float(value) for name, value in each.items()} for each, _ in results]
+        return values_of(run), verdicts, str(metrics)
+
+    by_branch, by_selection = trained(True), trained(False)
+    assert not changed(by_branch[0], by_selection[0])
+    assert by_branch[1:] == by_selection[1:]
+    skips = [step for step, verdicts in enumerate(by_branch[1]) if not verdicts["judge"]]
+    assert recipe is Tiny or 2 in skips
+
+
+class Sometimes(Tiny):
+    """A generator that moves in every other step, and a judge whose gradients are clipped."""
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge, clip_norm=0.1)
+        fool = Update("fool", owns=["generator"], loss=self.fool, only_if=lambda metrics: metrics["odd"] > 0.5)
+        return [Stage("adversarial", 8, [judge, fool])]
+
+    def fool(self, nets, batch):
+        return super().fool(nets, batch)[0], {"odd": tf.cast(batch.random.step % 2, tf.float32)}
+
+
+def test_an_update_that_its_recipe_does_not_want_is_selected_too():
+    kept = []
+    for branches in (True, False):
+        run = tiny_run(Sometimes)
+        step = stage_step(run).with_ranks(run.ranks)
+        step.branches = branches
+        applied = [float(step(number, number, data_of(run, number))[0]["fool/applied"]) for number in range(8)]
+        kept.append((values_of(run), applied))
+    assert not changed(kept[0][0], kept[1][0])
+    assert kept[0][1] == kept[1][1] and kept[0][1] == 4 * [0.0, 1.0]
+
+
+def test_a_graph_without_branches_has_none():
+    run = tiny_run(Tiny, TinyOptions(norm="batch"))
+    step = stage_step(run).with_ranks(run.ranks)
+
+    def branches_of(one):
+        one(0, 0, data_of(run))
+        graph = one.function(one.stage.due(0)).get_concrete_function(
+            tf.constant(0, tf.int64), tf.constant(0, tf.int64), {"images": data_of(run)["images"]}
+        )
+        return {each.type for each in graph.graph.get_operations()} & {"If", "StatelessIf", "While"}
+
+    assert branches_of(step)
+    step = stage_step(run).with_ranks(run.ranks)
+    step.branches = False
+    assert not branches_of(step)
+
+
+@pytest.mark.parametrize("behind", [1, 4])
+def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, monkeypatch, behind):
+    monkeypatch.setattr("hvdgan.training.loop.steps_behind", lambda: behind)
+    flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:]]
+    flags[flags.index("--log-every") + 1] = "50"
+    assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
+    error = capsys.readouterr().err
+    assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
+
+
+def test_times_of_steps_add_up_to_the_time_that_they_took(tmp_path):
+    """Each record is a mean over two steps, whose verdicts are read one step late."""
+    begin = time.perf_counter()
+    assert saved.train(tmp_path) == 0
+    took = time.perf_counter() - begin
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    times = [json.loads(line)["step_seconds"] for line in lines]
+    assert 0 < 2 * sum(times) < took
