@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test test-faults test-cluster test-versions bench lint clean
+.PHONY: help setup demo test test-faults test-browser test-cluster test-versions bench lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -18,6 +18,12 @@ test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to py
 
 test-faults: setup  ## run the long fault tests, two at a time: many kills, ranks that die or freeze; ARGS as above
 	$(python) -m pytest -n 2 --dist worksteal -m long tests/faults tests/distributed/test_standing.py tests/training/test_elastic.py $(ARGS)
+
+test-browser: setup  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
+	  || echo "no Chromium: the tests are skipped; install chromium and chromium-driver"
+	$(python) -m pytest -m browser tests/browser $(ARGS)
 
 test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)

@@ -1,14 +1,14 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
-from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
+from hvdgan.training.due import due_after
 from hvdgan.training.evaluations import Evaluations
 from hvdgan.training.monitoring.drift import LayerState, check_ranks
 from hvdgan.training.monitoring.record import Record
@@ -18,17 +18,6 @@ from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import Saving
 from hvdgan.training.summary import end_of
-
-
-class Due(NamedTuple):
-    """What is due after a step."""
-
-    check: bool
-    log: bool
-    evaluate: bool
-    sample: bool
-    save: bool
-    commit: bool
 
 
 class Between:
@@ -76,23 +65,7 @@ class Between:
             at: position of the last step.
         """
         may_end = at.stage.until is not None and (at.stage_step + 1) % at.stage.until.window == 0
-        return may_end or any(self._due(done, at, stop=False))
-
-    def _due(self, done: int, at: Position, *, stop: bool) -> Due:
-        run, config = self._run, self._run.config
-        last = done == run.last_step
-        stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
-        save = last or stop or stage_ends or is_due(done, config.checkpoint_every)
-        evaluates = bool(run.evaluator or run.comparison)
-        return Due(
-            check=is_due(done, config.check_ranks_every),
-            log=last or is_due(done, config.log_every),
-            evaluate=evaluates and (last or is_due(done, config.evaluation.eval_every)),
-            sample=last or is_due(done, config.sample_every),
-            save=save,
-            # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
-            commit=self._commits.every > 0 and not (stop or last) and (save or is_due(done, self._commits.every)),
-        )
+        return may_end or any(due_after(done, at, self._run, self._commits.every, stop=False))
 
     def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, stop: bool) -> None:
         """Log, evaluate, sample and save if they are due; every rank calls this after each step.
@@ -110,7 +83,7 @@ class Between:
                 image can be read.
             HostsChanged: other ranks are to take part in an elastic run.
         """
-        run, due = self._run, self._due(done, at, stop=stop)
+        run, due = self._run, due_after(done, at, self._run, self._commits.every, stop=stop)
         self._saving.report()
         if due.check:
             check_ranks(run.ranks, run.state, done)

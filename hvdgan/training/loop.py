@@ -12,8 +12,7 @@ from hvdgan.recipe.schedule import Position
 from hvdgan.training.between import Between
 from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.observations import Observations
-from hvdgan.training.outstanding import Begun, Outstanding, steps_behind
+from hvdgan.training.outstanding import Begun, Outstanding
 from hvdgan.training.resuming.resume_point import ResumePoint
 
 Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], dict[str, tf.Tensor]]]
@@ -37,19 +36,18 @@ class Loop:
         run: run, built and restored.
         resume_point: place from which the run resumes.
         stopping: requests to stop before the last step.
-        observations: receives the results of each step.
+        outstanding: receives each step that has begun, and reads its results later.
         between: does what is due between two steps.
     """
 
     def __init__(
-        self, run: Run, resume_point: ResumePoint, stopping: Stopping, observations: Observations, between: Between
+        self, run: Run, resume_point: ResumePoint, stopping: Stopping, outstanding: Outstanding, between: Between
     ) -> None:
         self._run = run
         self._resume_point = resume_point
         self._stopping = stopping
-        self._observations = observations
+        self._outstanding = outstanding
         self._between = between
-        self._outstanding = Outstanding(observations, steps_behind())
         self._between_seconds = 0.0
         """time of the work between the last step and the next one"""
 
@@ -107,7 +105,7 @@ class Loop:
         agree({"stage": at.stage.name, "step": step}, run.ranks, "the stage")
         if at.stage.reset_optimizers and at.stage_step == 0:
             run.state.reset_optimizers(run.recipe, at.stage.owns)
-        self._observations.begin_stage(at)
+        self._outstanding.begin_stage(at)
 
     def step(self, batches: Iterator[dict[str, tf.Tensor]], step: int, at: Position, compute: Compute) -> None:
         """Begin one step, and hand the results of an earlier one to the observations.

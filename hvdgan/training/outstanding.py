@@ -57,6 +57,10 @@ class Outstanding:
         self._steps: deque[Begun] = deque()
         self._ended = 0.0
 
+    def begin_stage(self, at: Position) -> None:
+        """Begin a stage, or resume in the middle of it; the verdicts of the stage before have been read."""
+        self._observations.begin_stage(at)
+
     def add(self, begun: Begun) -> None:
         """Add the newest step, and read the verdict of the oldest if too many wait.
 

@@ -21,6 +21,7 @@ from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.outstanding import Outstanding, steps_behind
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.resuming.resume_point import ResumePoint
@@ -94,31 +95,29 @@ def train(
         True if the last step is reached; False if the run has stopped on request, and is saved.
 
     Raises:
-        UserError: the run folder cannot be used.
-        RunError: a checkpoint cannot be written, the data fails, or the run diverges.
+        UserError, RunError: the run folder cannot be used; a checkpoint cannot be written; data or losses fail.
         LostPeer: a collective has failed.
         HostsChanged: other ranks are to take part in an elastic run.
     """
     stopping.take_interrupts()
+    is_root, first = run.ranks.is_root, resume_point.step
     with resume_point.lock or contextlib.nullcontext():
         with _in_words(run, heart):
-            record = Record(
-                run.run_dir, is_root=run.ranks.is_root, start_step=resume_point.step, total_steps=run.last_step
-            )
-        page.follow(run.run_dir if run.ranks.is_root else None)
+            record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
+        page.follow(run.run_dir if is_root else None)
         with contextlib.closing(record), _in_words(run, heart, record.say):
             announce(run, resume_point, record.say)
             with record.tolerant("the index of the data"):
                 run.scans.write()
-            if resume_point.step >= run.last_step:
-                page.is_finished = True
+            page.is_finished = first >= run.last_step
+            if page.is_finished:
                 return True
             observations = Observations(run, resume_point, record)
             between = Between(run, resume_point, record, commits, observations, page.renew)
-            loop = Loop(run, resume_point, stopping, observations, between)
+            loop = Loop(run, resume_point, stopping, Outstanding(observations, steps_behind()), between)
             with _open_batches(run, resume_point, read) as batches:
-                page.is_finished = loop.train(batches, steps or steps_from(run, resume_point.step))
-            return page.is_finished
+                page.is_finished = loop.train(batches, steps or steps_from(run, first))
+    return page.is_finished
 
 
 def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:

@@ -66,15 +66,8 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert [record["step"] for record in records(run_dir)] == [2, 4, 6]
     for record in records(run_dir):
         assert record["stage"] == "adversarial" and record["stage_step"] == record["step"]
-        numbers = [
-            "images_per_sec",
-            "step_seconds",
-            "wait_seconds",
-            "between_seconds",
-            "judge/loss",
-            "judge/real",
-            "fool/loss",
-        ]
+        seconds = ["step_seconds", "wait_seconds", "between_seconds"]
+        numbers = ["images_per_sec", *seconds, "judge/loss", "judge/real", "fool/loss"]
         assert all(np.isfinite(record[name]) for name in numbers)
         assert 0 <= record["wait_seconds"] <= record["step_seconds"]
         assert record["images_per_sec"] == pytest.approx(16 / record["step_seconds"], rel=1e-3)

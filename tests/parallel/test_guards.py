@@ -19,6 +19,7 @@ from hvdgan.training.monitoring.drift import check_ranks
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
 from tiny import Tiny
@@ -34,7 +35,7 @@ def loop_of(ranks, tmp_path):
         observations = Observations(run, found, record)
         between = Between(run, found, record, Commits(), observations)
         stopping = Stopping(ranks, tmp_path / "stop", None)
-        return run, Loop(run, found, stopping, observations, between), observations
+        return run, Loop(run, found, stopping, Outstanding(observations, 1), between), observations
 
     return make
 

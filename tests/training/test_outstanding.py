@@ -1,6 +1,6 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
 
-Modules: training.loop, training.between.
+Modules: training.loop, training.between, training.due, training.steps.skipping.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
 from tiny import Exploding, Tiny, TinyOptions
@@ -50,11 +51,10 @@ class Batches(contextlib.AbstractContextManager):
 
 
 @pytest.fixture
-def reads(tmp_path, monkeypatch):
+def reads(tmp_path):
     """A function that trains without computing, and returns (step, steps begun) of each verdict when it is read."""
 
     def run(behind, **settings):
-        monkeypatch.setattr("hvdgan.training.loop.steps_behind", lambda: behind)
         run = tiny_run(options=TinyOptions(steps=12), run_dir=tmp_path, **settings)
         point = ResumePoint()
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=12)
@@ -68,7 +68,7 @@ def reads(tmp_path, monkeypatch):
             return {"fool/loss": 1.0}, {"fool": Late(step, begun, read)}
 
         steps = ((step, at, compute) for step, at, _ in steps_from(run, 0))
-        assert Loop(run, point, stopping, observations, between).train(Batches(), steps)
+        assert Loop(run, point, stopping, Outstanding(observations, behind), between).train(Batches(), steps)
         assert [step for step, _ in read] == list(range(12))
         return read
 
@@ -160,7 +160,7 @@ def test_a_graph_without_branches_has_none():
 
 @pytest.mark.parametrize("behind", [1, 4])
 def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, monkeypatch, behind):
-    monkeypatch.setattr("hvdgan.training.loop.steps_behind", lambda: behind)
+    monkeypatch.setattr("hvdgan.training.session.steps_behind", lambda: behind)
     flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:]]
     flags[flags.index("--log-every") + 1] = "50"
     assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1

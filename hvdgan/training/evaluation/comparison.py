@@ -8,8 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from threadpoolctl import threadpool_limits
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
@@ -186,6 +188,11 @@ class Comparison:
         Raises:
             RunError: on every rank, if a sample or a feature is not finite, or the real samples cannot be read.
         """
+        # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning.
+        with threadpool_limits(cores_of_rank(self._ranks), user_api="blas"):
+            return self._compared(say)
+
+    def _compared(self, say: Say) -> dict[str, float]:
         begin = time.perf_counter()
         real = self._real_tally(say)
         if real.fields.count < FEWEST:

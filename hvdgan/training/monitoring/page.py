@@ -62,7 +62,7 @@ class Page:
     def renew(self) -> None:
         """Begin to write the page anew after a checkpoint, unless it is being written: the next checkpoint comes soon.
 
-        One that could not be written ends this until the end of the run, so that its error is said once.
+        One that could not be written ends this until the end of the run, so that its error appears once.
         """
         is_free = self._process is None or self._process.poll() == 0
         if self._when == "checkpoints" and self._run_dir is not None and is_free:

@@ -17,15 +17,9 @@ from hvdgan.training.steps.averages import move_averages
 from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
-from hvdgan.training.steps.optimizers import (
-    apply_and_select,
-    apply_gradients,
-    apply_or_restore,
-    changed_by,
-    global_norm,
-    values_of,
-)
+from hvdgan.training.steps.optimizers import apply_gradients, global_norm
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
+from hvdgan.training.steps.skipping import apply_and_select, apply_or_restore, changed_by, values_of
 from hvdgan.training.variables.state import TrainState
 
 
