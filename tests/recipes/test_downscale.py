@@ -324,7 +324,7 @@ def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
     launch(folder, *flags, "--run-dir", "one")
     launch(folder, *flags, "--run-dir", "two", "--max-steps", "2", ranks=2)
     launch(folder, *flags, "--run-dir", "two")
-    varying = ("images_per_sec", "step_seconds", "wait_seconds", "between_seconds")
+    varying = ("images_per_sec", "step_seconds", "wait_seconds", "between_seconds", "wait_seconds_max", "wait_rank")
     steps = [[record for record in records(folder / name) if "critic/loss" in record] for name in ("one", "two")]
     assert len(steps[0]) == 4
     for mine, theirs in zip(*steps, strict=True):

@@ -76,7 +76,7 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
     resume_point = restore(run, Resume(resume="never"), commits)
     read = functools.partial(ClockedBatches, session)
     with Stopping(ranks, run.run_dir / "stop", None) as stopping:
-        how = {"read": read, "steps": _steps(run, clocked, meeting)}
+        how: dict[str, Any] = {"read": read, "steps": _steps(run, clocked, meeting)}
         training.train(run, resume_point, Heartbeat(), stopping, commits, Page("never"), **how)
     peak = session.peak or peak_memory()
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
