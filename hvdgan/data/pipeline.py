@@ -140,26 +140,26 @@ class _OnDevice(Iterator[dict[str, tf.Tensor]]):
 
     def __init__(self, dataset: tf.data.Dataset, device: str) -> None:
         spec = dataset.element_spec
-        self._staying = [name for name in spec if spec[name].dtype == tf.int64]
-        self._kept: collections.deque[tuple[np.ndarray, ...]] = collections.deque()
-        copied = dataset.map(self._split)
-        self._batches = iter(copied.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1)))
+        self._staying = staying = [name for name in spec if spec[name].dtype == tf.int64]
+        self._kept = kept = collections.deque[tuple[np.ndarray, ...]]()
+
+        def keep(*numbers: np.ndarray) -> None:
+            kept.append(tuple(np.array(each) for each in numbers))
+
+        # It must not refer to self, which could then be freed by the garbage collector alone, with its threads.
+        @tf.autograph.experimental.do_not_convert
+        def divide(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            with tf.control_dependencies([tf.numpy_function(keep, [batch[name] for name in staying], [])]):
+                return {name: tf.raw_ops.DeepCopy(x=batch[name]) for name in batch if name not in staying}
+
+        copied = dataset.map(divide).apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
+        self._batches = iter(copied)
 
     def __next__(self) -> dict[str, tf.Tensor]:
         batch = next(self._batches)
         with tf.device("cpu:0"):
             kept = {name: tf.constant(each) for name, each in zip(self._staying, self._kept.popleft(), strict=True)}
         return {**batch, **kept}
-
-    @tf.autograph.experimental.do_not_convert
-    def _split(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Keep the parts that stay, in the order of the batches, and copy the others."""
-        kept = tf.numpy_function(self._keep, [batch[name] for name in self._staying], [])
-        with tf.control_dependencies([kept]):
-            return {name: tf.raw_ops.DeepCopy(x=batch[name]) for name in batch if name not in self._staying}
-
-    def _keep(self, *numbers: np.ndarray) -> None:
-        self._kept.append(tuple(np.array(each) for each in numbers))
 
 
 def images_per_call(source: Source, batch_size: int) -> int:
