@@ -84,7 +84,7 @@ def claimed(local_rank: int, cores: int) -> Device:
     gpus = tf.config.list_physical_devices("GPU")
     index = visible_gpu(len(gpus), local_rank)
     name = "" if index is None else tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
-    identity = "" if index is None else identity_of(index, os.environ, _openable())
+    identity = "" if index is None else identity_of(index, os.environ, openable_gpus())
     return Device(os.uname().nodename, index, len(gpus), identity, name, cores, local_rank)
 
 
@@ -234,7 +234,7 @@ def _shown(environment: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _openable() -> list[str]:
+def openable_gpus() -> list[str]:
     """The numbers of the GPUs whose device files this process may open."""
     numbers = []
     for path in Path("/dev").glob("nvidia[0-9]*"):
