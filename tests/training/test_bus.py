@@ -4,6 +4,7 @@ Modules: training.steps.forward.
 """
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -18,11 +19,13 @@ from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.recipe.unpacking import unpack
+from hvdgan.train import main
 from hvdgan.training.building.run import spec_of
 from hvdgan.training.steps.forward import specs_of
 from packed import prepare, write_images
 from packed_arrays import pack
 from reading import batches_of
+from saved import state
 from tfrecord_files import records, write
 from tiny_arrays import Options, Volumes
 
@@ -208,3 +211,33 @@ def test_a_step_computes_the_same_bits_from_stored_and_from_mapped_numbers(tmp_p
     assert stored.keys() == numpy.keys()
     for name, values in stored.items():
         np.testing.assert_array_equal(values, numpy[name], err_msg=name)
+
+
+FLAGS = ["--recipe", "tiny_arrays:Volumes", "--conditions", "energy", "--condition-values", "range:0,100"]
+FLAGS += ["--global-batch-size", "8", "--log-every", "1", "--values", "standard", "--axes", "DHWC"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--crop", "4,4,4", "--flip-axes", "width", "--diff-augment", "translation"],
+        ["--holdout", "0.3", "--eval-every", "2", "--eval-samples", "8", "--cache", "disk"],
+    ],
+    ids=["augmented", "evaluated"],
+)
+def test_a_run_on_8_or_16_bits_is_that_on_the_same_numbers_in_float32(tmp_path, monkeypatch, more):
+    """With samples and evaluations; it is also interrupted and resumed, with a limit of the GPU's memory."""
+    monkeypatch.chdir(tmp_path)
+    metrics = {}
+    for dtype in ("float32", "int16"):
+        np.savez(tmp_path / f"{dtype}.npz", x=NOISE.astype(np.int16).astype(dtype), energy=ENERGY)
+        flags = [*FLAGS, "--data", f"{dtype}.npz:x", "--run-dir", dtype, *more]
+        assert main([*flags, "--max-steps", "2"]) == 0
+        assert main([*flags, "--gpu-memory-limit", "512"]) == 0
+        lines = map(json.loads, (tmp_path / dtype / "metrics.jsonl").read_text().splitlines())
+        metrics[dtype] = [{name: value for name, value in line.items() if "sec" not in name} for line in lines]
+    assert state(tmp_path / "int16", 4) == state(tmp_path / "float32", 4)
+    assert metrics["int16"] == metrics["float32"]
+    for grid in ("step-00000004.png", "real.png"):
+        grids = [(tmp_path / dtype / "samples" / grid).read_bytes() for dtype in metrics]
+        assert grids[0] == grids[1]
