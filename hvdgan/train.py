@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdgan.cli.app import leave, main_of
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
-from hvdgan.distributed.devices import everyones_devices
+from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     command = parse(arguments)
     if command is None:
         return 0  # the help was asked for, and is printed
+    limit_memory(command.config.gpu_memory_limit)
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     with Page(command.config.report) as page:

@@ -81,6 +81,8 @@ class Config(AverageConfig):
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
     precision: Annotated[Precision, _TRAINING] = "float32"
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
+    gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
+    """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
     """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"

@@ -1,5 +1,6 @@
 """The identity of this process and its host: cores, addresses, process and network ids."""
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -9,6 +10,8 @@ import struct
 import time
 from pathlib import Path
 
+CGROUPS = Path("/sys/fs/cgroup")
+"""where the control groups v2 are mounted"""
 _SIOCGIFADDR = 0x8915
 _RESERVE_OF_FILES = 512
 
@@ -16,6 +19,42 @@ _RESERVE_OF_FILES = 512
 def cores() -> list[int]:
     """The numbers of the cores that this process may run on, in ascending order: its CPU affinity."""
     return sorted(os.sched_getaffinity(0))
+
+
+def allotted_cores() -> int:
+    """The number of cores that the container or job of this process may use, or the host's.
+
+    A process that may run on fewer of them has been bound by its launcher.
+    """
+    for group in control_groups():
+        with contextlib.suppress(OSError, ValueError):  # not limited by this group
+            ends = [part.split("-") for part in (group / "cpuset.cpus.effective").read_text().strip().split(",")]
+            return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
+    return os.cpu_count() or len(cores())
+
+
+def core_quota() -> int | None:
+    """The number of cores whose time the control groups of this process grant it, such as docker run --cpus 4.
+
+    All processes of the group share the quota. It is rounded down, at least to 1, because a process that has used it up
+    stands still for the rest of a period; None: there is no quota.
+    """
+    quotas = []
+    for group in control_groups():
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota
+            quota, period = map(int, (group / "cpu.max").read_text().split())
+            quotas.append(max(1, quota // period))
+    return min(quotas, default=None)
+
+
+def control_groups() -> list[Path]:
+    """The folders of the control groups (v2) of this process, its own first, then those that hold it."""
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    own = next((line[3:] for line in groups if line.startswith("0::")), "/").strip("/")
+    return [CGROUPS / own, *(CGROUPS / above for above in Path(own).parents)] if own else [CGROUPS]
 
 
 def network_id() -> str:

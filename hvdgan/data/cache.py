@@ -11,6 +11,7 @@ import numpy as np
 import PIL
 
 from hvdgan import __version__
+from hvdgan.cli import hosts
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.base.source import Source, SourceWrapper
@@ -18,8 +19,6 @@ from hvdgan.data.base.source import Source, SourceWrapper
 _DIGEST_BYTES = 16
 _MEMORY_FRACTION = 0.8
 """fraction of the free memory that the cache may take; the run needs the rest"""
-
-_CGROUPS = Path("/sys/fs/cgroup")
 
 logger = logging.getLogger(__name__)
 
@@ -190,13 +189,8 @@ def free_memory() -> int | None:
 
 def _left_in_groups() -> list[int]:
     """Free bytes of each control group with a limit, from the process's own group upwards."""
-    try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    own = next((line[3:] for line in groups if line.startswith("0::")), "/").strip("/")
     left = []
-    for group in [_CGROUPS / own, *(_CGROUPS / own).parents]:
+    for group in hosts.control_groups():
         try:
             limit = int((group / "memory.max").read_text())
             taken = int((group / "memory.current").read_text())

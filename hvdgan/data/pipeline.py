@@ -2,9 +2,10 @@
 
 Where one call reads a whole batch, threads of Python do so, because tf.data would need as long to hand over 4 MB as it
 takes to read them. tf.data does so where TensorFlow decodes records, where several calls read parts of a batch, and for
-GPUs.
+GPUs, to which it copies a batch while the step before computes.
 """
 
+import collections
 import functools
 import itertools
 import weakref
@@ -44,7 +45,7 @@ class Batches:
         threads: threads that read and decode, >= 1.
         prefetch: batches prepared ahead, >= 1.
         max_bad_fraction: largest allowed fraction of broken images, in [0, 1].
-        device: device that batches are copied to ahead of their step, such as "gpu:0"; None: they stay on the host.
+        device: device that batches are copied to one step ahead, such as "gpu:0"; None: they stay on the host.
     """
 
     def __init__(
@@ -75,9 +76,7 @@ class Batches:
             with tf.device("cpu:0"):
                 positions = tf.data.Dataset.range(position, np.iinfo(np.int64).max, global_batch_size)
                 dataset = _load(self._loader, positions, indices_of, past - first, threads).prefetch(prefetch)
-                if device:
-                    dataset = dataset.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
-                batches = iter(dataset)
+                batches = _OnDevice(dataset, device) if device else iter(dataset)
         # Only the iterator keeps the threads alive. In a list, it can be dropped without a reference to self.
         self._iterators = [batches]
         # Also called at exit: Python kills a thread that returns to it later, inside TensorFlow's code.
@@ -87,7 +86,7 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch.
+        """The next step's batch. What is int64 is on the host, all else on the device, if one was named.
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
@@ -126,6 +125,41 @@ class Batches:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class _OnDevice(Iterator[dict[str, tf.Tensor]]):
+    """Iterator over batches that are copied to a device, one ahead of the step; int64 numbers stay on the host.
+
+    TensorFlow copies in the background, through pinned memory, on a stream of its own. It does not stage NumPy's memory
+    in pinned memory, so the batch is first copied to TensorFlow's.
+
+    Args:
+        dataset: batches on the host.
+        device: name of the device.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, device: str) -> None:
+        spec = dataset.element_spec
+        self._staying = staying = [name for name in spec if spec[name].dtype == tf.int64]
+        self._kept = kept = collections.deque[tuple[np.ndarray, ...]]()
+
+        def keep(*numbers: np.ndarray) -> None:
+            kept.append(tuple(np.array(each) for each in numbers))
+
+        # It must not refer to self, which could then be freed by the garbage collector alone, with its threads.
+        @tf.autograph.experimental.do_not_convert
+        def divide(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            with tf.control_dependencies([tf.numpy_function(keep, [batch[name] for name in staying], [])]):
+                return {name: tf.raw_ops.DeepCopy(x=batch[name]) for name in batch if name not in staying}
+
+        copied = dataset.map(divide).apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
+        self._batches = iter(copied)
+
+    def __next__(self) -> dict[str, tf.Tensor]:
+        batch = next(self._batches)
+        with tf.device("cpu:0"):
+            kept = {name: tf.constant(each) for name, each in zip(self._staying, self._kept.popleft(), strict=True)}
+        return {**batch, **kept}
 
 
 def images_per_call(source: Source, batch_size: int) -> int:

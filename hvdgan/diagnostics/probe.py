@@ -79,6 +79,9 @@ def _installation(report: Report) -> int:
     report.row(installation.keras())
     import tensorflow as tf
 
+    from hvdgan.distributed import joining
+
+    joining.claim()  # before TensorFlow looks at the GPUs: a rank that is shown several MIG instances takes its own
     seen = len(tf.config.list_physical_devices("GPU"))
     report.row(installation.gpus(seen))
     report.write(begin=IMPORT_HOROVOD)

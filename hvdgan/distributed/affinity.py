@@ -11,14 +11,15 @@ from hvdgan.distributed.ranks import Ranks
 def cores_of_rank(ranks: Ranks) -> int:
     """The number of cores that this rank may use: those that it is bound to, or an equal share of the host's.
 
-    horovodrun never binds its ranks. mpirun and srun do so by default, and a bound rank sees fewer cores than the host
-    has.
+    horovodrun never binds its ranks. mpirun and srun do so by default, and a bound rank sees fewer cores than its
+    container or job has. A quota of CPU time is shared by the ranks of a host in any case.
     """
     if ranks.cores:
         return ranks.cores
-    cores = len(hosts.cores())
-    bound = ranks.launcher != "horovodrun" and cores < (os.cpu_count() or cores)
-    return cores if bound else max(1, cores // ranks.local_size)
+    cores, quota = len(hosts.cores()), hosts.core_quota()
+    bound = ranks.launcher != "horovodrun" and cores < hosts.allotted_cores()
+    own = cores if bound else cores // ranks.local_size
+    return max(1, own if quota is None else min(own, quota // ranks.local_size))
 
 
 def reading_threads(wanted: int, ranks: Ranks) -> int:
@@ -35,7 +36,8 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
     """Bind all threads of this process to cores that no other rank of this host uses.
 
     Unbound, threads of two ranks meet on one core while another core is idle, and all ranks wait for the slower one.
-    Nothing is changed if the host has too few cores, or if the process is bound already.
+    Nothing is changed if the host has too few cores, if the process is bound already, or if it has a quota of CPU time:
+    the other containers of the host, which use the same cores, would be bound to the first ones too.
 
     Args:
         local_rank: this rank's number on its host.
@@ -43,7 +45,7 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
         cores: cores per rank.
     """
     mine = hosts.cores()
-    if cores < len(mine) and cores * local_size <= len(mine):
+    if cores < len(mine) and cores * local_size <= len(mine) and hosts.core_quota() is None:
         own = mine[local_rank * cores : (local_rank + 1) * cores]
         for thread in os.listdir("/proc/self/task"):
             with contextlib.suppress(ProcessLookupError):  # the thread has ended since

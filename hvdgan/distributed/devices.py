@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.launcher import warn_once
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
 
@@ -19,10 +20,9 @@ class Device:
 
     Attributes:
         host: name of the host.
-        gpu: index of the rank's GPU among the visible ones; None: the rank has no GPU.
-        seen: number of visible GPUs.
-        among: identity of the visible GPUs: CUDA_VISIBLE_DEVICES, and the device files that this process may open,
-            because two Slurm tasks that may each open another GPU both call it 0.
+        gpu: index of the rank's GPU among those that this process sees; None: it sees none.
+        seen: number of GPUs that this process sees.
+        identity: name of the GPU or MIG instance among those of the host, of identity_of(); "" without a GPU.
         name: product name of the GPU.
         cores: cores that TensorFlow's operations may use.
         local_rank: the rank's number on its host.
@@ -31,7 +31,7 @@ class Device:
     host: str
     gpu: int | None
     seen: int
-    among: str
+    identity: str
     name: str
     cores: int
     local_rank: int
@@ -45,35 +45,87 @@ class Device:
 def claim(local_rank: int) -> None:
     """Make this rank's GPU the only visible one, and let its memory grow on demand; nothing without a GPU.
 
-    It must run before the first operation, which fixes TensorFlow's devices. check() reports a rank without a GPU
-    later, on every rank.
+    It must run before the first operation, which fixes TensorFlow's devices. If two ranks claim one GPU, check() says
+    so later, on every rank.
     """
+    _show_own_instance(local_rank)
     gpus = tf.config.list_physical_devices("GPU")
     index = visible_gpu(len(gpus), local_rank)
     if index is None:
         return
     tf.config.set_visible_devices(gpus[index], "GPU")
-    tf.config.experimental.set_memory_growth(gpus[index], True)
+    if tf.config.get_logical_device_configuration(gpus[index]) is None:  # limit_memory() has not replaced growth
+        tf.config.experimental.set_memory_growth(gpus[index], True)
+
+
+def limit_memory(mebibytes: int | None) -> None:
+    """Take this much memory of the claimed GPU at once and no more; None: memory grows. Nothing without a GPU.
+
+    Call it after claim(), and before the first operation.
+
+    Raises:
+        UserError: operations have run.
+    """
+    if mebibytes is None:
+        return
+    limit = tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)
+    try:
+        for gpu in tf.config.get_visible_devices("GPU"):
+            tf.config.set_logical_device_configuration(gpu, [limit])
+    except RuntimeError as error:
+        raise UserError(
+            f"--gpu-memory-limit {mebibytes}: a recipe's file ran TensorFlow operations when it was imported, which "
+            f"opened the GPU without this limit; make tensors and networks in networks() ({error})"
+        ) from error
 
 
 def claimed(local_rank: int, cores: int) -> Device:
     """The device that claim() has given this process."""
     gpus = tf.config.list_physical_devices("GPU")
     index = visible_gpu(len(gpus), local_rank)
-    among = f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')} {_openable()}"
     name = "" if index is None else tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
-    return Device(os.uname().nodename, index, len(gpus), among, name, cores, local_rank)
+    identity = "" if index is None else identity_of(index, os.environ, openable_gpus())
+    return Device(os.uname().nodename, index, len(gpus), identity, name, cores, local_rank)
 
 
 def visible_gpu(visible: int, local_rank: int) -> int | None:
-    """The index of a rank's GPU: 0 if the launcher shows each rank one GPU, else the local rank.
+    """The index of a rank's GPU: that of its local rank.
+
+    A launcher shows each rank one GPU or all those of the host, or several to each rank, which no other rank sees (srun
+    --gpus-per-task=2). The remainder of the division serves them all; too many ranks meet on one GPU, which check()
+    refuses.
 
     Returns:
-        The index among the visible GPUs; None if there are too few.
+        The index among the visible GPUs; None if there are none.
     """
-    if visible == 1:
-        return 0
-    return local_rank if local_rank < visible else None
+    return local_rank % visible if visible else None
+
+
+def identity_of(index: int, environment: Mapping[str, str], openable: Sequence[str]) -> str:
+    """Which GPU of its host a visible one is; two Slurm tasks that see different GPUs may both call them 0.
+
+    Args:
+        index: index of the GPU among those that this process sees.
+        environment: environment variables of this process.
+        openable: numbers of the GPUs whose device files this process may open, among which CUDA counts.
+
+    Returns:
+        The UUID that the environment has for it, the number of its device file, or its index.
+    """
+    shown = _shown(environment)
+    name = shown[index] if index < len(shown) else str(index)
+    return f"/dev/nvidia{openable[int(name)]}" if name.isdigit() and int(name) < len(openable) else name
+
+
+def unseen(environment: Mapping[str, str]) -> str | None:
+    """A warning for a process whose environment names GPUs of which TensorFlow sees none."""
+    shown = environment.get("CUDA_VISIBLE_DEVICES", "")
+    if not any(name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in _shown(environment)):
+        return None
+    return (
+        f"CUDA_VISIBLE_DEVICES={shown} names GPUs, and TensorFlow sees none, so that the run computes on the CPU; "
+        "python -m hvdgan.doctor checks driver and libraries, and no GPU may be named twice"
+    )
 
 
 def everyones_devices(ranks: Ranks) -> list[Device]:
@@ -88,7 +140,10 @@ def check_devices(ranks: Ranks) -> None:
     Raises:
         UserError: on every rank, as check() raises it.
     """
-    check(everyones_devices(ranks))
+    devices = everyones_devices(ranks)
+    check(devices)
+    if devices[0].gpu is None and (warning := unseen(os.environ)):
+        warn_once(warning)
 
 
 def check(devices: Sequence[Device]) -> None:
@@ -98,20 +153,15 @@ def check(devices: Sequence[Device]) -> None:
         devices: the ranks' devices, in rank order.
 
     Raises:
-        UserError: a host has more ranks than GPUs, two ranks share a GPU, or only some ranks have one.
+        UserError: two ranks share a GPU or a MIG instance, or only some ranks have one.
     """
-    for rank, device in enumerate(devices):
-        if device.gpu is None and device.seen:
-            raise UserError(
-                f"rank {rank} has no GPU: it is local rank {device.local_rank} on {device.host}, which has "
-                f"{device.seen}; start at most one rank for each GPU (sbatch --ntasks-per-node=4 --gres=gpu:4)"
-            )
-    claims = [(device.host, device.among, device.gpu) for device in devices]
+    claims = [(device.host, device.identity) for device in devices]
     for rank, device in enumerate(devices):
         first = claims.index(claims[rank])
         if first != rank and device.gpu is not None:
             raise UserError(
-                f"ranks {first} and {rank} would share one GPU of {device.host}; start at most one rank for each GPU"
+                f"ranks {first} and {rank} would share one {_kind(device)} of {device.host}, where rank {rank} sees "
+                f"{device.seen}; {_remedy(device)}"
             )
     without = [rank for rank, device in enumerate(devices) if device.gpu is None]
     if without and len(without) < len(devices):
@@ -119,6 +169,19 @@ def check(devices: Sequence[Device]) -> None:
             f"rank {without[0]} on {devices[without[0]].host} sees no GPU, and others have one; all would wait for it: "
             "leave that host out, or hide the GPUs from all (CUDA_VISIBLE_DEVICES=)"
         )
+
+
+def _kind(device: Device) -> str:
+    return "MIG instance" if device.identity.startswith("MIG-") or " MIG " in device.name else "GPU"
+
+
+def _remedy(device: Device) -> str:
+    if _kind(device) == "GPU":
+        return "start at most one rank for each GPU (sbatch --ntasks-per-node=4 --gres=gpu:4)"
+    return (
+        "CUDA shows a process one instance alone: name one for each rank in CUDA_VISIBLE_DEVICES=MIG-...,MIG-..., of "
+        "which each rank takes its own"
+    )
 
 
 def by_host(devices: Sequence[Device]) -> list[str]:
@@ -151,13 +214,33 @@ def facts(device: Device) -> dict[str, Any]:
     return dataclasses.asdict(device)
 
 
-def _openable() -> str:
-    """The numbers of the GPUs that this process may open."""
+def _show_own_instance(local_rank: int) -> None:
+    """Show CUDA this rank's MIG instance alone, because of several it shows every process the first."""
+    shown = _shown(os.environ)
+    if len(shown) > 1 and all(name.startswith("MIG-") for name in shown):
+        os.environ["CUDA_VISIBLE_DEVICES"] = shown[local_rank % len(shown)]
+
+
+def _shown(environment: Mapping[str, str]) -> list[str]:
+    """The names of the GPUs that CUDA shows this process, in its order; [] if all of them have no name.
+
+    CUDA does not read NVIDIA_VISIBLE_DEVICES, with which a container is started, but its UUIDs tell containers apart.
+    """
+    names = environment.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        names = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+        if not names.startswith(("GPU-", "MIG-")):
+            return []
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def openable_gpus() -> list[str]:
+    """The numbers of the GPUs whose device files this process may open."""
     numbers = []
-    for path in sorted(Path("/dev").glob("nvidia[0-9]*")):
+    for path in Path("/dev").glob("nvidia[0-9]*"):
         try:
             os.close(os.open(path, os.O_RDWR))
         except OSError:
             continue
         numbers.append(path.name.removeprefix("nvidia"))
-    return ",".join(numbers)
+    return sorted(numbers, key=int)

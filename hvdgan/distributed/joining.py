@@ -33,6 +33,7 @@ def start(expect_size: int | None = None) -> Ranks:
         UserError: Horovod is missing or was built for another TensorFlow, the ranks cannot meet, their number is not
             the expected one, or a rank has no GPU of its own while others have one.
     """
+    claim()
     launcher, started, _ = launched()
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
     ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu, pair=started == 2)

@@ -1,12 +1,15 @@
-"""Divides records of the data into samples, inputs and constants, and cuts out the part that networks see."""
+"""Divides records of the data into samples, inputs and constants, cuts out the part that networks see, and maps it."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.samples.data_spec import DataSpec
-from hvdgan.values.sample_values import Layout
+from hvdgan.recipe.samples.data_spec import KERAS, DataSpec
+from hvdgan.values.sample_values import Layout, may_be_pictures
+from hvdgan.values.value_map import ValueMap
 
 
 class Parts(NamedTuple):
@@ -23,21 +26,46 @@ class Parts(NamedTuple):
 
 
 def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> Parts:
-    """Divide records into their parts.
+    """Divide records into their parts, crop them, and map their numbers to those that networks see.
 
     Args:
-        records: (B, *record shape): uint8 pixels 0 to 255, which become [-1, 1], or float32, which stay as they are.
+        records: (B, *record shape): uint8 pictures, whose 0 to 255 become [-1, 1]; float32, which stay as they are,
+            because they have been mapped; or arrays of another type as they are stored, which the maps of `spec` apply
+            to.
         spec: facts about the data.
         random: source of the places of --crop, one per sample; None: the centre.
     """
-    numbers = tf.cast(records, tf.float32) / 127.5 - 1.0 if records.dtype == tf.uint8 else records
     layout = spec.parts
-    inputs, images = layout.split(numbers, tf.reshape)
+    inputs, images = layout.split(tf.cast(records, tf.float32), tf.reshape)
     constants = None if spec.constants is None else tf.constant(spec.constants[None], tf.float32)
     if constants is None and spec.constants_shape is not None:
         raise ValueError("the constants of these data have not been read")
     parts = Parts(images, inputs, constants)
-    return parts if layout.crop is None else _cropped(parts, layout, random)
+    if layout.crop is not None:
+        parts = _cropped(parts, layout, random)
+    if records.dtype == tf.float32:
+        return parts
+    if records.dtype == tf.uint8 and may_be_pictures(layout.shape):
+        return Parts(_scaled(parts.images), _scaled(parts.inputs), parts.constants)
+    assert spec.values is not None, "the maps of these data are not known"
+    images, inputs = _mapped(parts.images, spec.values.images), _mapped(parts.inputs, spec.values.inputs)
+    return Parts(images, inputs, parts.constants)
+
+
+def _scaled(pixels: tf.Tensor | None) -> tf.Tensor | None:
+    return None if pixels is None else pixels / 127.5 - 1.0
+
+
+def _mapped(numbers: tf.Tensor | None, value_map: ValueMap | None) -> tf.Tensor | None:
+    if numbers is None or value_map is None:
+        return numbers
+    return value_map.forward_of(numbers, dataclasses.replace(KERAS, constant=_constant))
+
+
+def _constant(values: Sequence[float], like: tf.Tensor) -> tf.Tensor:
+    """An input of the graph, because TensorFlow divides by a constant with a product, which rounds otherwise."""
+    with tf.init_scope():
+        return tf.constant(values, like.dtype)
 
 
 def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:

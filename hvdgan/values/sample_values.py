@@ -111,6 +111,11 @@ class SampleValues:
         return [f"{name}{_named(each)}: {each}" for name, each in self.parts().items() if each is not None]
 
 
+def may_be_pictures(shape: Shape) -> bool:
+    """Whether samples of this shape, channels last, can be grey or RGB pictures."""
+    return len(shape) == 3 and shape[-1] in (1, 3)
+
+
 def of_pixels(channels: int, *, paired: bool) -> SampleValues:
     """The map of 8-bit pictures, from 0 to 255 to [-1, 1].
 

@@ -11,7 +11,9 @@ from hvdgan.values import steps
 from hvdgan.values.steps import NUMPY, Operations, Range, Standard, Step
 
 Chain = tuple[Step, ...]
-_EXACT = (np.float16, np.float32, np.int8, np.uint8, np.int16, np.uint16)
+NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
+"""types that are narrower than float32, and whose numbers are exact in it"""
+_EXACT = (np.float32, *NARROW)
 """types whose numbers are exact in float32; all others are computed with in float64"""
 
 
@@ -38,6 +40,16 @@ class ValueMap:
     def lacks_statistics(self) -> bool:
         """True if a step needs means and deviations that have not been computed."""
         return any(_unresolved_in(chain) is not None for chain in self.chains)
+
+    @property
+    def is_one_step_of_arithmetic(self) -> bool:
+        """True if each number is at most shifted and scaled once, which has the same bits in NumPy and TensorFlow.
+
+        Logarithms and powers may differ in the last bit, and TensorFlow joins the constants of two steps in a row.
+        """
+        return all(
+            len(chain) <= 1 and all(isinstance(step, Range | Standard) for step in chain) for chain in self.chains
+        )
 
     @property
     def has_range(self) -> bool:

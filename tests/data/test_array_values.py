@@ -14,6 +14,7 @@ from arrays_on_disk import (
     arrays,
     chunked_hdf5,
     gzip_hdf5,
+    handed,
     hdf5,
     lzf_hdf5,
     many_hdf5,
@@ -68,14 +69,14 @@ def read(source, rank, size, position, count):
 
 
 @pytest.mark.parametrize(("write", "name"), ROWS, ids=IDS)
-def test_float32_numbers_are_those_of_the_array(tmp_path, write, name):
+def test_numbers_are_those_of_the_array(tmp_path, write, name):
     array = numbers(name)
     source = seen(arrays(write(tmp_path, array)))
-    assert len(source) == 18 and source.record_shape == (3, 5, 2) and source.dtype == np.float32
-    expected = array.astype(np.float32)
+    expected = handed(array)
+    assert len(source) == 18 and source.record_shape == (3, 5, 2) and source.dtype == expected.dtype
     alone = read(source, 0, 1, 0, 3)
     for images, index in alone:
-        assert images.dtype == np.float32 and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
+        assert images.dtype == expected.dtype and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
     assert sorted(np.concatenate([index for _, index in alone])) == list(range(18))
     for step, size in ((1, 2), (2, 3)):  # each begins at this position, as a resumed run does
         images, index = alone[step]
@@ -107,7 +108,7 @@ def table(tmp_path_factory):
             array, below = numbers(name, shape), folder / f"{kind} {place}"
             below.mkdir()
             expected = f"{name.strip('>')} {len(shape)} {math.prod(shape)}.npy"
-            np.save(folder / expected, array.astype(np.float32))
+            np.save(folder / expected, array.astype(array.dtype.newbyteorder("=")))
             row = {"data": write(below, array), "expected": expected, "tfrecord": None, "axes": axes_of(array)}
             row["is_begun"] = name == "float32"
             if write is tfrecords:
@@ -152,7 +153,7 @@ def test_vectors_fields_and_volumes_of_each_type(tmp_path, write, names, shape):
         array, below = numbers(name, shape), tmp_path / name.replace(">", "big ")
         below.mkdir()
         source = seen(arrays(write(below, array), axes={2: "C", 3: "HW", 4: None, 5: "DHWC"}[len(shape)]))
-        expected = (array if len(shape) != 3 else array[..., None]).astype(np.float32)
+        expected = handed(array if len(shape) != 3 else array[..., None])
         assert source.fetch_batch(order).tobytes() == np.ascontiguousarray(expected[order]).tobytes(), name
         assert source.fetch(4).tobytes() == np.ascontiguousarray(expected[4]).tobytes(), name
 

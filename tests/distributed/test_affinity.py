@@ -5,20 +5,88 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hvdgan.cli import hosts
 from hvdgan.distributed import affinity
-from hvdgan.distributed.affinity import cores_of_rank
+from hvdgan.distributed.affinity import cores_of_rank, reading_threads
 from hvdgan.distributed.ranks import Ranks
 
 NICE = os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def test_ranks_that_are_not_bound_share_the_cores(monkeypatch):
+@pytest.fixture
+def host(monkeypatch, tmp_path):
+    """A function that makes this process one of a host with some cores, in a control group with some limits."""
+
+    def make(count, mine, cpuset=None, quota=None, group="job/step"):
+        monkeypatch.setattr(os, "cpu_count", lambda: count)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(mine))
+        monkeypatch.setattr(hosts, "control_groups", lambda: [tmp_path / group, (tmp_path / group).parent, tmp_path])
+        (tmp_path / group).mkdir(parents=True)
+        if cpuset is not None:
+            (tmp_path / group / "cpuset.cpus.effective").write_text(f"{cpuset}\n")
+        for name, value in (quota or {}).items():
+            (tmp_path / name / "cpu.max").write_text(f"{value}\n")
+
+    return make
+
+
+ALL = range(64)
+
+
+@pytest.mark.parametrize(
+    ("of_host", "launcher", "local_size", "expected"),
+    [
+        pytest.param({"mine": ALL}, "none", 1, 64, id="one rank"),
+        pytest.param({"mine": ALL}, "horovodrun", 4, 16, id="horovodrun, 4 ranks on 64 cores"),
+        pytest.param({"mine": ALL}, "mpirun", 4, 16, id="mpirun --bind-to none"),
+        pytest.param({"mine": ALL}, "mpirun", 100, 1, id="more ranks than cores"),
+        pytest.param({"mine": range(8, 16)}, "mpirun", 4, 8, id="mpirun, bound to 8 cores each"),
+        pytest.param({"mine": [5]}, "mpirun", 4, 1, id="mpirun, bound to a core each, its default"),
+        pytest.param({"mine": range(4, 8), "cpuset": "0-15"}, "srun", 4, 4, id="Slurm, 4 bound tasks of 16 cores"),
+        pytest.param({"mine": range(16), "cpuset": "0-15"}, "srun", 4, 4, id="Slurm, 16 cores, --cpu-bind=none"),
+        pytest.param({"mine": range(16), "cpuset": "0-15"}, "srun", 1, 16, id="Slurm, one task of 16 cores"),
+        pytest.param({"mine": [0, 1, 8, 9], "cpuset": "0-1,8-9"}, "srun", 2, 2, id="Slurm, scattered cores"),
+        pytest.param({"mine": range(16), "cpuset": "0-15"}, "horovodrun", 4, 4, id="horovodrun in an allocation"),
+        pytest.param({"mine": range(4)}, "horovodrun", 4, 1, id="taskset -c 0-3 horovodrun"),
+        pytest.param({"mine": range(8), "cpuset": "0-7"}, "mpirun", 4, 2, id="docker --cpuset-cpus, mpirun unbound"),
+        pytest.param({"mine": ALL, "quota": {"job/step": "800000 100000"}}, "none", 1, 8, id="docker --cpus 8"),
+        pytest.param({"mine": ALL, "quota": {"job/step": "800000 100000"}}, "horovodrun", 4, 2, id="8 for 4 ranks"),
+        pytest.param({"mine": ALL, "quota": {"job/step": "250000 100000"}}, "none", 1, 2, id="docker --cpus 2.5"),
+        pytest.param({"mine": ALL, "quota": {"job/step": "50000 100000"}}, "none", 1, 1, id="docker --cpus 0.5"),
+        pytest.param({"mine": ALL, "quota": {"job/step": "max 100000"}}, "none", 1, 64, id="no quota"),
+        pytest.param(
+            {"mine": ALL, "quota": {"job/step": "max 100000", "job": "600000 100000", ".": "900000 100000"}},
+            "none",
+            1,
+            6,
+            id="the smallest quota of the groups above",
+        ),
+        pytest.param(
+            {"mine": range(2), "quota": {"job/step": "600000 100000"}}, "mpirun", 4, 1, id="bound, and a quota for 4"
+        ),
+    ],
+)
+def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(
+    host, of_host, launcher, local_size, expected
+):
+    host(64, **of_host)
+    for rank in range(min(local_size, 4)):
+        ranks = Ranks(rank, local_size, rank, local_size, launcher)
+        assert cores_of_rank(ranks) == reading_threads(0, ranks) == expected
+        assert reading_threads(3, ranks) == 3  # --pipeline.threads wins
+
+
+def test_a_host_without_control_groups_has_all_its_cores(monkeypatch):
+    monkeypatch.setattr(hosts, "control_groups", lambda: [])
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert [cores_of_rank(Ranks(0, size, 0, size)) for size in (1, 2, 3, 16)] == [8, 4, 2, 1]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
-    assert cores_of_rank(Ranks(0, 2, 0, 2, "mpirun")) == 4  # mpirun has bound this rank
-    assert cores_of_rank(Ranks(0, 2, 0, 2, "horovodrun")) == 2  # an allocation, which the ranks share
+
+
+def test_a_rank_with_a_quota_is_not_bound_to_cores_that_other_containers_use(host, monkeypatch):
+    host(64, ALL, quota={"job/step": "800000 100000"})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: pytest.fail("bound"))
+    affinity.bind(1, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +99,7 @@ def test_ranks_that_are_not_bound_share_the_cores(monkeypatch):
     ],
 )
 def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, monkeypatch):
+    monkeypatch.setattr(hosts, "core_quota", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: mine)
     for rank in range(ranks):
         bound = [mine]

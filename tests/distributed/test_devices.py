@@ -1,86 +1,212 @@
 """The GPU of each rank, from fake lists of GPUs, and the check that the devices of the ranks agree."""
 
-from types import SimpleNamespace
+import os
 
 import pytest
 import tensorflow as tf
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed import devices
-from hvdgan.distributed.devices import Device
+from hvdgan.distributed.devices import Device, identity_of, unseen
+
+A, B = "MIG-aaaa", "MIG-bbbb"
+NOT_SET = None
+
+
+class Machine:
+    """What TensorFlow and CUDA show of a host: `seen` GPUs, one MIG instance at most, and what was asked of them."""
+
+    def __init__(self, monkeypatch):
+        self.asked, self.limits, self.is_open, self.seen, self.visible = [], {}, False, 0, None
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: self.gpus if kind == "GPU" else [])
+        monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpu, kind: self.ask("visible", gpu))
+        monkeypatch.setattr(
+            tf.config, "get_visible_devices", lambda kind: [self.visible] if self.visible else self.gpus
+        )
+        monkeypatch.setattr(tf.config, "get_logical_device_configuration", self.limits.get)
+        monkeypatch.setattr(tf.config, "set_logical_device_configuration", self.limit)
+        monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: self.ask("growth", gpu))
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": "A100"})
+
+    @property
+    def gpus(self):
+        mig = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+        return [f"GPU:{index}" for index in range(1 if mig else self.seen)]
+
+    def ask(self, what, gpu):
+        if what == "growth" and gpu in self.limits:  # as TensorFlow does
+            raise ValueError("Cannot set memory growth on device when virtual devices configured")
+        self.asked.append((what, gpu))
+        if what == "visible":
+            self.visible = gpu
+
+    def limit(self, gpu, configuration):
+        if self.is_open:
+            raise RuntimeError("Virtual devices cannot be modified after being initialized")
+        self.limits[gpu] = configuration
 
 
 @pytest.fixture
-def gpus(monkeypatch):
-    """A function that makes TensorFlow see a number of GPUs; its list `asked` holds the calls to TensorFlow."""
-    asked = []
+def machine(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
+    return Machine(monkeypatch)
 
-    def see(number: int) -> None:
-        seen = [f"GPU:{index}" for index in range(number)]
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: seen if kind == "GPU" else [])
-        monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpu, kind: asked.append(("visible", gpu, kind)))
-        details = SimpleNamespace(
-            set_memory_growth=lambda gpu, on: asked.append(("growth", gpu, on)),
-            get_device_details=lambda gpu: {"device_name": "A100"},
-        )
-        monkeypatch.setattr(tf.config, "experimental", details)
 
-    see.asked = asked
-    return see
+def claimed_by(machine, monkeypatch, ranks):
+    """The devices that the ranks of one host claim, each in its own environment."""
+    found = []
+    for local_rank, (shown, seen, openable) in enumerate(ranks):
+        with monkeypatch.context() as its:
+            if shown is not NOT_SET:
+                its.setenv(*(shown if isinstance(shown, tuple) else ("CUDA_VISIBLE_DEVICES", shown)))
+            else:
+                its.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+            its.setattr(devices, "openable_gpus", lambda openable=openable: openable.split())
+            machine.seen, machine.visible = seen, None
+            for _ in range(2):  # before and after the ranks are joined
+                devices.claim(local_rank)
+            found.append(devices.claimed(local_rank, 4))
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    return found
+
+
+FOUR = "0 1 2 3"
+GIVEN = [
+    # for each rank: CUDA_VISIBLE_DEVICES, the number of GPUs that TensorFlow lists, the device files that it may open
+    pytest.param([("0,1,2,3", 4, FOUR)] * 4, [0, 1, 2, 3], id="srun --gres=gpu:4 --ntasks-per-node=4"),
+    pytest.param([(NOT_SET, 4, FOUR)] * 4, [0, 1, 2, 3], id="horovodrun, all visible"),
+    pytest.param([("2,3", 2, FOUR)] * 2, [0, 1], id="horovodrun, two of four chosen"),
+    pytest.param([("0", 1, str(n)) for n in range(4)], [0] * 4, id="srun --gpus-per-task=1 with control groups"),
+    pytest.param([(str(n), 1, FOUR) for n in range(4)], [0] * 4, id="srun --gpu-bind=single:1 without control groups"),
+    pytest.param([("0,1", 2, "0 1"), ("0,1", 2, "2 3")], [0, 1], id="srun --gpus-per-task=2 with control groups"),
+    pytest.param(
+        [("0,1", 2, "0 1"), ("0,1", 2, "2 3"), ("0,1", 2, "4 5")], [0, 1, 0], id="srun --gpus-per-task=2, third task"
+    ),
+    pytest.param([("0,1", 2, FOUR), ("2,3", 2, FOUR)], [0, 1], id="two GPUs each, by their numbers"),
+    pytest.param([(f"GPU-{n}", 1, FOUR) for n in "ab"], [0, 0], id="a UUID each"),
+    pytest.param([("GPU-a,GPU-b", 2, FOUR)] * 2, [0, 1], id="two UUIDs for all"),
+    pytest.param([("MIG-a", 1, "0"), ("MIG-b", 1, "0")], [0, 0], id="a MIG instance each"),
+    pytest.param([("MIG-a,MIG-b", 1, "0")] * 2, [0, 0], id="two MIG instances for all, of which CUDA shows the first"),
+    pytest.param([("", 0, "0")] * 2, [None] * 2, id="an empty CUDA_VISIBLE_DEVICES"),
+    pytest.param([("-1", 0, "0")] * 2, [None] * 2, id="CUDA_VISIBLE_DEVICES=-1"),
+    pytest.param([("NoDevFiles", 0, "")] * 2, [None] * 2, id="Slurm without --gres"),
+    pytest.param([(NOT_SET, 1, "3")], [0], id="a container with one GPU"),
+    pytest.param([(("NVIDIA_VISIBLE_DEVICES", "all"), 2, "0 1")] * 2, [0, 1], id="a container with all GPUs"),
+    pytest.param(
+        [(("NVIDIA_VISIBLE_DEVICES", f"MIG-{n}"), 1, "0") for n in "ab"], [0, 0], id="containers with an instance each"
+    ),
+    pytest.param([("0,9", 1, "0")], [0], id="a number that does not exist ends the list"),
+    pytest.param([(NOT_SET, 2, "")] * 2, [0, 1], id="no device files, as in WSL"),
+]
+
+
+@pytest.mark.parametrize(("ranks", "gpus"), GIVEN)
+def test_each_rank_claims_a_gpu_of_its_own(machine, monkeypatch, ranks, gpus):
+    found = claimed_by(machine, monkeypatch, ranks)
+    assert [device.gpu for device in found] == gpus
+    devices.check(found)
+    claims = [(what, f"GPU:{gpu}") for gpu in gpus if gpu is not None for what in 2 * ("visible", "growth")]
+    assert machine.asked == claims
 
 
 @pytest.mark.parametrize(
-    ("visible", "local_rank", "expected"),
-    [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 3, 3), (4, 4, None), (2, 2, None), (0, 0, None)],
-)
-def test_a_rank_takes_the_only_gpu_it_sees_or_the_one_of_its_local_rank(gpus, visible, local_rank, expected):
-    gpus(visible)
-    devices.claim(local_rank)
-    device = devices.claimed(local_rank, 4)
-    assert (device.gpu, device.seen) == (expected, visible)
-    if expected is None:
-        assert gpus.asked == []
-    else:
-        assert gpus.asked == [("visible", f"GPU:{expected}", "GPU"), ("growth", f"GPU:{expected}", True)]
-
-
-def of(host: str, gpu: int | None, seen: int = 4, among: str = "all", local_rank: int = 0) -> Device:
-    return Device(host, gpu, seen, among, "A100" if gpu is not None else "", 4, local_rank)
-
-
-@pytest.mark.parametrize(
-    "together",
+    ("ranks", "complaint"),
     [
-        [of("a", 0), of("a", 1), of("b", 0), of("b", 1)],
-        # One GPU shown to each, by its number; and each shut in with its own, which both call 0.
-        [of("a", 0, 1, "0"), of("a", 0, 1, "1")],
-        [of("a", 0, 1, "0 2"), of("a", 0, 1, "0 3")],
-        [of("a", None, 0), of("b", None, 0)],
-    ],
-)
-def test_ranks_with_a_gpu_each_or_none_at_all_go_together(together):
-    devices.check(together)
-
-
-@pytest.mark.parametrize(
-    ("apart", "complaint"),
-    [
-        ([of("a", 0), of("b", 0), of("a", 0)], "ranks 0 and 2 would share one GPU of a"),
-        (
-            [of("a", 0, 2), of("a", 1, 2), of("a", None, 2, local_rank=2)],
-            "rank 2 has no GPU: it is local rank 2 on a, which has 2; start at most one rank for each GPU",
+        pytest.param([("0,1", 2, FOUR)] * 3, "ranks 0 and 2 would share one GPU of", id="more ranks than GPUs"),
+        pytest.param([(NOT_SET, 1, "0")] * 2, "ranks 0 and 1 would share one GPU of", id="one GPU for two ranks"),
+        pytest.param([("1", 1, FOUR)] * 2, "ranks 0 and 1 would share one GPU of", id="the same number for both"),
+        pytest.param([("0", 1, FOUR), ("1,0", 2, FOUR)], "ranks 0 and 1 would share one GPU of", id="in another order"),
+        pytest.param([("0,0", 2, FOUR)] * 2, "ranks 0 and 1 would share one GPU of", id="a number twice"),
+        pytest.param(
+            [("0", 1, "2"), ("0,1", 2, "1 2")], "ranks 0 and 1 would share one GPU of", id="control groups that overlap"
         ),
-        ([of("a", 0), of("b", None, 0)], "rank 1 on b sees no GPU, and others have one"),
+        pytest.param([("GPU-a", 1, FOUR)] * 2, "ranks 0 and 1 would share one GPU of", id="the same UUID"),
+        pytest.param(
+            [(A, 1, "0")] * 2,
+            r"ranks 0 and 1 would share one MIG instance of .*; CUDA shows a process one instance alone: name one for",
+            id="the same MIG instance",
+        ),
+        pytest.param(
+            [(f"{A},{B}", 1, "0")] * 3, "ranks 0 and 2 would share one MIG instance of", id="more ranks than instances"
+        ),
+        pytest.param([("0", 1, "0"), ("", 0, "0")], "rank 1 on .* sees no GPU, and others have one", id="one without"),
     ],
 )
-def test_devices_that_do_not_fit_together_are_refused_by_rank_and_host(apart, complaint):
-    with pytest.raises(UserError, match=complaint):
-        devices.check(apart)
+def test_ranks_that_share_a_gpu_are_refused_by_name(machine, monkeypatch, ranks, complaint):
+    with pytest.raises(UserError, match=complaint) as caught:
+        devices.check(claimed_by(machine, monkeypatch, ranks))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_rank_takes_its_own_of_several_mig_instances(machine, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{A},{B}")
+    devices.claim(1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == B  # before CUDA reads it, and for the programs that this one starts
+    assert devices.claimed(1, 4).identity == B
+
+
+@pytest.mark.parametrize(
+    ("shown", "warns"), [("0", True), ("0,0", True), ("GPU-a", True), ("", False), ("-1", False), ("NoDevFiles", False)]
+)
+def test_gpus_that_are_named_and_not_seen_are_worth_a_warning(shown, warns):
+    assert bool(unseen({"CUDA_VISIBLE_DEVICES": shown})) == warns
+    assert unseen({}) is None
+
+
+def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again(machine):
+    machine.seen = 2
+    devices.claim(1)
+    devices.limit_memory(None)
+    assert machine.limits == {}
+    devices.limit_memory(3000)
+    devices.claim(1)  # by Horovod's numbers
+    assert machine.asked == [("visible", "GPU:1"), ("growth", "GPU:1"), ("visible", "GPU:1")]
+    assert {gpu: [each.memory_limit for each in given] for gpu, given in machine.limits.items()} == {"GPU:1": [3000]}
+
+
+def test_a_limit_that_comes_too_late_is_one_line(machine):
+    machine.seen, machine.is_open = 1, True
+    with pytest.raises(UserError, match="--gpu-memory-limit 3000: a recipe's file ran TensorFlow operations"):
+        devices.limit_memory(3000)
+
+
+def test_a_limit_without_a_gpu_does_nothing(machine):
+    devices.limit_memory(3000)
+    assert machine.limits == {} and Config().gpu_memory_limit is None
+
+
+@pytest.mark.parametrize(
+    ("index", "shown", "openable", "expected"),
+    [
+        (1, "2,3", FOUR, "/dev/nvidia3"),
+        (0, "0", "3", "/dev/nvidia3"),
+        (1, None, "4 7", "/dev/nvidia7"),
+        (0, "GPU-a, GPU-b", FOUR, "GPU-a"),
+        (1, "GPU-a, GPU-b", FOUR, "GPU-b"),
+        (2, None, "", "2"),
+    ],
+)
+def test_a_gpu_is_known_by_its_device_file_or_its_uuid(index, shown, openable, expected):
+    environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    assert identity_of(index, environment, openable.split()) == expected
+
+
+def of(host: str, gpu: int | None, local_rank: int = 0) -> Device:
+    name = "" if gpu is None else "A100"
+    return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4, local_rank)
+
+
+def test_the_same_number_on_two_hosts_is_another_gpu():
+    devices.check([of("a", 0), of("a", 1), of("b", 0), of("b", 1)])
+    with pytest.raises(UserError, match="ranks 0 and 2 would share one GPU of a, where rank 2 sees 4; start at most"):
+        devices.check([of("a", 0), of("b", 0), of("a", 0)])
 
 
 def test_each_host_has_a_line_with_its_ranks():
-    places = [of("a", 0), of("a", 1), of("b", None, 0)]
+    places = [of("a", 0), of("a", 1), of("b", None)]
     assert devices.by_host(places) == ["a: ranks 0-1: GPUs 0-1 (A100)", "b: rank 2: CPU, 4 cores"]
-    places = [of("a", 2), of("b", None, 0), of("a", 0), of("b", None, 0)]
+    places = [of("a", 2), of("b", None), of("a", 0), of("b", None)]
     assert devices.by_host(places) == ["a: ranks 0, 2: GPUs 2, 0 (A100)", "b: ranks 1, 3: CPU, 4 cores each"]
     assert Device(**devices.facts(places[0])) == places[0]

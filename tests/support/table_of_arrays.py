@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from arrays_on_disk import arrays, seen
+from arrays_on_disk import arrays, handed, seen
 from hvdgan.cli.data_config import TFRecordConfig
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed
@@ -74,7 +74,7 @@ def loaded(source, rank, size):
 
 def is_exact(row, folder, order, ranks):
     """Whether this rank reads the samples of its places in the one order, bit by bit."""
-    expected = np.load(folder / row["expected"])
+    expected = handed(np.load(folder / row["expected"]))
     source = opened(row, ranks)
     found = loaded(source, ranks.rank, ranks.size)
     if row["is_begun"]:
@@ -83,7 +83,7 @@ def is_exact(row, folder, order, ranks):
     return all(
         index.tolist() == order[step][first:past]
         and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
-        and images.dtype == np.float32
+        and images.dtype == expected.dtype
         for step, images, index in found
     )
 

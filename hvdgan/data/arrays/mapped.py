@@ -1,4 +1,8 @@
-"""A source whose numbers are mapped to what networks see; numbers outside a declared range are counted, not changed."""
+"""A source whose numbers are mapped to what networks see; numbers outside a declared range are counted, not changed.
+
+The step maps numbers of a type narrower than float32, so that fewer bytes are read ahead, copied to the GPU and mapped
+by the CPU. It does so where TensorFlow computes the same bits as NumPy; all other numbers are mapped here.
+"""
 
 import threading
 
@@ -6,12 +10,14 @@ import numpy as np
 
 from hvdgan.data.arrays.conditions import Described
 from hvdgan.data.base.source import BadImage, Source, SourceWrapper
-from hvdgan.values.sample_values import SampleValues
-from hvdgan.values.value_map import ValueMap
+from hvdgan.values.sample_values import SampleValues, may_be_pictures
+from hvdgan.values.value_map import NARROW, ValueMap
 
 
 def mapped(source: Source, values: SampleValues) -> Source:
-    """The source as networks see it, float32; pictures stay uint8, which the step itself maps.
+    """The source as networks see it, or in a narrower type, which unpack() maps in the step.
+
+    Pictures are uint8, arrays of 8 or 16 bits keep their type if their maps allow it, and all others are float32.
 
     Args:
         source: samples as they are stored.
@@ -24,12 +30,15 @@ def mapped(source: Source, values: SampleValues) -> Source:
 
 
 class Mapped(SourceWrapper):
-    """Another source's samples in float32, mapped; a sample with a number that is not finite is a bad one."""
+    """Another source's samples, mapped to float32, or as they are stored if the step is to map them.
+
+    In both cases a sample with a number that is not finite, once it is mapped, is a bad one.
+    """
 
     def __init__(self, source: Source, values: SampleValues) -> None:
         super().__init__(
             source,
-            dtype=np.float32,
+            dtype=source.dtype if _can_be_mapped_later(source, values) else np.float32,
             values=values,
             conditions=_forward(values.conditions, source.conditions),
             constants=_forward(values.constants, source.constants),
@@ -40,8 +49,11 @@ class Mapped(SourceWrapper):
         """samples that were read before, whose numbers need not be looked at again"""
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        inputs, images = self.layout.split(self._source.fetch_batch(indices))
-        new = not self._checked[indices].all()
+        records = self._source.fetch_batch(indices)
+        is_stored, new = self.dtype != np.float32, not self._checked[indices].all()
+        if is_stored and not new:
+            return records
+        inputs, images = self.layout.split(records)
         with np.errstate(all="ignore"):
             seen = self.values.images.forward(images)
             inputs_seen = None if inputs is None or self.values.inputs is None else self.values.inputs.forward(inputs)
@@ -50,6 +62,8 @@ class Mapped(SourceWrapper):
             if inputs_seen is not None and self.values.inputs is not None:
                 self._check(indices, inputs, inputs_seen, self.values.inputs)
             self._checked[indices] = True
+        if is_stored:
+            return records
         return seen if inputs_seen is None else self.layout.joined(inputs_seen, seen, np.dtype(np.float32))
 
     def take_outside(self) -> int:
@@ -68,6 +82,13 @@ class Mapped(SourceWrapper):
             outside = value_map.outside(samples[places[~self._checked[unique]]])
             with self._lock:
                 self._outside += outside
+
+
+def _can_be_mapped_later(source: Source, values: SampleValues) -> bool:
+    """Whether the step can map these numbers to the same bits, and takes them for no pictures, which it scales."""
+    maps = [each for each in (values.images, values.inputs) if each is not None]
+    narrow = source.dtype in NARROW and not (source.dtype == np.uint8 and may_be_pictures(source.layout.shape))
+    return narrow and all(each.is_one_step_of_arithmetic for each in maps)
 
 
 def not_finite(sample: np.ndarray) -> str:

@@ -46,8 +46,12 @@ def prepare(spec: Spec) -> None:
 def main(spec: Spec) -> None:
     """Measure, and write the result to the launch's folder: rank 0 for all ranks, each copy for itself."""
     from hvdgan.diagnostics.speed.measured import measure
-    from hvdgan.distributed import joining
+    from hvdgan.distributed import devices, joining
+    from hvdgan.training.building.command import parse
 
+    joining.claim()
+    if command := parse(spec.arguments):
+        devices.limit_memory(command.config.gpu_memory_limit)
     folder, number = Path(spec.folder), launched()[2]
     meeting = Meeting(folder, number, spec.copies) if spec.copies else None
     ranks = joining.alone(local_rank()) if spec.copies else joining.start()

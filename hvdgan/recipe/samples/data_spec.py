@@ -8,7 +8,7 @@ from keras import ops
 
 from hvdgan.cli.errors import UserError
 from hvdgan.values import sample_values
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures
 from hvdgan.values.steps import Operations, Range
 
 KERAS = Operations(
@@ -73,7 +73,7 @@ class DataSpec:
     def is_pictures(self) -> bool:
         """True for grey or RGB pictures, whose 0 to 255 became [-1, 1]."""
         pixels = self.values is None or self.values.images.chains == ((Range(0, 255),),)
-        return pixels and len(self.shape) == 3 and self.channels in (1, 3)
+        return pixels and may_be_pictures(self.shape)
 
     @property
     def parts(self) -> Layout:

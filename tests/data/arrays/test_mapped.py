@@ -38,11 +38,12 @@ def steps_of(source, steps, **changes):
 def test_values_arrive_exactly_on_any_number_of_ranks_and_after_resuming(tmp_path, dtype):
     array = (np.abs(FIELDS) % 120).astype(dtype)
     source = seen(tmp_path, array)
-    expected = array.astype(np.float32)
+    narrow = array.dtype.itemsize < 4
+    expected = array if narrow else array.astype(np.float32)  # the step maps numbers of a narrow type
     for size, start in ((1, 0), (2, 0), (3, 2)):
         ranks = [steps_of(source, 4, rank=rank, size=size, start_step=start) for rank in range(size)]
         joined = {name: np.concatenate([rank[name] for rank in ranks], axis=1) for name in ranks[0]}
-        assert joined["images"].dtype == np.float32
+        assert joined["images"].dtype == expected.dtype
         np.testing.assert_array_equal(joined["images"], expected[joined["index"]])
         np.testing.assert_array_equal(joined["numbers"], joined["index"])
 

@@ -1,0 +1,216 @@
+"""Batches that are copied to a device: the same as on the host, one ahead, until they are closed. The device is a CPU.
+
+Modules: data.pipeline.
+"""
+
+import gc
+import itertools
+import os
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import RunError
+from hvdgan.data import BadImage, open_source
+from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.base.source import PictureSource
+from packed import prepare, write_images
+from reading import batches_of
+
+G = 12
+THREADS, PREFETCH = 3, 2
+
+
+class Numbered(PictureSource):
+    """Images filled with their own index; it notes what is read, and may call a function before."""
+
+    def __init__(self, count=5000, *, batched=False, before=lambda index: None, broken=()):
+        labels = np.arange(count, dtype=np.int32) * 2
+        super().__init__(name="numbered", image_size=2, channels=1, fingerprint="", labels=labels)
+        self.count, self.batched, self.before, self.broken = count, batched, before, broken
+        self.read = []
+
+    def __len__(self):
+        return self.count
+
+    def key(self, index):
+        return str(index).encode()
+
+    def fetch(self, index):
+        self.read.append(index)
+        self.before(index)
+        if index in self.broken:
+            raise BadImage(f"image {index}", "broken")
+        return np.full((2, 2, 1), index % 256, np.uint8)
+
+
+def copied(source, device="cpu:0", **changes):
+    options = {"global_batch_size": G, "threads": THREADS, "prefetch": PREFETCH, "max_bad_fraction": 0.5}
+    return batches_of(source, device=device, **(options | changes))
+
+
+def of_arrays(folder):
+    np.savez(
+        folder / "a.npz", x=np.random.default_rng(0).normal(size=(30, 4, 5, 2)).astype(np.float16), energy=range(30)
+    )
+    settings = {"values": "none", "conditions": ("energy",), "condition_values": "none"}
+    source = open_source(Config(data=f"{folder}/a.npz:x", arrays=ArrayConfig(**settings)))
+    return mapped(source, source.values)
+
+
+def of_shards(folder):
+    write_images(folder / "images", count=30)
+    return open_source(Config(data=str(prepare(folder / "images", folder / "shards")), image_size=8))
+
+
+SOURCES = {
+    "image by image": lambda folder: Numbered(30, broken=(4, 5)),
+    "in batches": lambda folder: Numbered(30, batched=True, broken=(4, 5)),
+    "float16 and conditions": of_arrays,
+    "shards, which TensorFlow decodes": of_shards,
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("start", [0, 3])
+def test_copied_batches_are_those_of_the_host_in_their_order(tmp_path, kind, start):
+    source = SOURCES[kind](tmp_path)
+    with copied(source, start_step=start) as ahead, copied(source, None, start_step=start) as host:
+        for mine, theirs in itertools.islice(zip(ahead, host, strict=True), 8):
+            assert mine.keys() == theirs.keys()
+            for name, values in theirs.items():
+                assert (mine[name].dtype, mine[name].shape) == (values.dtype, values.shape), name
+                np.testing.assert_array_equal(mine[name], values, err_msg=name)
+
+
+def test_what_is_int64_is_not_copied(monkeypatch):
+    copies, plain = [], tf.data.experimental.prefetch_to_device
+
+    def noted(device, buffer_size):
+        def apply(dataset):
+            copies.append((device, buffer_size, dataset.element_spec))
+            return plain(device, buffer_size)(dataset)
+
+        return apply
+
+    monkeypatch.setattr(tf.data.experimental, "prefetch_to_device", noted)
+    with copied(Numbered()) as batches:
+        batch = next(batches)
+    ((device, ahead, spec),) = copies
+    assert (device, ahead, spec.keys()) == ("cpu:0", 1, {"images", "labels"})
+    np.testing.assert_array_equal(batch["labels"], 2 * batch["numbers"])
+    np.testing.assert_array_equal(batch["images"][:, 0, 0, 0], batch["index"] % 256)
+
+
+def read_ahead(device, batched, taken):
+    """How many images have been read when a step has taken some batches, and no read has begun for a while."""
+    began = threading.Event()
+    source = Numbered(batched=batched, before=lambda index: began.set())
+    with copied(source, device) as batches:
+        for _ in range(taken):
+            next(batches)
+        while began.wait(1.0):
+            began.clear()
+        return len(source.read)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_one_batch_is_ahead_on_the_device_and_not_more(batched):
+    assert read_ahead("cpu:0", batched, 4) == read_ahead(None, batched, 4) + G
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize("device", [None, "cpu:0"])
+def test_reading_has_as_many_threads_of_its_own_as_are_asked_for(device):
+    """The options of the part on the host hold behind the copies, too: it does not read on TensorFlow's threads."""
+    counts = []
+    for number in (2, 22):
+        with copied(Numbered(), device, threads=number) as batches:
+            next(batches)
+            counts.append(threads())
+    assert counts[1] - counts[0] == 20
+
+
+@pytest.mark.parametrize("kind", ["image by image", "in batches"])
+def test_closing_ends_the_threads_without_the_garbage_collector(tmp_path, kind):
+    source = SOURCES[kind](tmp_path)
+    with copied(source) as batches:  # TensorFlow's own threads begin with the first batches of a process
+        next(batches)
+    gc.disable()
+    try:
+        before = threads()
+        batches = copied(source)
+        next(batches)
+        assert threads() > before
+        batches.close()
+        assert threads() <= before
+        read = len(source.read)
+        with pytest.raises(ValueError, match="closed"):
+            next(batches)
+        assert len(source.read) == read
+    finally:
+        gc.enable()
+
+
+def test_closing_waits_for_the_read_that_is_under_way():
+    """As after a lost rank of an elastic run, whose next batches are read in the same process."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def wait(index):
+        if len(source.read) > 2 * G:
+            begun.set()
+            assert may_end.wait(60)
+
+    source = Numbered(before=wait, batched=True)
+    batches = copied(source, threads=1)
+    next(batches)
+    assert begun.wait(60)
+    closing = threading.Thread(target=batches.close)
+    closing.start()
+    may_end.set()
+    closing.join(60)
+    read = len(source.read)
+    assert not closing.is_alive()
+    with copied(Numbered(), position=G) as others, copied(Numbered(), None, position=G) as host:
+        np.testing.assert_array_equal(next(others)["index"], next(host)["index"])
+    assert len(source.read) == read
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(("error", "kind"), [(RunError("the file is gone"), RunError), (KeyError("bug"), KeyError)])
+def test_a_failure_arrives_in_its_turn_and_as_it_is(batched, error, kind, capfd):
+    failing = next(iter(copied(Numbered(), None, start_step=3)))["index"].numpy()[0]
+
+    def fail(index):
+        if index == failing:
+            raise error
+
+    with copied(Numbered(before=fail, batched=batched), prefetch=8) as batches:
+        for _ in range(3):
+            next(batches)
+        with pytest.raises(kind) as caught:
+            next(batches)
+        assert caught.value is error
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_record_that_cannot_be_decoded_is_named():
+    class Records(Numbered):
+        def fetch(self, index):
+            raise RunError(f"record {index} cannot be decoded")
+
+        def fetch_records(self, indices):
+            return [bytes(3) for _ in indices]
+
+        def decode(self, records):
+            return tf.reshape(tf.io.decode_raw(records, tf.uint8), (-1, 2, 2, 1))
+
+    with copied(Records()) as batches, pytest.raises(RunError, match=r"record \d+ cannot be decoded"):
+        next(batches)

@@ -1,0 +1,243 @@
+"""What is copied to the device with each batch: numbers of the data's own type, mapped to the same bits in the step.
+
+Modules: training.steps.forward.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import stage_step, tiny_run, values_of
+from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data import cached, open_source
+from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.base.scan_cache import NO_SCANS
+from hvdgan.recipe.unpacking import unpack
+from hvdgan.train import main
+from hvdgan.training.building.run import spec_of
+from hvdgan.training.steps.forward import specs_of
+from packed import prepare, write_images
+from packed_arrays import pack
+from reading import batches_of
+from saved import state
+from tfrecord_files import records, write
+from tiny_arrays import Options, Volumes
+
+RNG = np.random.default_rng(0)
+NOISE = RNG.uniform(0, 100, (24, 4, 6, 8, 1))
+ENERGY = RNG.uniform(0, 100, 24)
+
+
+def saved(folder, dtype, **more):
+    """Volumes of a type; the range of the map is that of the numbers and of no type."""
+    np.savez(folder / "a.npz", x=NOISE.astype(dtype), **more)
+    return {"data": f"{folder}/a.npz:x", "arrays": ArrayConfig(axes="DHWC", values="range:-7,111")}
+
+
+def changed(settings, **arrays):
+    return {**settings, "arrays": dataclasses.replace(settings["arrays"], **arrays)}
+
+
+def fields(folder, dtype, inputs=None, **arrays):
+    """Fields with channels, with an input each if its type is given."""
+    more = {} if inputs is None else {"inputs": NOISE[:, 0, :3, :4].astype(inputs)}
+    np.savez(folder / "a.npz", x=NOISE[:, 0, :, :, [0, 0]].transpose(1, 2, 3, 0).astype(dtype), **more)
+    maps = {"values": "0=range:0,50;1=standard", "input_values": None if inputs is None else "range:0,9"}
+    return {"data": f"{folder}/a.npz:x", "arrays": ArrayConfig(**{**maps, **arrays})}
+
+
+def pictures(folder):
+    np.save(folder / "a.npy", NOISE[:, 0, :, :, [0, 0, 0]].transpose(1, 2, 3, 0).astype(np.uint8))
+    return {"data": str(folder / "a.npy"), "image_size": (6, 8)}
+
+
+def folder_of_images(folder):
+    return {"data": str(write_images(folder / "images")), "image_size": 8, "fit": "crop"}
+
+
+def shards_of_images(folder):
+    return {"data": str(prepare(write_images(folder / "images"), folder / "shards")), "image_size": 8}
+
+
+def shards_of_arrays(folder):
+    np.save(folder / "a.npy", NOISE.astype(np.uint16))
+    made = pack(folder / "a.npy", folder / "shards", "--axes", "DHWC")
+    return {"data": str(made), "arrays": ArrayConfig(values="range:-7,111")}
+
+
+def records_of_images(folder):
+    return {"data": str(write(folder / "a.tfrecord", records())), "image_size": 8}
+
+
+def records_of_arrays(folder):
+    numbers = NOISE.astype(np.int16)
+    write(folder / "a.tfrecord", [{"image": each.tobytes()} for each in numbers])
+    named = TFRecordConfig(shape="4,6,8,1", dtype="int16")
+    return {"data": str(folder / "a.tfrecord"), "tfrecord": named, "arrays": ArrayConfig(values="range:-7,111")}
+
+
+KINDS = {
+    "digits": (lambda folder: {"data": "digits", "image_size": 8}, np.uint8),
+    "a folder of images": (folder_of_images, np.uint8),
+    "an array of pictures": (pictures, np.uint8),
+    "shards of images": (shards_of_images, np.uint8),
+    "TFRecords of images": (records_of_images, np.uint8),
+    "shards of arrays": (shards_of_arrays, np.uint16),
+    "TFRecords of arrays": (records_of_arrays, np.int16),
+    "float16": (lambda folder: saved(folder, np.float16), np.float16),
+    "float32": (lambda folder: saved(folder, np.float32), np.float32),
+    "float64": (lambda folder: saved(folder, np.float64), np.float32),
+    "int8": (lambda folder: saved(folder, np.int8), np.int8),
+    "uint8": (lambda folder: saved(folder, np.uint8), np.uint8),
+    "uint8 with the map of pictures": (
+        lambda folder: changed(saved(folder, np.uint8), values="range:0,255"),
+        np.uint8,
+    ),
+    "int16": (lambda folder: saved(folder, np.int16), np.int16),
+    "uint16": (lambda folder: saved(folder, np.uint16), np.uint16),
+    "uint16, big-endian": (lambda folder: saved(folder, ">u2"), np.uint16),
+    "int32": (lambda folder: saved(folder, np.int32), np.float32),
+    "uint32": (lambda folder: saved(folder, np.uint32), np.float32),
+    "uint16 without a map": (lambda folder: changed(saved(folder, np.uint16), values="none"), np.uint16),
+    "uint16, standard": (lambda folder: changed(saved(folder, np.uint16), values="standard"), np.uint16),
+    # NumPy and TensorFlow round the logarithm otherwise, and TensorFlow joins constants of two steps.
+    "uint16, log1p": (lambda folder: changed(saved(folder, np.uint16), values="log1p"), np.float32),
+    "uint16, two steps": (
+        lambda folder: changed(saved(folder, np.uint16), values="range:0,50+standard"),
+        np.float32,
+    ),
+    "uint8 that may be taken for pictures": (
+        lambda folder: changed(pictures(folder) | {"arrays": ArrayConfig()}, values="range:0,99"),
+        np.float32,
+    ),
+    "a map for each channel": (lambda folder: fields(folder, np.int16), np.int16),
+    "pairs of two shapes": (lambda folder: fields(folder, np.float16, np.uint8), np.float16),
+    "pairs, the inputs with log1p": (
+        lambda folder: fields(folder, np.float16, np.float16, input_values="log1p"),
+        np.float32,
+    ),
+    "crops": (lambda folder: changed(saved(folder, np.uint16), crop=(2, 4, 4)), np.uint16),
+    "conditions and constants": (
+        lambda folder: changed(
+            saved(folder, np.uint16, energy=ENERGY, ground=RNG.normal(size=(4, 6, 8))),
+            conditions=("energy",),
+            condition_values="range:0,100",
+            constants="ground",
+            constant_values="none",
+        ),
+        np.uint16,
+    ),
+}
+
+
+@pytest.fixture(params=KINDS, ids=list(KINDS))
+def opened(request, tmp_path):
+    """The samples as they are stored, those of a run, and the type that is expected on the bus."""
+    settings, dtype = KINDS[request.param][0](tmp_path), KINDS[request.param][1]
+    stored = open_source(Config(**settings), paired=request.param.startswith("pairs"))
+    return stored, mapped(stored, with_statistics(stored, ALONE, NO_SCANS)), dtype
+
+
+def batch_of(source, **changes):
+    with batches_of(source, global_batch_size=6, **changes) as batches:
+        return next(batches)
+
+
+@pytest.mark.parametrize("device", [None, "cpu:0"])
+def test_a_batch_has_the_type_of_the_data_and_the_step_expects_it(opened, device):
+    stored, source, dtype = opened
+    batch = batch_of(source, device=device)
+    specs = specs_of(source, 6)
+    assert {name: (each.dtype, each.shape) for name, each in batch.items() if name != "index"} == {
+        name: (spec.dtype, spec.shape) for name, spec in specs.items()
+    }
+    assert batch["images"].dtype == dtype and batch["images"].shape[1:] == stored.layout.record
+    # Fields that all samples share are part of the step, and int64 numbers stay on the host.
+    assert batch.keys() <= {"images", "labels", "conditions", "index", "numbers"}
+    assert {name for name, each in batch.items() if each.dtype == tf.int64} == {"index", "numbers"}
+
+
+def test_the_step_maps_numbers_to_the_bits_that_numpy_computes(opened):
+    stored, source, _ = opened
+    indices = np.arange(6)
+    inputs, images = stored.layout.split(stored.fetch_batch(indices))
+    whole = dataclasses.replace(spec_of(source), layout=dataclasses.replace(source.layout, crop=None))
+    seen = tf.function(lambda some: unpack(some, whole)[:2], autograph=False)(tf.constant(source.fetch_batch(indices)))
+    if stored.is_pictures:
+        np.testing.assert_array_equal(seen[0], tf.function(lambda some: some / 127.5 - 1)(images.astype(np.float32)))
+        return
+    np.testing.assert_array_equal(seen[0], source.values.images.forward(images))
+    if inputs is not None:
+        np.testing.assert_array_equal(seen[1], source.values.inputs.forward(inputs))
+    assert all(part is None or part.dtype == tf.float32 for part in seen)
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float16])
+def test_caches_keep_the_type(tmp_path, kind, dtype):
+    stored = cached(open_source(Config(**saved(tmp_path, dtype))), kind, tmp_path / "cache", ALONE)
+    source = mapped(stored, stored.values)
+    for _ in range(2):
+        batch = batch_of(source)
+        assert batch["images"].dtype == dtype
+        np.testing.assert_array_equal(batch["images"], NOISE.astype(dtype)[batch["index"]])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_step_computes_the_same_bits_from_stored_and_from_mapped_numbers(tmp_path, dtype, micro_batches):
+    settings = changed(saved(tmp_path, dtype, energy=ENERGY), conditions=("energy",), condition_values="range:0,100")
+    settings = changed(settings, crop=(4, 4, 4), flip_axes=("width", "depth"), values="standard")
+
+    def trained(in_numpy: bool) -> dict[str, np.ndarray]:
+        run = tiny_run(Volumes, Options(), image_size=None, global_batch_size=8, accumulate=micro_batches, **settings)
+        # The run has traced its step for the stored numbers; the other one is traced by its first call.
+        step = stage_step(run).with_ranks(run.ranks) if in_numpy else stage_step(run)
+        with batches_of(run.source, global_batch_size=8) as batches:
+            for number in range(3):
+                batch = next(batches)
+                if in_numpy:
+                    batch["images"] = tf.constant(run.source.values.images.forward(batch["images"].numpy()))
+                step(number, number, batch)
+        return values_of(run)
+
+    stored, numpy = trained(False), trained(True)
+    assert stored.keys() == numpy.keys()
+    for name, values in stored.items():
+        np.testing.assert_array_equal(values, numpy[name], err_msg=name)
+
+
+FLAGS = ["--recipe", "tiny_arrays:Volumes", "--conditions", "energy", "--condition-values", "range:0,100"]
+FLAGS += ["--global-batch-size", "8", "--log-every", "1", "--values", "standard", "--axes", "DHWC"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--crop", "4,4,4", "--flip-axes", "width", "--diff-augment", "translation"],
+        ["--holdout", "0.3", "--eval-every", "2", "--eval-samples", "8", "--cache", "disk"],
+    ],
+    ids=["augmented", "evaluated"],
+)
+def test_a_run_on_8_or_16_bits_is_that_on_the_same_numbers_in_float32(tmp_path, monkeypatch, more):
+    """With samples and evaluations; it is also interrupted and resumed, with a limit of the GPU's memory."""
+    monkeypatch.chdir(tmp_path)
+    metrics = {}
+    for dtype in ("float32", "int16"):
+        np.savez(tmp_path / f"{dtype}.npz", x=NOISE.astype(np.int16).astype(dtype), energy=ENERGY)
+        flags = [*FLAGS, "--data", f"{dtype}.npz:x", "--run-dir", dtype, *more]
+        assert main([*flags, "--max-steps", "2"]) == 0
+        assert main([*flags, "--gpu-memory-limit", "512"]) == 0
+        lines = map(json.loads, (tmp_path / dtype / "metrics.jsonl").read_text().splitlines())
+        metrics[dtype] = [{name: value for name, value in line.items() if "sec" not in name} for line in lines]
+    assert state(tmp_path / "int16", 4) == state(tmp_path / "float32", 4)
+    assert metrics["int16"] == metrics["float32"]
+    for grid in ("step-00000004.png", "real.png"):
+        grids = [(tmp_path / dtype / "samples" / grid).read_bytes() for dtype in metrics]
+        assert grids[0] == grids[1]
