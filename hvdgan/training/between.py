@@ -83,6 +83,8 @@ class Between:
         evaluate = bool(run.evaluator or run.comparison) and (last or is_due(done, config.evaluation.eval_every))
         if last or is_due(done, config.log_every):
             self._saving.add(self._observations.log(done, at, bad_files))
+        if last or stage_ends:
+            self._observations.end_stage(at)
         due = sample or evaluate or save or commit
         self._layer_state.check(done, at.stage.name, due=due)
         if not due:

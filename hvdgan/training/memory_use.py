@@ -37,10 +37,10 @@ def used_by(run: Run, at: Position) -> str:
     gpu = mine["peak_gpu_bytes"]
     peaks = run.ranks.gather(mine["peak_rss_bytes"] if gpu is None else gpu, "peak memory")
     rank = peaks.index(max(peaks))
-    what = "since the process began, TensorFlow included" if gpu is None else "of the GPU"
+    whose = "process" if gpu is None else "GPU"
     return (
-        f"stage {at.stage.name}: at most {max(peaks) / 1e9:,.3g} GB of memory on rank {rank} {what}; "
-        f"the estimate was {in_words(run.estimates[at.index].total)}"
+        f"stage {at.stage.name}: peak memory of a {whose} {max(peaks) / 1e9:,.3g} GB, on rank {rank}; estimated for "
+        f"the steps {in_words(run.estimates[at.index].total)}, TensorFlow itself not counted"
     )
 
 

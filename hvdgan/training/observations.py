@@ -81,8 +81,10 @@ class Observations:
         self._record.advance(stage)
         if self._watch.is_over(at.stage_step + 1, self._run.ranks, self._weights):
             self._end_stage_early(at)
-        if step + 1 == self._run.last_step or at.stage_step + 1 == self._run.schedule.steps_of(at.index):
-            self._record.say(used_by(self._run, at))
+
+    def end_stage(self, at: Position) -> None:
+        """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""
+        self._record.say(used_by(self._run, at))
 
     def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
         """Log the means since the last log line; see Meter.log. Every rank calls this."""

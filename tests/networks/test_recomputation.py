@@ -14,6 +14,7 @@ from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.recomputation.cuts import parts_of
 from hvdgan.networks.recomputation.gradient import recomputed
+from saved import state, train
 from small import RECIPES, settings, small, write_showers
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -64,6 +65,15 @@ def test_with_other_options(more):
             scale.value.assign(2.0**6)
     expected = trained(runs[0])
     assert_equal(trained(runs[1]), expected)
+
+
+def test_an_interrupted_run_resumes_exactly_and_may_begin_without_it(tmp_path):
+    assert train(tmp_path / "whole", "--remat") == 0
+    assert train(tmp_path / "interrupted", "--remat", "--max-steps", "3") == 0
+    assert train(tmp_path / "interrupted", "--remat") == 0
+    assert state(tmp_path / "interrupted", 8) == state(tmp_path / "whole", 8)
+    assert train(tmp_path / "changed", "--max-steps", "3") == 0
+    assert train(tmp_path / "changed", "--remat") == 0
 
 
 def test_statistics_stay_where_an_update_is_not_finite():

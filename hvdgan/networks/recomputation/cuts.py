@@ -71,7 +71,8 @@ def _places(operations: Sequence[keras.Operation], network: keras.Model) -> list
     """
     inside = [sum(map(_bytes, _flat(operation.output))) for operation in operations]
     kept = _kept(operations, network)
-    total, best = sum(inside), (math.inf, 0, [])
+    total = sum(inside)
+    best: tuple[float, int, list[int]] = (math.inf, 0, [])
     for number in range(1, _BUDGETS + 1):
         places = _within(inside, kept, total * number / _BUDGETS)
         if places is not None:
