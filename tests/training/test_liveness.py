@@ -50,7 +50,22 @@ def test_effects_run():
         variable.assign(tf.concat([x, x, x, x], 0))
         return tf.cumsum(x)
 
-    assert peak(function).total == 4000
+    # The result is ready as early as what is assigned.
+    assert peak(function).total == 5000
+
+
+def test_branches_that_are_ready_at_the_same_time_take_turns():
+    def function(x):
+        sums = []
+        for _ in range(2):
+            y = x
+            for _ in range(3):
+                y = tf.cumsum(y)
+            sums.append(tf.reduce_sum(y))
+        return sums
+
+    # One after the other they would take 2,000 bytes; the second begins when the first has made its first result.
+    assert peak(function).total == 3000
 
 
 def test_the_larger_branch_counts():

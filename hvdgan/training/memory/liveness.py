@@ -1,4 +1,4 @@
-"""The most bytes of a traced graph that live at once, if its operations run one after another in their order."""
+"""The most bytes of a traced graph that live at once, if operations run one at a time, in the order of being ready."""
 
 import dataclasses
 import itertools
@@ -55,7 +55,7 @@ def peak_of(graph: tf.Graph, is_fixed: Callable[[tf.Tensor], bool]) -> Peak:
         graph: graph of a traced function.
         is_fixed: function that decides whether a tensor's size does not depend on the batch.
     """
-    order = _needed(graph)
+    order = _in_turn(_needed(graph))
     buffers, sizes, made = _buffers(order, is_fixed)
     read = [[] if _makes_none(each) else [buffers[id(tensor)] for tensor in each.inputs] for each in order]
     readers = Counter(itertools.chain(*read))
@@ -73,7 +73,7 @@ def peak_of(graph: tf.Graph, is_fixed: Callable[[tf.Tensor], bool]) -> Peak:
 
 
 def _needed(graph: tf.Graph) -> list[tf.Operation]:
-    """The operations that a result or an effect of the graph depends on, in their order."""
+    """The operations that a result or an effect of the graph depends on, in the order in which they were made."""
     operations = graph.get_operations()
     waiting = [tensor.op for tensor in graph.outputs]
     waiting += [each for each in operations if kind_of(each).is_stateful and each.type not in _HELD]
@@ -85,6 +85,26 @@ def _needed(graph: tf.Graph) -> list[tf.Operation]:
                 seen.add(before.name)
                 waiting.append(before)
     return [operation for operation in operations if operation.name in seen]
+
+
+def _in_turn(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Order operations as TensorFlow starts them: each when all that it waits for are done, in the order of that."""
+    places = {operation.name: place for place, operation in enumerate(operations)}
+    followers: list[list[int]] = [[] for _ in operations]
+    missing = []
+    for place, operation in enumerate(operations):
+        names = {each.name for each in (*(tensor.op for tensor in operation.inputs), *operation.control_inputs)}
+        before = [places[name] for name in names if name in places]
+        missing.append(len(before))
+        for each in before:
+            followers[each].append(place)
+    order = [place for place, count in enumerate(missing) if not count]
+    for place in order:  # it grows meanwhile
+        for follower in followers[place]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                order.append(follower)
+    return [operations[place] for place in order]
 
 
 def _makes_none(operation: tf.Operation) -> bool:
