@@ -79,6 +79,8 @@ class Config(AverageConfig):
     """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     accumulate: Annotated[Count, _TRAINING] = 1
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
+    remat: Annotated[bool, _TRAINING] = False
+    """compute activations again in the backward pass instead of keeping them: less memory, and a longer step"""
     precision: Annotated[Precision, _TRAINING] = "float32"
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None

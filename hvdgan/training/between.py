@@ -89,6 +89,8 @@ class Between:
             check_ranks(run.ranks, run.state, done)
         if due.log:
             self._saving.add(self._observations.log(done, at, bad_files))
+        if due.end:
+            self._observations.end_stage(at)
         uses_networks = due.sample or due.evaluate or due.save or due.commit
         self._layer_state.check(done, at.stage.name, due=uses_networks)
         if not uses_networks:

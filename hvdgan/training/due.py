@@ -7,10 +7,11 @@ from hvdgan.training.building.run import Run
 
 
 class Due(NamedTuple):
-    """What is due after a step: comparing the ranks, logging, evaluating, sampling, a checkpoint, a commit."""
+    """What is due after a step: comparing the ranks, logging, the end of a stage, and so on."""
 
     check: bool
     log: bool
+    end: bool
     evaluate: bool
     sample: bool
     save: bool
@@ -34,6 +35,7 @@ def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: boo
     return Due(
         check=is_due(done, config.check_ranks_every),
         log=last or is_due(done, config.log_every),
+        end=last or stage_ends,
         evaluate=evaluates and (last or is_due(done, config.evaluation.eval_every)),
         sample=last or is_due(done, config.sample_every),
         save=save,

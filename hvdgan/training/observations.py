@@ -8,6 +8,8 @@ import tensorflow as tf
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
+from hvdgan.training.memory.device import forget_peak
+from hvdgan.training.memory_use import used_by
 from hvdgan.training.monitoring.bad_files import BadFiles
 from hvdgan.training.monitoring.bad_updates import BadUpdates, without_skipped
 from hvdgan.training.monitoring.bottleneck import InputCheck
@@ -45,6 +47,7 @@ class Observations:
     def begin_stage(self, at: Position) -> None:
         """Follow the metric that may end the stage; a stage that is resumed continues with what was saved of it."""
         self._watch = Watch(at.stage.until, self._saved.get("watch") if at.stage_step else None)
+        forget_peak()
 
     def add(
         self,
@@ -78,6 +81,10 @@ class Observations:
         self._record.advance(stage)
         if self._watch.is_over(at.stage_step + 1, self._run.ranks, self._weights):
             self._end_stage_early(at)
+
+    def end_stage(self, at: Position) -> None:
+        """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""
+        self._record.say(used_by(self._run, at))
 
     def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
         """Log the means since the last log line; see Meter.log. Every rank calls this."""

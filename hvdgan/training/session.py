@@ -21,6 +21,7 @@ from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.out_of_memory import OUT_OF_MEMORY, guarded, out_of_memory
 from hvdgan.training.outstanding import Outstanding, steps_behind
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
@@ -116,7 +117,7 @@ def train(
             between = Between(run, resume_point, record, commits, observations, page.renew)
             loop = Loop(run, resume_point, stopping, Outstanding(observations, steps_behind()), between)
             with _open_batches(run, resume_point, read) as batches:
-                page.is_finished = loop.train(batches, steps or steps_from(run, first))
+                page.is_finished = loop.train(batches, guarded(run, steps or steps_from(run, first)))
     return page.is_finished
 
 
@@ -140,7 +141,7 @@ def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda li
     """Raise an error of a known kind as one line, and any other as it is; log it first."""
     try:
         yield
-    except (RunError, OSError, tf.errors.OpError) as error:
+    except (RunError, OSError, MemoryError, tf.errors.OpError) as error:
         failure = _translate(error, run, heart)
         say(f"stopped: {failure}")
         if failure is error:
@@ -150,6 +151,8 @@ def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda li
 
 def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:
     """Return an error whose message names what has failed and what to do; an error of an unknown kind as it is."""
+    if isinstance(error, OUT_OF_MEMORY):
+        return out_of_memory(error, run)
     if isinstance(error, OSError):
         return unwritable(run.run_dir, error)
     if isinstance(error, tf.errors.OpError):

@@ -7,7 +7,9 @@ from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.recomputation.choice import is_recomputed
 from hvdgan.training.building.run import Run
+from hvdgan.training.memory_use import too_large
 from hvdgan.training.resuming.changes import how_to_continue
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.start_lines import paragraphs, shortened
@@ -35,7 +37,13 @@ def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) ->
         resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
     )
     changed = run.evaluator.remark(before) if run.evaluator else None
-    for remark in [*_one_of_many(run.ranks), *resume_point.remarks, *([changed] if changed else [])]:
+    for remark in [
+        *_one_of_many(run.ranks),
+        *too_large(run),
+        *_left(run),
+        *resume_point.remarks,
+        *([changed] if changed else []),
+    ]:
         say(remark)
     if resume_point.step >= run.last_step:
         say(f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}")
@@ -80,6 +88,14 @@ def _position(run: Run, step: int) -> str:
 def _ends(run: Run) -> str:
     total = run.schedule.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
+
+
+def _left(run: Run) -> list[str]:
+    """Name the networks that --remat does not change."""
+    names = [name for name, network in run.state.networks.items() if not is_recomputed(network)]
+    return [f"--remat: {', '.join(names)} cannot be cut into parts, and stay as they are"] * (
+        run.config.remat and bool(names)
+    )
 
 
 def _one_of_many(ranks: Ranks) -> list[str]:

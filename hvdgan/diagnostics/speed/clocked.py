@@ -7,7 +7,6 @@ the wait for data, is the host's: the loop itself, checks for signals, and loggi
 import contextlib
 import dataclasses
 import time
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +18,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.building.run import Run
+from hvdgan.training.memory.device import peak_memory
 from hvdgan.training.steps.forward import used
 from hvdgan.training.steps.step import StageStep
 
@@ -146,15 +146,3 @@ def finish(finite: dict[str, tf.Tensor]) -> None:
     """Wait for a step to end."""
     for verdict in finite.values():
         verdict.numpy()
-
-
-def peak_memory() -> dict[str, int | None]:
-    """Read the peak memory of this process, on the host and on its GPU."""
-    # Not ru_maxrss, which includes the memory of the launcher that this process was forked from.
-    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    host = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    gpus = tf.config.list_logical_devices("GPU")
-    return {
-        "peak_rss_bytes": host,
-        "peak_gpu_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"] if gpus else None,
-    }

@@ -22,7 +22,7 @@ from hvdgan.cli import hosts
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
-from hvdgan.diagnostics.speed.clocked import Apart, ClockedBatches, ClockedStep, Session, finish, peak_memory
+from hvdgan.diagnostics.speed.clocked import Apart, ClockedBatches, ClockedStep, Session, finish
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import backend
@@ -36,6 +36,7 @@ from hvdgan.training import session as training
 from hvdgan.training.building.command import Resume, parse
 from hvdgan.training.building.run import Run, build
 from hvdgan.training.loop import Compute, steps_from
+from hvdgan.training.memory.device import peak_memory
 from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.commits import Commits

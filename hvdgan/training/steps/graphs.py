@@ -24,22 +24,27 @@ def operations(
     handles = handles or {}
     for operation in graph.get_operations():
         yield (*chain, operation), handles
-        for attribute in kind_of(operation).calls:
-            value = operation.get_attr(attribute)
-            for called in value if isinstance(value, list) else [value]:
-                # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
-                function_of = getattr(graph, "_get_function", None)
-                if function_of is None:
-                    warn_once(
-                        f"TensorFlow {tf.__version__} does not show the functions inside a graph; random draws and "
-                        "collectives in them are not looked for"
-                    )
-                    continue
-                inner = function_of(called.name).graph
-                # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
-                pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
-                known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
-                yield from operations(inner, known, (*chain, operation))
+        for inner in called_by(operation, graph):
+            # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
+            pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
+            known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
+            yield from operations(inner, known, (*chain, operation))
+
+
+def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:
+    """Yield the graphs of the functions that an operation of a graph calls, such as its branches."""
+    for attribute in kind_of(operation).calls:
+        value = operation.get_attr(attribute)
+        for called in value if isinstance(value, list) else [value]:
+            # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
+            function_of = getattr(graph, "_get_function", None)
+            if function_of is None:
+                warn_once(
+                    f"TensorFlow {tf.__version__} does not show the functions inside a graph; random draws and "
+                    "collectives in them are not looked for"
+                )
+                continue
+            yield function_of(called.name).graph
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,6 +89,11 @@ class StageStep:
         """Return the step of the same stage over other ranks, which is traced anew."""
         return StageStep(self._recipe, self._state, self.stage, ranks, self._config)
 
+    @property
+    def graphs(self) -> list[tf.Graph]:
+        """The graphs that trace() has traced."""
+        return [traced.graph for traced in self._traced.values()]
+
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The step in which exactly these updates run, to be traced."""
 

@@ -1,0 +1,1 @@
+"""Networks whose activations are computed again in the backward pass, instead of being kept (--remat)."""

@@ -1,0 +1,44 @@
+"""The memory of this process: the most that it has taken, and what its device has left."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from hvdgan.data.cache import free_memory
+from hvdgan.distributed.ranks import Ranks
+
+
+def peak_memory() -> dict[str, int | None]:
+    """Read the peak memory of this process, on the host and on its GPU."""
+    # Not ru_maxrss, which includes the memory of the launcher that this process was forked from.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    host = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return {
+        "peak_rss_bytes": host,
+        "peak_gpu_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"] if _has_gpu() else None,
+    }
+
+
+def forget_peak() -> None:
+    """Let the peak of the GPU begin again; the system counts that of a process from its start."""
+    if _has_gpu():
+        tf.config.experimental.reset_memory_stats("GPU:0")
+
+
+def room(ranks: Ranks) -> int | None:
+    """Bytes that this rank can still take: its share of the host's, or what a limit leaves of its GPU.
+
+    TensorFlow does not report how large a GPU is, so that the room is None there if no limit is set.
+    """
+    if not _has_gpu():
+        free = free_memory()
+        return None if free is None else free // ranks.local_size
+    gpu = tf.config.get_visible_devices("GPU")[0]
+    limits = [each.memory_limit for each in tf.config.get_logical_device_configuration(gpu) or ()]
+    if not limits or limits[0] is None:
+        return None
+    return int(limits[0]) * 2**20 - int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+
+
+def _has_gpu() -> bool:
+    return bool(tf.config.list_logical_devices("GPU"))

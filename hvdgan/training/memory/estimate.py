@@ -1,0 +1,90 @@
+"""Estimates the memory that the steps of a stage take, before they run."""
+
+import dataclasses
+import math
+
+import keras
+import tensorflow as tf
+
+from hvdgan.training.memory.liveness import Peak, peak_of
+from hvdgan.training.steps.step import StageStep
+from hvdgan.training.variables.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The bytes that a rank needs in the steps of a stage; TensorFlow itself and the data pipeline are not counted.
+
+    Attributes:
+        state: bytes of all variables: networks, slots and averages.
+        peak: most bytes of activations, gradients and other results that live at once.
+        gradients: bytes of the gradients of the update that has the most.
+        samples: number of samples in this rank's slice of the global batch.
+        micro_batches: number of micro-batches in which they are computed.
+    """
+
+    state: int
+    peak: Peak
+    gradients: int
+    samples: int
+    micro_batches: int
+
+    @property
+    def total(self) -> int:
+        return self.state + self.peak.total
+
+    def accumulated(self, micro_batches: int) -> int:
+        """Bytes that a rank would need with another number of micro-batches.
+
+        What depends on the batch is divided, and the sums of gradients over micro-batches are added.
+
+        Args:
+            micro_batches: value of --accumulate.
+        """
+        sums = self.gradients * ((micro_batches > 1) - (self.micro_batches > 1))
+        scaled = self.peak.scaled * self.micro_batches / micro_batches
+        return self.state + sums + self.peak.fixed + round(scaled)
+
+    def fitting(self, room: int | None) -> int | None:
+        """The smallest value of --accumulate above the present one that fits.
+
+        Args:
+            room: bytes that there are, those of the variables among them; None: unknown, and the next possible value
+                is chosen.
+
+        Returns:
+            A divisor of the samples, or None if none fits.
+        """
+        more = (n for n in range(self.micro_batches + 1, self.samples + 1) if self.samples % n == 0)
+        return next((n for n in more if room is None or self.accumulated(n) <= room), None)
+
+
+def estimate(state: TrainState, step: StageStep) -> Estimate:
+    """Estimate the memory of a stage from the graphs of its steps, which have been traced.
+
+    Args:
+        state: variables of the run.
+        step: step of the stage.
+    """
+    forward = step.forward
+    gradients = max(sum(map(_bytes, forward.variables(update))) for update in step.stage.updates)
+    weights = {tuple(each.shape) for network in state.networks.values() for each in network.trainable_variables}
+
+    def is_fixed(tensor: tf.Tensor) -> bool:
+        return tensor.shape.rank is not None and tuple(tensor.shape) in weights
+
+    peak = max((peak_of(graph, is_fixed) for graph in step.graphs), key=lambda each: each.total, default=Peak())
+    variables = sum(map(_bytes, state.tensors().values()))
+    return Estimate(variables, peak, gradients, forward.count, forward.micro_batches)
+
+
+def in_words(count: float) -> str:
+    """A number of bytes to two digits, such as 1.2 GB."""
+    for unit, name in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{float(f'{count / unit:.2g}'):,.6g} {name}"
+    return f"{count:,.0f} bytes"
+
+
+def _bytes(variable: keras.Variable) -> int:
+    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size

@@ -1,0 +1,151 @@
+"""What a run says about its memory: before a stage, after it, and when there is too little.
+
+Modules: training.memory.estimate, training.memory.device, training.out_of_memory.
+"""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import tiny_run
+from hvdgan.cli.errors import RunError
+from hvdgan.recipe.schedule import Position
+from hvdgan.training import memory_use
+from hvdgan.training.memory.device import peak_memory, room
+from hvdgan.training.memory.estimate import Estimate, in_words
+from hvdgan.training.memory.liveness import Peak
+from hvdgan.training.out_of_memory import guarded, out_of_memory
+from launching import CONTROLLERS, launcher, run, train
+from tiny import Tiny, TinyOptions
+
+ARGUMENTS = "--recipe hungry:Hungry --image-size 8 --global-batch-size 16 --report never --run-dir run".split()
+
+
+def test_the_variables_are_counted_to_the_byte():
+    built = tiny_run(options=TinyOptions(norm="batch"))
+    state = built.state
+    weights = sum(np.prod(v.shape) for network in state.networks.values() for v in network.trainable_variables)
+    others = sum(np.prod(v.shape) for network in state.networks.values() for v in network.non_trainable_variables)
+    averages = sum(np.prod(v.shape) for v in state.networks["generator"].variables)
+    of_optimizers = [variable for each in state.optimizers.values() for variable in each.variables]
+    scalars = sum(8 if variable.dtype == "int64" else 4 for variable in of_optimizers if variable.shape == ())
+    (estimate,) = built.estimates
+    # A weight, its two moments; the others; the averages.
+    assert estimate.state == 4 * (3 * weights + others + averages) + scalars
+    largest = max(sum(np.prod(v.shape) for v in n.trainable_variables) for n in state.networks.values())
+    assert estimate.gradients == 4 * largest
+    assert 4 * largest < estimate.peak.total
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4, 8])
+def test_other_micro_batches_are_estimated_without_a_trace(micro_batches):
+    size = {"image_size": 32, "global_batch_size": 64}
+    (whole,) = tiny_run(**size).estimates
+    (traced,) = tiny_run(**size, accumulate=micro_batches).estimates
+    assert 0.7 < whole.accumulated(micro_batches) / traced.total < 1.4
+    assert traced.accumulated(micro_batches) == traced.total
+
+
+def test_the_smallest_number_of_micro_batches_that_fits():
+    estimate = Estimate(100, Peak(scaled=1200, fixed=50), 50, samples=12, micro_batches=1)
+    assert estimate.total == 1350
+    assert [estimate.fitting(room) for room in (1000, 800, 600, 500, 301, 299)] == [2, 2, 3, 4, 12, None]
+    assert estimate.fitting(None) == 2
+    assert Estimate(100, Peak(1200), 50, samples=12, micro_batches=12).fitting(None) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1.234e9, "1.2 GB"), (2**50, "1.1 PB"), (99.6e6, "100 MB")],
+)
+def test_bytes_in_words(count, words):
+    assert in_words(count) == words
+
+
+def test_a_stage_that_will_not_fit_is_a_warning(monkeypatch):
+    built = tiny_run(global_batch_size=64, image_size=32)
+    assert not list(memory_use.too_large(built))
+    (estimate,) = built.estimates
+    free = estimate.accumulated(4) - estimate.state
+    monkeypatch.setattr(memory_use, "room", lambda _: free)
+    (line,) = memory_use.too_large(built)
+    needed = re.escape(in_words(estimate.peak.total))
+    assert re.fullmatch(
+        rf"warning: stage adversarial needs about {needed} of memory besides the .* of its variables, and "
+        rf"{re.escape(in_words(free))} are left for rank 0; try --accumulate 4 \(about .*\), --remat, a smaller "
+        "--global-batch-size or smaller networks",
+        line,
+    )
+    monkeypatch.setattr(memory_use, "room", lambda _: 1000)
+    (line,) = memory_use.too_large(built)
+    assert "try --remat, a smaller --global-batch-size" in line
+    monkeypatch.setattr(memory_use, "room", lambda _: None)
+    assert not list(memory_use.too_large(built))
+
+
+def test_the_room_of_a_rank_is_its_share_of_the_host():
+    built = tiny_run()
+    free = room(built.ranks)
+    assert free is not None and 0 < free < 2**50
+    grown = np.ones(2**25)
+    assert peak_memory()["peak_rss_bytes"] > grown.nbytes
+
+
+def test_each_stage_is_estimated_at_the_start_and_measured_at_its_end(tmp_path):
+    train(tmp_path, *"--recipe tiny:Staged --image-size 8 --global-batch-size 16 --run-dir run".split(), ranks=2)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert len(re.findall(r"; about [\d.]+ kB of memory", log)) == 3, log
+    for stage in ("generator", "discriminator", "joint"):
+        assert re.search(
+            rf"stage {stage}: peak memory of a process [\d.]+ GB, on rank [01]; estimated for the steps [\d.]+ kB, "
+            "TensorFlow itself not counted",
+            log,
+        ), log
+
+
+def test_out_of_memory_is_one_line(tmp_path):
+    done = run([sys.executable, "-m", "hvdgan.train", *ARGUMENTS], tmp_path, forked=True, HVDGAN_HUNGRY="0")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("hvdgan: ")]
+    assert re.fullmatch(
+        r"hvdgan: rank 0 is out of memory in step 2, stage adversarial: no room for a tensor of shape "
+        r"\(281474976710656\) and type float for \S*; the estimate was [\d.]+ [kM]B; "
+        r"try --accumulate 2 \(about [\d.]+ [kM]B\), --remat, a smaller --global-batch-size or smaller networks",
+        line,
+    ), line
+    assert "stopped: rank 0 is out of memory" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_rank_out_of_memory_ends_the_others(tmp_path, controller):
+    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *ARGUMENTS, "--peer-timeout", "20"]
+    done = run(command, tmp_path, forked=True, HVDGAN_HUNGRY="1")
+    # horovodrun has a traceback of its own, which no rank has printed.
+    assert done.returncode != 0 and not re.search(r"^\[.*Traceback", done.stderr, re.MULTILINE), done.stderr
+    assert "hvdgan: rank 1: rank 1 is out of memory in step 2, stage adversarial" in done.stderr, done.stderr
+    assert re.search(r"hvdgan: rank 0: .*rank 1 \(host .*\) has failed and reported its error", done.stderr), (
+        done.stderr
+    )
+
+
+def test_memory_of_python_too():
+    built = tiny_run()
+
+    def compute(step, stage_step, data):
+        raise MemoryError("Unable to allocate 3 EiB")
+
+    ((step, at, guarded_compute),) = guarded(built, [(7, built.schedule.at(0), compute)])
+    with pytest.raises(
+        RunError, match="rank 0 is out of memory in step 7, stage adversarial: Unable to allocate 3 EiB"
+    ):
+        guarded_compute(step, at.stage_step, {})
+
+
+def test_outside_of_a_step_the_step_is_not_named():
+    error = tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory " + 300 * "x")
+    text = str(out_of_memory(error, tiny_run(Tiny)))
+    assert text.startswith("rank 0 is out of memory: failed to allocate memory xxx") and "..." in text
+    assert isinstance(tiny_run().schedule.at(0), Position)
