@@ -28,6 +28,7 @@ from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import comparison_in_training
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
+from hvdgan.training.steps.compiling import check_jit
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
 
@@ -116,6 +117,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
+    check_jit(config, ranks)
     scans = ScanCache(folder_of(config) / "cache", is_root=ranks.is_root)
     source, held_out = _open(config, recipe_class, ranks, scans)
     check_augmentations(config, source.layout.seen)
