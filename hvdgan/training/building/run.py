@@ -23,12 +23,12 @@ from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
+from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import comparison_in_training
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
-from hvdgan.training.steps.compiling import check_jit
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from hvdgan.training.steps.compiling import Compiler
+from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps.forward import Data, used
 from hvdgan.training.steps.gradients import MicroBatches
 from hvdgan.training.steps.step import StageStep

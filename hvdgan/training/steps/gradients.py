@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from hvdgan.distributed.tapes import OwnedTape, tape_of_gradients
 from hvdgan.recipe.checks.results import Prepared
-from hvdgan.recipe.draws import Random
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Update
-from hvdgan.training.steps.compiling import Compiler
+from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps.forward import Data, Forward, Metrics
 
 
@@ -99,7 +98,7 @@ class MicroBatches:
 
     def _of(self, update: Update, apart: dict[str, Any], random: dict[str, Any]) -> tuple[list[tf.Tensor], Metrics]:
         """Compute gradients and metrics, given a Prepared and its Random as their fields."""
-        prepared = Prepared(**{**apart, "random": Random(**random)})
+        prepared = Prepared(**{**apart, "random": self._compiler.random(**random)})
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:

@@ -13,9 +13,9 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps import remapper
 from hvdgan.training.steps.averages import move_averages
-from hvdgan.training.steps.compiling import Compiler
 from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor

@@ -13,7 +13,9 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
+from hvdgan.training.compiling.compiled_random import CompiledRandom
 
 _LONGEST = 200  # characters of XLA's own words
 
@@ -26,6 +28,11 @@ class Compiler:
     """
 
     on: bool = False
+
+    @property
+    def random(self) -> type[Random]:
+        """The class that draws random numbers inside of the functions."""
+        return CompiledRandom if self.on else Random
 
     def __call__(self, where: str, at: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function inside of a graph that is being traced.
