@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed import backend, bundling, slices
-from hvdgan.distributed.grouping import AUTO, Grouping
+from hvdgan.distributed.bundling import AUTO, Grouping
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
 

@@ -8,7 +8,7 @@ import pytest
 
 from hvdgan.checkpoints import files
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed.grouping import Grouping
+from hvdgan.distributed.bundling import Grouping
 from hvdgan.train import main
 from launching import train
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.data import Source
-from hvdgan.distributed.grouping import Grouping
+from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
