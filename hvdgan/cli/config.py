@@ -12,6 +12,7 @@ from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
     Count,
+    CountOrAuto,
     CountOrNever,
     Decay,
     Fit,
@@ -87,6 +88,8 @@ class Config(AverageConfig):
     """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
     """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
+    gradient_groups: Annotated[CountOrAuto, _TRAINING] = "auto"
+    """groups of gradients that are all-reduced (auto: 1 on CPUs, none on GPUs); above 2 ranks only 1 repeats bits"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
     """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
@@ -100,6 +103,8 @@ class Config(AverageConfig):
 
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
+    jit: Annotated[bool, _TRAINING] = False
+    """compile losses and optimizers by XLA: equal within rounding; no all-reduce overlaps with the backward pass"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
     """number of non-finite updates in a row, all of them skipped, after which the run stops"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000

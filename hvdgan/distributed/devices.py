@@ -42,6 +42,11 @@ class Device:
         return f"CPU, {self.cores} core{'s' * (self.cores > 1)}" if self.gpu is None else f"GPU {self.gpu}"
 
 
+def on_gpus() -> bool:
+    """Whether ranks compute on GPUs: TensorFlow sees one."""
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 def claim(local_rank: int) -> None:
     """Make this rank's GPU the only visible one, and let its memory grow on demand; nothing without a GPU.
 

@@ -15,17 +15,36 @@ _CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
 _CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
 _CPU_PAIR_MPI = {"HOROVOD_CYCLE_TIME": "0.1"}
 _CPU_PAIR_GLOO = {"HOROVOD_CYCLE_TIME": "0.2"}
+# Read in Horovod's source, not measured: no GPU was at hand. Otherwise Horovod's thread waits on the host until a
+# reduction has ended, and only then may TensorFlow enqueue what uses its result. With it TensorFlow's stream waits for
+# the reduction on the GPU, and the host is free to enqueue the next kernels. Horovod itself then no longer sees NCCL's
+# errors; the heartbeat still sees a rank that dies or stands still.
+#
+# These stay as Horovod has them:
+# HOROVOD_FUSION_THRESHOLD (128 MiB): a buffer takes that memory once, and holds all gradients of most GANs' updates; a
+#   copy within a GPU's memory costs little, unlike one in a host's.
+# HOROVOD_CYCLE_TIME (1 ms): the host enqueues a reduction before its gradients are computed, so that the wait is hidden
+#   unless launching kernels is the limit. A shorter cycle would also fuse fewer gradients.
+# HOROVOD_NUM_NCCL_STREAMS (1): the reductions of one rank compete for the same links, and several streams for the
+#   multiprocessors of the backward pass; each has a buffer of its own.
+# HOROVOD_BATCH_D2D_MEMCOPIES (1): one kernel copies all gradients into the buffer.
+# HOROVOD_HIERARCHICAL_ALLREDUCE (0): NCCL's own rings and trees know the links within a host; docs/clusters.md says
+#   when to try it.
+_GPU = {"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}
 
 
-def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool) -> None:
+def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool, elastic: bool = False) -> None:
     """Set the variables that are not set; call it before Horovod is initialised.
 
     Args:
-        on_gpu: True if gradients are on GPUs, for which Horovod's own defaults are chosen.
+        on_gpu: True if gradients are on GPUs.
         over_mpi: True if the ranks meet over MPI; if not, over Gloo.
         pair: True if the run has two ranks, and never more.
+        elastic: True if ranks may come and go; Horovod must then see NCCL's errors to tell that a rank is lost.
     """
     settings = dict(_ALWAYS)
+    if on_gpu and not elastic:
+        settings |= _GPU
     if not on_gpu and over_mpi:
         settings |= _CPU_MPI
     if not on_gpu and pair:

@@ -35,7 +35,7 @@ def start(expect_size: int | None = None) -> Ranks:
     """
     claim()
     launcher, started, _ = launched()
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    on_gpu = devices.on_gpus()
     ranks = Ranks(launcher=launcher) if started == 1 else _join(launcher, on_gpu, pair=started == 2)
     _check_size(ranks, started, expect_size)
     _claim_devices(ranks)
@@ -78,7 +78,7 @@ def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
         raise UserError(
             "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"
         )
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    on_gpu = devices.on_gpus()
     if again:
         backend.horovod().shutdown()
     try:
@@ -97,11 +97,11 @@ def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
 def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
     hvd = backend.horovod()
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
-    environment.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair)
+    environment.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=is_elastic())
     refuse_srun_without_pmi(over_mpi=over_mpi)
     with contextlib.nullcontext() if on_gpu else affinity.background_threads():
         hvd.init()
-    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher)
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher, on_gpu=on_gpu)
 
 
 def _check_size(ranks: Ranks, started: int, expect_size: int | None) -> None:
@@ -131,6 +131,6 @@ def _claim_devices(ranks: Ranks) -> None:
 def _set_devices(ranks: Ranks) -> None:
     # Before any collective: the first operation fixes TensorFlow's devices and threads.
     devices.claim(ranks.local_rank)
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    on_gpu = devices.on_gpus()
     if not on_gpu and ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(affinity.cores_of_rank(ranks))

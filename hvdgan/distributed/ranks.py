@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed import backend, bundling, slices
+from hvdgan.distributed.bundling import AUTO, Grouping
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
 
@@ -31,6 +32,7 @@ class Ranks:
         launcher: the launcher's name, or "none".
         slice_unit: slices of the global batch are multiples of this many samples; 0: all slices are equal.
         cores: cores that this rank was bound to; 0: it was not bound.
+        on_gpu: True if the ranks compute on GPUs.
         activity: progress of this rank's main thread, for the heartbeat.
     """
 
@@ -41,6 +43,7 @@ class Ranks:
     launcher: str = "none"
     slice_unit: int = 0
     cores: int = 0
+    on_gpu: bool = False
     activity: Activity = dataclasses.field(default_factory=Activity, compare=False, repr=False)
 
     @property
@@ -62,6 +65,7 @@ class Ranks:
         loss: tf.Tensor,
         variables: Sequence[keras.Variable],
         compression: str = "none",
+        grouping: Grouping = AUTO,
     ) -> list[tf.Tensor]:
         """Gradients of the mean loss over the ranks with respect to exactly these variables.
 
@@ -72,6 +76,7 @@ class Ranks:
             loss: scalar, the mean over this rank's samples times loss_factor(compression).
             variables: Keras variables; the tape differentiates with respect to the tf.Variable inside each.
             compression: "none", or "fp16": gradients are sent and summed in float16.
+            grouping: choice of the groups of gradients that are reduced together.
 
         Returns:
             One dense tensor per variable.
@@ -80,16 +85,14 @@ class Ranks:
         if self.size == 1:
             return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
         hvd = backend.horovod()
+        # Horovod's tape requires one source for each gradient, and uses it only to tell gradients apart.
+        sources = [values[places[0]] for places in bundling.bundles(values)]
         tape = hvd.DistributedGradientTape(
             tape_of_bundles(tape, values),
-            # One group: without it three and more ranks sum in another order at every run. Two ranks have only one
-            # order, and without a group they reduce a bundle while later ones are still computed.
-            groups=1 if self.size > 2 else None,
+            groups=grouping.groups(self.size, len(sources), on_gpu=self.on_gpu),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )
-        # Horovod's tape requires one source for each gradient, and uses it only to tell gradients apart.
-        sources = [values[places[0]] for places in bundling.bundles(values)]
         return bundling.unbundle(tape.gradient(loss, sources), values)
 
     def loss_factor(self, compression: str = "none") -> float:

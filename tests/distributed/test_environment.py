@@ -6,6 +6,7 @@ import pytest
 
 from hvdgan.distributed.environment import set_defaults
 
+ASYNC = "HOROVOD_ENABLE_ASYNC_COMPLETION"
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
 ALWAYS = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600"}
 
@@ -34,9 +35,13 @@ def test_ranks_on_cpus_have_short_cycles_and_yield(variables, where, expected):
 
 @pytest.mark.parametrize("over_mpi", [False, True])
 @pytest.mark.parametrize("pair", [False, True])
-def test_on_gpus_the_speed_is_left_to_horovod(variables, over_mpi, pair):
-    set_defaults(on_gpu=True, over_mpi=over_mpi, pair=pair)
-    assert variables() == ALWAYS
+@pytest.mark.parametrize(("elastic", "expected"), [(False, {ASYNC: "1"}), (True, {})])
+def test_on_gpus_the_host_does_not_wait_for_reductions_unless_lost_ranks_must_be_noticed(
+    variables, over_mpi, pair, elastic, expected
+):
+    """Buffers, cycles and streams are Horovod's own."""
+    set_defaults(on_gpu=True, over_mpi=over_mpi, pair=pair, elastic=elastic)
+    assert variables() == {**ALWAYS, **expected}
 
 
 def test_what_the_user_has_set_stays(variables):

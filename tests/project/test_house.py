@@ -90,7 +90,7 @@ distributed.ranks distributed.slices distributed.tapes""".split()
 
 def test_the_core_can_be_read_in_one_sitting():
     lines = {name: len(MODULES[f"hvdgan.{name}"].read_text().splitlines()) for name in CORE}
-    assert sum(lines.values()) <= 1855 and max(lines.values()) <= 250, lines
+    assert sum(lines.values()) <= 1950 and max(lines.values()) <= 250, lines
 
 
 def test_the_loop_imports_little():

@@ -90,6 +90,17 @@ class Resetting(Staged):
         return [*others, dataclasses.replace(joint, reset_optimizers=True)]
 
 
+class Wide(Tiny):
+    """Each network has a kernel that is too large to be bundled with others: 256 KiB."""
+
+    def networks(self):
+        pixels = (8, 8, 1)
+        generator = [keras.Input((8,)), layers.Dense(1024, "relu"), layers.Dense(64, "tanh"), layers.Reshape(pixels)]
+        discriminator = [keras.Input(pixels), layers.Flatten(), layers.Dense(1024, "relu"), layers.Dense(1)]
+        named = {"generator": generator, "discriminator": discriminator}
+        return {name: keras.Sequential(parts, name=name) for name, parts in named.items()}
+
+
 class Untouched(Tiny):
     """An update that owns a network which its loss never calls."""
 

@@ -24,6 +24,7 @@ from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
+from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import comparison_in_training
@@ -123,6 +124,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
+    check_jit(config, ranks)
     scans = ScanCache(folder_of(config) / "cache", is_root=ranks.is_root)
     source, held_out = _open(config, recipe_class, ranks, scans)
     check_augmentations(config, source.layout.seen)

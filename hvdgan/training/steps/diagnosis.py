@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps.forward import Data, used
 from hvdgan.training.steps.gradients import MicroBatches
 from hvdgan.training.steps.step import StageStep
@@ -24,7 +25,7 @@ def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> lis
 
     @tf.function(autograph=False)
     def look(part: tf.Tensor) -> tf.Tensor:
-        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data))
+        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data), Compiler())
         gradients, metrics = micro_batches.one(chosen, part)
         return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (metrics["loss"], *gradients)])
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvdgan.distributed.tapes import OwnedTape, tape_of_gradients
+from hvdgan.recipe.checks.results import Prepared
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Update
+from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps.forward import Data, Forward, Metrics
 
 
@@ -53,16 +55,26 @@ class WholeSlice:
 
 
 class MicroBatches:
-    """Computes an update's gradients on one micro-batch at a time, so that only one is in memory."""
+    """Computes an update's gradients on one micro-batch at a time, so that only one is in memory.
 
-    def __init__(self, forward: Forward, step: tf.Tensor, data: Data) -> None:
-        self._forward = forward
+    Args:
+        forward: losses of the stage.
+        step: scalar int64, the global step.
+        data: images and labels of the slice.
+        compiler: compiler of each loss with its gradients; nothing is shared between updates, so each is one function.
+    """
+
+    def __init__(self, forward: Forward, step: tf.Tensor, data: Data, compiler: Compiler) -> None:
+        self._forward, self._compiler = forward, compiler
         self._step = step
         self._parts = forward.micro_batches
         self._data = {name: tf.reshape(value, (self._parts, -1, *value.shape[1:])) for name, value in data.items()}
 
     def __call__(self, update: Update) -> Local:
         """Compute the update's gradients, the mean over all micro-batches."""
+        if self._parts == 1:
+            gradients, metrics = self.one(update, 0)
+            return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics)
         # The loop must know the shapes of its results before it is built, so one round is traced first.
         one = tf.function(lambda part: self.one(update, part), autograph=False)
         shapes = one.get_concrete_function(tf.TensorSpec((), tf.int32)).structured_outputs
@@ -77,10 +89,16 @@ class MicroBatches:
         )
         return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics)
 
-    def one(self, update: Update, part: tf.Tensor) -> tuple[list[tf.Tensor], Metrics]:
+    def one(self, update: Update, part: "int | tf.Tensor") -> tuple[list[tf.Tensor], Metrics]:
         """Compute this rank's gradients and metrics of one micro-batch, whose number is a scalar int32."""
         data = {name: value[part] for name, value in self._data.items()}
-        prepared = self._forward.prepare(self._step, data, part)
+        apart = vars(self._forward.prepare(self._step, data, part))
+        where = self._forward.where(update)
+        return self._compiler(where, update.loss, self._of, update, apart, vars(apart["random"]))
+
+    def _of(self, update: Update, apart: dict[str, Any], random: dict[str, Any]) -> tuple[list[tf.Tensor], Metrics]:
+        """Compute gradients and metrics, given a Prepared and its Random as their fields."""
+        prepared = Prepared(**{**apart, "random": self._compiler.random(**random)})
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:

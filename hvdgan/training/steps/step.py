@@ -8,10 +8,12 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.data import Source
+from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps import remapper
 from hvdgan.training.steps.averages import move_averages
 from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
@@ -31,7 +33,8 @@ class StageStep:
         state: variables that a step changes.
         stage: stage whose updates run.
         ranks: ranks over which gradients are averaged.
-        config: settings of the run; seed, batch size, averages, accumulation and augmentations are used.
+        config: settings of the run; seed, batch size, averages, accumulation, compilation and augmentations are
+            used.
     """
 
     def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
@@ -40,6 +43,8 @@ class StageStep:
         self.stage = stage
         self._ranks = ranks
         self._config = config
+        self._grouping = Grouping(config.gradient_groups, config.deterministic)
+        self._compiler = Compiler(config.jit)
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
@@ -118,23 +123,25 @@ class StageStep:
         metrics: Metrics = {}
         finite: Metrics = {}
         forward, ranks, config = self.forward, self._ranks, self._config
-        rates = functools.partial(rate_at, stage_step=stage_step, steps=self.stage.steps, factor=rate_factor(config))
-        whole = config.accumulate == 1
-        compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data)
+        whole = config.accumulate == 1 and not config.jit
+        compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
             moving = [v for name in update.owns for v in self._state.networks[name].non_trainable_variables]
             before = values_of(moving)
             with forward.scope(update):
                 tape, loss, measured = compute(update)
-                gradients = ranks.reduced_gradients(tape, loss, forward.variables(update), config.compression)
+                gradients = ranks.reduced_gradients(
+                    tape, loss, forward.variables(update), config.compression, self._grouping
+                )
                 wanted = self._wanted(update, measured)
             if scale := self._state.loss_scales.get(update.name):
                 gradients = scale.unscaled(gradients)
-            norm = global_norm(gradients)
+            optimizing = functools.partial(self._compiler, forward.where(update), self._recipe.optimizers)
+            norm = optimizing(global_norm, gradients)
             # Reduced gradients are the same on every rank, so all ranks apply them or none does.
             finite[update.name] = tf.math.is_finite(norm)
-            apply = functools.partial(apply_gradients, self._state, update, gradients, norm, rates)
+            apply = functools.partial(optimizing, self._apply, update, gradients, norm, stage_step)
             verdicts = finite[update.name], wanted
             if self.branches:
                 applied = apply_or_restore(apply, *verdicts, before)
@@ -147,8 +154,13 @@ class StageStep:
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
-        move_averages(self._state, of_updates, step, config)
+        self._compiler("the averages", None, move_averages, self._state, of_updates, step, config)
         return metrics, finite
+
+    def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
+        factor = rate_factor(self._config)
+        rates = functools.partial(rate_at, stage_step=stage_step, steps=self.stage.steps, factor=factor)
+        apply_gradients(self._state, update, gradients, norm, rates)
 
     def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """The verdict of the update's only_if on the metrics of all ranks."""

@@ -1,0 +1,1 @@
+"""--jit: parts of a training step that XLA compiles."""

@@ -1,0 +1,189 @@
+"""--jit computes what a run without it computes, but for rounding, and refuses what XLA cannot compile."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.compiling.compiler import check_jit
+from hvdgan.training.steps.graphs import operations
+from saved import state, train
+from small import RECIPES, settings, small, write_showers
+from tiny import Exploding, Staged, Tiny, TinyOptions
+
+
+def graph_of(run):
+    number = tf.constant(0, tf.int64)
+    function = stage_step(run).function(run.schedule.stages[0].due(0))
+    return function.get_concrete_function(number, number, data_of(run)).graph
+
+
+def compiled_calls(run):
+    """The calls of functions in a step that XLA must compile."""
+    found = (each for (*_, each), _ in operations(graph_of(run)) if "_XlaMustCompile" in each.node_def.attr)
+    return [each for each in found if each.get_attr("_XlaMustCompile")]
+
+
+def test_nothing_is_compiled_unless_it_is_asked_for():
+    """With it: the loss, the norm and the optimizer of two updates, and the averages."""
+    plain, compiled = tiny_run(), tiny_run(jit=True)
+    assert not Config().jit and not compiled_calls(plain)
+    assert len(compiled_calls(compiled)) == 7
+
+
+def slots(values):
+    """Adam's means; after one step from zero they equal the gradients times 1 - beta_1, and the square of these."""
+    return {name: value for name, value in values.items() if name.endswith(("/momentum", "/velocity"))}
+
+
+def start_equally(*runs):
+    """Give all runs the variables of the first, and new optimizers."""
+    fresh = values_of(runs[0])
+    for run in runs:
+        for variable, value in zip(run.state.tensors().values(), fresh.values(), strict=True):
+            variable.assign(value)
+        run.state.reset_optimizers(run.recipe, run.state.networks)
+
+
+def assert_equal_gradients(stage, expected, found):
+    """Compare the gradients of a first step.
+
+    Rounding moves some of a deep network's inputs across the kinks of its ReLUs, so one variable's gradient may differ
+    by more than a thousandth. What is 0 but for rounding, such as that of a bias before BatchNorm, is compared with the
+    network's largest.
+    """
+    for owned in stage.owns:
+        mine = {name: value for name, value in slots(expected).items() if name.startswith(f"optimizers/{owned}/")}
+        for kind in ("momentum", "velocity"):
+            largest = max(np.linalg.norm(value) for name, value in mine.items() if name.endswith(kind))
+            for name in (name for name in mine if name.endswith(kind)):
+                difference = np.linalg.norm(found[name] - mine[name])
+                assert difference <= 2e-2 * np.linalg.norm(mine[name]) + 1e-5 * largest, name
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_computes_the_same(name, tmp_path):
+    """Metrics and gradients of the first step of each stage, and the statistics that it moves."""
+    write_showers(tmp_path / "showers.npz")
+    recipe, options = small(name)
+    # Each further size of stylegan2 has XLA compile some 20 s longer, and is computed by the same layers.
+    of_data = {"image_size": 8} if name == "stylegan2" else settings(name, tmp_path)
+    plain, compiled = (tiny_run(recipe, options, jit=jit, **of_data) for jit in (False, True))
+    for index, stage in enumerate(plain.schedule.stages):
+        start_equally(plain, compiled)
+        (expected, _), (found, finite) = (run.steps[index](0, 0, data_of(run)) for run in (plain, compiled))
+        assert all(finite.values())
+        for metric, value in expected.items():
+            assert float(found[metric]) == pytest.approx(float(value), rel=1e-3, abs=1e-4), metric
+        after = values_of(plain), values_of(compiled)
+        assert_equal_gradients(stage, *after)
+        for moving in (variable for variable in after[0] if "/moving_" in variable):
+            np.testing.assert_allclose(after[1][moving], after[0][moving], rtol=1e-3, atol=1e-5, err_msg=moving)
+
+
+def trained(steps=4, **settings):
+    run = tiny_run(Staged, TinyOptions(steps=20), **settings)
+    step = stage_step(run, 2)
+    for number in range(steps):
+        metrics, _ = step(number, number, data_of(run, number))
+    return values_of(run), {name: float(value) for name, value in metrics.items()}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"accumulate": 4},
+        {"ema_half_life": 64.0, "ema_decay": None},
+        {"flip": True, "lr_scaling": "sqrt"},
+        {"precision": "mixed_bfloat16"},
+        {"precision": "mixed_float16", "accumulate": 2},
+    ],
+)
+def test_several_steps_train_the_same_weights(more):
+    """Half precision: XLA rounds where fused operations end, so weights differ by some of their 8 or 11 bits."""
+    (plain, metrics), (compiled, others) = trained(**more), trained(**more, jit=True)
+    close = 1e-4 if "precision" not in more else 2e-2
+    assert others == pytest.approx(metrics, rel=close, abs=close)
+    for name, value in plain.items():
+        if not name.startswith("optimizers/"):
+            assert np.linalg.norm(compiled[name] - value) <= close * np.linalg.norm(value) + 1e-5, name
+
+
+def test_an_update_that_is_not_finite_changes_nothing():
+    class Normed(Exploding):
+        def __init__(self, options, data):
+            super().__init__(TinyOptions(steps=20, norm="batch"), data)
+
+    run = tiny_run(Normed, jit=True)
+    before = values_of(run)
+    _, finite = stage_step(run)(2, 2, data_of(run))
+    assert not finite["judge"] and finite["fool"]
+    assert not [name for name in changed(before, values_of(run)) if "/discriminator/" in name]
+
+
+class Hosted(Tiny):
+    """A loss that calls NumPy."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss + tf.ensure_shape(tf.numpy_function(np.float32, [0.0], tf.float32), ()), metrics
+
+
+@pytest.mark.parametrize("more", [{}, {"accumulate": 2}])
+def test_an_operation_that_xla_lacks_is_named_with_its_update(more):
+    with pytest.raises(UserError) as refused:
+        tiny_run(Hosted, jit=True, **more)
+    line = Hosted.judge.__code__.co_firstlineno
+    assert str(refused.value) == (
+        f"recipe Hosted (tests/training/test_compiler.py, line {line}): stage adversarial, update judge: --jit: XLA "
+        "cannot compile PyFunc; leave out --jit, or use other operations"
+    )
+
+
+def test_it_ends_the_command_with_one_line(tmp_path, capsys):
+    assert train(tmp_path / "run", "--recipe", "test_compiler:Hosted", "--jit") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "update judge: --jit: XLA cannot compile PyFunc" in line
+    assert not (tmp_path / "run").exists()
+
+
+class Drawing(Tiny):
+    """A loss whose noise no resumed run would draw again."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss + tf.reduce_mean(tf.random.normal((3,))), metrics
+
+
+def test_draws_that_a_resumed_run_would_not_repeat_are_found_inside():
+    with pytest.raises(UserError, match=r"update judge \(test_compiler.py, line \d+\): RandomStandardNormal draws"):
+        tiny_run(Drawing, jit=True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "refused"),
+    [(Ranks(), False), (Ranks(size=2), True), (Ranks(slice_unit=1), True)],  # the last: an elastic run may grow
+)
+def test_all_reduces_inside_of_a_loss_are_refused(ranks, refused):
+    config = Config(jit=True, sync_batch_norm=True)
+    for allowed in (dataclasses.replace(config, jit=False), dataclasses.replace(config, sync_batch_norm=False)):
+        check_jit(allowed, ranks)
+    if not refused:
+        check_jit(config, ranks)
+        return
+    with pytest.raises(UserError, match=r"--jit: with --sync-batch-norm .* leave out one"):
+        check_jit(config, ranks)
+
+
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_without(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert train(whole, "--jit", "--norm", "batch") == 0
+    assert train(parts, "--jit", "--norm", "batch", "--max-steps", "5") == 0
+    assert train(parts, "--jit", "--norm", "batch") == 0
+    assert state(whole, 8) == state(parts, 8)
+    assert train(parts, "--norm", "batch", "--steps", "9") == 0
