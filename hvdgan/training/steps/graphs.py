@@ -27,19 +27,32 @@ def operations(
         for attribute in kind_of(operation).calls:
             value = operation.get_attr(attribute)
             for called in value if isinstance(value, list) else [value]:
-                # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
-                function_of = getattr(graph, "_get_function", None)
-                if function_of is None:
+                inner = function_of(graph, called.name)
+                if inner is None:
                     warn_once(
                         f"TensorFlow {tf.__version__} does not show the functions inside a graph; random draws and "
                         "collectives in them are not looked for"
                     )
                     continue
-                inner = function_of(called.name).graph
                 # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
                 pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
                 known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
                 yield from operations(inner, known, (*chain, operation))
+
+
+def function_of(graph: tf.Graph | None, name: str) -> tf.Graph | None:
+    """The graph of a function that a graph calls; None if this TensorFlow does not show it.
+
+    A function that calls another one, as the gradient of a branch does, may leave it in the graph around itself.
+    """
+    while graph is not None:
+        # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
+        found_in = getattr(graph, "_get_function", None)
+        found = found_in(name) if found_in else None
+        if found is not None:
+            return found.graph
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
