@@ -165,6 +165,10 @@ def restore(
     if damaged := sorted(name for name in recorded if name not in values or describe(values[name]) != recorded[name]):
         raise DamagedCheckpoint(f"{checkpoint / STATE} is damaged: {list_some(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)
+    for name in values.keys() & tensors.keys():
+        # Before 0.1.0 the counts of loss scales were int32.
+        if (str(values[name].dtype), tensors[name].dtype) == ("int32", "int64"):
+            values[name] = values[name].astype(np.int64)
     _check_same_networks(checkpoint, values, tensors)
     for name, variable in tensors.items():
         variable.assign(values[name])

@@ -8,11 +8,10 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import layers
 
-FILTER = np.array([1, 3, 3, 1]) / 8  # filter of all changes of resolution, as in StyleGAN2's code
+from hvdgan.networks.devices.blurring import halved
 
 register = keras.saving.register_keras_serializable("hvdgan")
 
@@ -75,7 +74,7 @@ class EqualisedConv(layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         kernel = equalised(self.kernel, self.gain if self.linear else 1.0)
-        x = tf.nn.conv2d(x, blurred(kernel), 2, "SAME") if self.down else tf.nn.conv2d(x, kernel, 1, "SAME")
+        x = halved(x, kernel) if self.down else tf.nn.conv2d(x, kernel, 1, "SAME")
         return x if self.linear else leaky_relu(x + self.bias) * self.gain
 
     def get_config(self) -> dict[str, Any]:
@@ -123,23 +122,6 @@ def leaky_relu(x: tf.Tensor) -> tf.Tensor:
     """Leaky ReLU of slope 0.2, scaled so that the mean square of its output is about that of its input."""
     # Scale before the leaky ReLU: TensorFlow's graph optimizer fails, with an error in the log, at a sum before it.
     return tf.nn.leaky_relu(x * math.sqrt(2.0), 0.2)
-
-
-def blurred(kernel: tf.Tensor) -> tf.Tensor:
-    """The kernel that equals the filter (1, 3, 3, 1) / 8 along both axes followed by the given kernel.
-
-    On a CPU one larger convolution is faster than a blur and a small one, forward and backward.
-
-    Args:
-        kernel: (k, k, C, F).
-
-    Returns:
-        (k + 3, k + 3, C, F), in the type of the kernel.
-    """
-    size, _, inputs, outputs = kernel.shape
-    one_axis = sum(weight * np.eye(size + 3, size, -place) for place, weight in enumerate(FILTER))
-    both_axes = tf.constant(np.kron(one_axis, one_axis), kernel.dtype)  # ((k + 3)^2, k^2)
-    return tf.reshape(both_axes @ tf.reshape(kernel, (size**2, -1)), (size + 3, size + 3, inputs, outputs))
 
 
 def unit_normal(deviation: float = 1.0) -> keras.initializers.Initializer:

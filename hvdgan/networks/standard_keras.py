@@ -8,7 +8,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from hvdgan.networks.equalised import EqualisedConv, EqualisedDense, MinibatchStddev, blurred, equalised
+from hvdgan.networks.devices.blurring import blurred
+from hvdgan.networks.equalised import EqualisedConv, EqualisedDense, MinibatchStddev, equalised
 from hvdgan.networks.sngan import ConditionalBatchNormalization
 from hvdgan.networks.spectral import Spectral, SpectralConv2D, SpectralDense, SpectralEmbedding
 from hvdgan.networks.stylegan2 import StyledConv, StyleGAN2Generator, ToImage

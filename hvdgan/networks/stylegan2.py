@@ -8,11 +8,11 @@ import tensorflow as tf
 from keras import layers
 
 from hvdgan.cli.errors import UserError
+from hvdgan.networks.devices.blurring import doubled
 from hvdgan.networks.equalised import (
     EqualisedConv,
     EqualisedDense,
     MinibatchStddev,
-    blurred,
     equalised,
     leaky_relu,
     register,
@@ -267,8 +267,7 @@ def modulated_convolution(
     Reference: Karras et al. 2020, equations 1 and 3, and the last paragraph of section 2.2.
     """
     x *= tf.cast(scales, x.dtype)[:, None, None]
-    # At each pixel a transposed convolution adds up a quarter of its weights, hence the factor 4.
-    x = _transposed_convolution(x, 4.0 * blurred(kernel)) if up else tf.nn.conv2d(x, kernel, 1, "SAME")
+    x = doubled(x, kernel) if up else tf.nn.conv2d(x, kernel, 1, "SAME")
     if demodulate:
         squares = tf.reduce_sum(tf.square(tf.cast(kernel, tf.float32)), axis=(0, 1))  # (C, F)
         demodulation = tf.math.rsqrt(tf.matmul(tf.square(tf.cast(scales, tf.float32)), squares) + 1e-8)
@@ -278,15 +277,7 @@ def modulated_convolution(
 
 def upsample(images: tf.Tensor) -> tf.Tensor:
     """Double height and width with the filter (1, 3, 3, 1) / 4: pixels are 3/4 their nearest and 1/4 the next."""
-    channels = images.shape[-1]
-    return _transposed_convolution(images, 4.0 * blurred(tf.eye(channels)[None, None]))
-
-
-def _transposed_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Double height and width; kernel is (k, k, C, F)."""
-    batch, height, width = tf.unstack(tf.shape(x)[:3])
-    shape = (batch, 2 * height, 2 * width, kernel.shape[-1])
-    return tf.nn.conv2d_transpose(x, tf.transpose(kernel, (0, 1, 3, 2)), shape, strides=2, padding="SAME")
+    return doubled(images, tf.eye(images.shape[-1])[None, None])
 
 
 def _noise_sizes(image_size: int) -> list[int]:

@@ -78,15 +78,18 @@ class Random:
 
     def _part(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
         """The part's numbers among those that tf.random.stateless_normal or _uniform draws for the global batch."""
-        philox, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed(key))
         each = math.prod(shape)
-        begin = tf.cast(self.first, tf.int64) * each
-        # The counter has 128 bits; the lower 64 begin at 0 for every seed.
-        skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
-        counter = tf.bitcast(tf.bitcast(counter, tf.int64) + skipped, tf.uint64)
         wanted = self.count * each
+        # On the host, where the number of the step is known before the GPU has reached it.
+        with tf.device("cpu:0"):
+            philox, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed(key))
+            begin = tf.cast(self.first, tf.int64) * each
+            # The counter has 128 bits; the lower 64 begin at 0 for every seed.
+            skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
+            counter = tf.bitcast(tf.bitcast(counter, tf.int64) + skipped, tf.uint64)
+            place, size = tf.stack([begin % _BLOCK]), tf.constant([wanted], tf.int64)
         drawn = draw(shape=[wanted + _BLOCK - 1], key=philox, counter=counter, alg=_PHILOX, dtype=tf.float32)
-        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape))
+        return tf.reshape(tf.slice(drawn, place, size), (self.count, *shape))
 
     def _seed(self, key: str) -> tf.Tensor:
         return tf.stack([self._digest(key), self.step])

@@ -78,9 +78,9 @@ def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:
         # Places are counted in pixels of the input, so that sample and input show the same region.
         possible = (size - length) // factor + 1
         if random is None:
-            first = tf.fill((count,), (possible - 1) // 2)
+            first = tf.fill((count,), tf.constant((possible - 1) // 2, tf.int64))
         else:
-            first = random.integers(f"crop/{axis}", (), possible)
+            first = tf.cast(random.integers(f"crop/{axis}", (), possible), tf.int64)  # GPUs add no int32
         images = _cut(images, axis, first * factor, length)
         if inputs is not None:
             inputs = _cut(inputs, axis, first, length // factor)
@@ -91,4 +91,4 @@ def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:
 
 def _cut(numbers: tf.Tensor, axis: int, first: tf.Tensor, length: int) -> tf.Tensor:
     """The part of each sample that begins at its own place along an axis."""
-    return tf.gather(numbers, first[:, None] + tf.range(length)[None], axis=axis, batch_dims=1)
+    return tf.gather(numbers, first[:, None] + tf.range(length, dtype=tf.int64)[None], axis=axis, batch_dims=1)

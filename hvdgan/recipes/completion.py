@@ -157,7 +157,8 @@ class Completion(Recipe):
         return batch.images * (1.0 - batch.mask) + output * batch.mask
 
     def _logits(self, nets: Any, images: tf.Tensor, corner: tf.Tensor) -> tf.Tensor:
-        places = corner[..., None] + tf.range(self.data.image_size // 2)  # (B, 2, patch)
+        # In int64, which GPUs compute with; (B, 2, patch).
+        places = tf.cast(corner, tf.int64)[..., None] + tf.range(self.data.image_size // 2, dtype=tf.int64)
         rows = tf.gather(images, places[:, 0], axis=1, batch_dims=1)
         patches = tf.gather(rows, places[:, 1], axis=2, batch_dims=1)
         return nets.discriminator([images, patches])

@@ -78,7 +78,9 @@ class SNGAN(Recipe):
         fake = batch.augment(self._generate(nets, batch), "fake")
         # One call for both, so that both are judged by the same weights: a call updates the estimates of their norms.
         images = tf.concat([real, fake], axis=0)
-        classes = tf.concat([batch.labels, batch.classes], axis=0) if self._classes() else None
+        # Joined in int64, which GPUs copy themselves.
+        both = [tf.cast(each, tf.int64) for each in (batch.labels, batch.classes)] if self._classes() else []
+        classes = tf.concat(both, axis=0) if both else None
         real_logits, fake_logits = tf.split(self._judged(nets, images, classes), 2)
         return losses.hinge_discriminator(real_logits, fake_logits), {
             "real_logits": tf.reduce_mean(real_logits),

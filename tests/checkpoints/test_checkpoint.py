@@ -111,6 +111,15 @@ def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, da
     assert not changed(before, values_of(other))
 
 
+def test_counts_that_were_saved_as_int32_are_read(tmp_path):
+    run = tiny_run(precision="mixed_float16")
+    tensors = run.state.tensors()
+    counts = {name: keras.Variable(7, dtype="int32") for name in tensors if name.endswith("/held")}
+    folder = write_checkpoint(tmp_path, 3, {**tensors, **counts}, ALONE, FACTS)
+    checkpoint.restore(folder, files.read_manifest(folder), tensors)
+    assert counts and all(int(tensors[name].value) == 7 and tensors[name].dtype == "int64" for name in counts)
+
+
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
     folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     manifest = files.read_manifest(folder)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
+from hvdgan.networks.devices import blurring
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 from hvdgan.train import main
@@ -86,7 +87,7 @@ def test_a_blurred_kernel_blurs_and_then_convolves():
     filters = np.tile(FILTER[..., None, None], (1, 1, 3, 1)).astype(np.float32)
     blurred = tf.nn.depthwise_conv2d(padded, filters, (1, 1, 1, 1), "VALID")
     expected = tf.nn.conv2d(blurred, kernel, 2, "VALID")
-    result = tf.nn.conv2d(x, layers.blurred(tf.constant(kernel)), 2, "SAME")
+    result = tf.nn.conv2d(x, blurring.blurred(tf.constant(kernel)), 2, "SAME")
     assert result.shape == (2, 4, 4, 4)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 

@@ -193,3 +193,17 @@ def test_what_depends_on_the_step_alone_and_what_is_read_are_allowed():
     run = tiny_run(Reading)
     _, finite = stage_step(run)(0, 0, data_of(run))
     assert finite["judge"]
+
+
+class Branching(Tiny):
+    """A branch on a loss, whose gradient is a function that calls others."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return tf.cond(loss > 1.0, lambda: loss, lambda: 2.0 * loss), metrics
+
+
+def test_a_loss_may_branch():
+    run = tiny_run(Branching)
+    _, finite = stage_step(run)(0, 0, data_of(run))
+    assert finite["judge"]

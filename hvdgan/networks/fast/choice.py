@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.launcher import warn_once
+from hvdgan.networks.devices import device
 from hvdgan.networks.fast.kernels import (
     FastConv2D,
     FastConv2DTranspose,
@@ -30,7 +31,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in Keras' messages
 def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras.optimizers.Optimizer]) -> None:
     """Let layers and optimizers compute with the kernels of hvdgan.networks.fast.
 
-    Convolutions stay Keras' own if a GPU is in use, since cuDNN has good kernels for them.
+    hvdgan.networks.devices.device says which of them are for this device.
 
     Args:
         networks: built networks; their variables and names stay as they are.
@@ -40,7 +41,7 @@ def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras
         keras.layers.BatchNormalization: FusedBatchNormalization,
         keras.layers.LeakyReLU: FastLeakyReLU,
     }
-    if not tf.config.get_visible_devices("GPU"):
+    if device.chosen().products:
         fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
     change_classes(networks, {plain: kernel for plain, kernel in fast.items() if works(kernel)})
     for optimizer in optimizers:

@@ -1,8 +1,8 @@
 """Layers and optimizers that compute what Keras' own compute, but for the rounding, with faster kernels.
 
-BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many small operations together. On the CPU
-convolutions are partly matrix products (hvdgan/networks/fast/convolution.py), and the gradient of leaky ReLU, which
-Eigen does not vectorise in bfloat16, is computed in float32. docs/performance.md has the measurements.
+BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many small operations together. On CPUs
+convolutions are partly matrix products (hvdgan/networks/fast/convolution.py), and the gradient of leaky ReLU is
+computed in float32. hvdgan/networks/devices/device.py chooses by the device; docs/performance.md has the measurements.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvdgan.networks.devices import device
 from hvdgan.networks.fast import convolution
 
 
@@ -96,7 +97,7 @@ class FastConv2DTranspose(keras.layers.Conv2DTranspose):
 
 
 class FastLeakyReLU(keras.layers.LeakyReLU):
-    """LeakyReLU whose gradient needs only its output, and is computed in float32 and rounded once on the CPU.
+    """LeakyReLU whose gradient needs only its output, and is computed in float32 and rounded once on CPUs.
 
     The output has the sign of the input. TensorFlow's own gradient reads the input, which does not exist if the graph
     optimizer has fused a convolution, its bias and the leaky ReLU into one kernel: the optimizer's remapper then fails
@@ -106,7 +107,7 @@ class FastLeakyReLU(keras.layers.LeakyReLU):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """As keras.layers.LeakyReLU.call."""
         slope = float(self.negative_slope)
-        wide = inputs.dtype if tf.config.get_visible_devices("GPU") else tf.float32
+        wide = tf.float32 if device.chosen().wide_slopes else inputs.dtype
 
         @tf.custom_gradient
         def leaky(x: tf.Tensor) -> tuple[tf.Tensor, object]:

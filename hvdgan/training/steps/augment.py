@@ -103,7 +103,7 @@ def _translate(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         size = images.shape[axis]
         most = int(size * _SHIFT + 0.5)
         shift = _whole(draws[:, axis - 1], 2 * most + 1) - most
-        places = tf.range(size)[None] + shift[:, None]  # (B, size): the place that moves to each place
+        places = tf.range(size, dtype=tf.int64)[None] + shift[:, None]  # (B, size): the place that moves to each place
         inside = tf.cast((places >= 0) & (places < size), images.dtype)
         images = tf.gather(images, tf.clip_by_value(places, 0, size - 1), axis=axis, batch_dims=1)
         images *= _along(inside, axis, images.shape.rank)
@@ -117,7 +117,7 @@ def _cut_out(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         size = images.shape[axis]
         cut = int(size * _CUT + 0.5)
         first = _whole(draws[:, axis - 1], size + 1 - cut % 2) - cut // 2
-        places = tf.range(size)[None]
+        places = tf.range(size, dtype=tf.int64)[None]
         covered = (places >= first[:, None]) & (places < first[:, None] + cut)
         hole &= _along(covered, axis, images.shape.rank)
     return images * tf.cast(~hole, images.dtype)
@@ -129,5 +129,5 @@ def _along(values: tf.Tensor, axis: int, rank: int) -> tf.Tensor:
 
 
 def _whole(draws: tf.Tensor, below: int) -> tf.Tensor:
-    """Turn numbers in [0, 1) into integers in [0, below)."""
-    return tf.cast(draws * below, tf.int32)
+    """Turn numbers in [0, 1) into integers in [0, below), of a type that GPUs compute with."""
+    return tf.cast(draws * below, tf.int64)

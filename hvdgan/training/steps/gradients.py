@@ -84,9 +84,8 @@ class MicroBatches:
             return part + 1, tf.nest.map_structure(lambda total, value: total + value / self._parts, sums, one(part))
 
         start, parts = (tf.constant(0), zeros), self._parts
-        _, (gradients, metrics) = tf.while_loop(
-            lambda part, _: part < parts, add, start, parallel_iterations=1, maximum_iterations=parts
-        )
+        # Without maximum_iterations: its "and" would be computed on the GPU, and each round would wait for it.
+        _, (gradients, metrics) = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
         return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics)
 
     def one(self, update: Update, part: "int | tf.Tensor") -> tuple[list[tf.Tensor], Metrics]:

@@ -36,15 +36,29 @@ def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:
     for attribute in kind_of(operation).calls:
         value = operation.get_attr(attribute)
         for called in value if isinstance(value, list) else [value]:
-            # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
-            function_of = getattr(graph, "_get_function", None)
-            if function_of is None:
+            inner = function_of(graph, called.name)
+            if inner is None:
                 warn_once(
                     f"TensorFlow {tf.__version__} does not show the functions inside a graph; random draws and "
                     "collectives in them are not looked for"
                 )
                 continue
-            yield function_of(called.name).graph
+            yield inner
+
+
+def function_of(graph: tf.Graph | None, name: str) -> tf.Graph | None:
+    """The graph of a function that a graph calls; None if this TensorFlow does not show it.
+
+    A function that calls another one, as the gradient of a branch does, may leave it in the graph around itself.
+    """
+    while graph is not None:
+        # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
+        found_in = getattr(graph, "_get_function", None)
+        found = found_in(name) if found_in else None
+        if found is not None:
+            return found.graph
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,7 +69,9 @@ class StageStep:
             Mistake: as in trace(), if it has not been called.
         """
         due = self.stage.due(stage_step)
-        arguments = tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64), used(data)
+        with tf.device("cpu:0"):  # where the graph reads them; on a GPU they would have to be waited for
+            numbers = tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64)
+        arguments = *numbers, used(data)
         # Call the concrete function: the tf.function would take a millisecond per step to find it.
         traced = self._traced.get(_names(due)) or self._trace(due, *arguments)
         return traced(*arguments)

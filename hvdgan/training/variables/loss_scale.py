@@ -16,7 +16,8 @@ class LossScale:
     """The factor of one update's loss. Both variables are saved in checkpoints.
 
     value: factor of the loss, a scalar float32 variable.
-    held: number of updates in a row without an overflow, a scalar int32 variable.
+    held: number of updates in a row without an overflow, a scalar int64 variable: TensorFlow keeps one of int32 in the
+        host's memory, and each step would wait until the GPU knows whether to count on.
 
     Reference: Micikevicius et al. 2018, "Mixed precision training", section 3.2.
     """
@@ -29,7 +30,7 @@ class LossScale:
         """A scale with its initial value, for the update of this name."""
         return LossScale(
             keras.Variable(FIRST, trainable=False, dtype="float32", name=f"{name}_scale"),
-            keras.Variable(0, trainable=False, dtype="int32", name=f"{name}_held"),
+            keras.Variable(0, trainable=False, dtype="int64", name=f"{name}_held"),
         )
 
     def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -46,9 +47,10 @@ class LossScale:
             Scalar float32, the scale that the gradients were computed with.
         """
         used = tf.identity(self.value.value)
-        held = tf.where(finite, self.held.value + 1, 0)
+        none = tf.zeros((), tf.int64)
+        held = tf.where(finite, self.held.value + 1, none)
         grown = held >= _GROW_AFTER
         factor = tf.where(finite, tf.where(grown, 2.0, 1.0), 0.5)
         self.value.assign(tf.maximum(self.value.value * factor, 1.0))
-        self.held.assign(tf.where(grown, 0, held))
+        self.held.assign(tf.where(grown, none, held))
         return used

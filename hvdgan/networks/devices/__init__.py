@@ -1,0 +1,1 @@
+"""Kernels that are chosen by the kind of device that computes."""

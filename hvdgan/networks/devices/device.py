@@ -1,0 +1,64 @@
+"""Chooses between kernels with the same results but for the rounding, by the kind of device that computes.
+
+No other module decides a computation by the device. What is chosen for CPUs was measured there (docs/performance.md).
+What is chosen for GPUs follows from how they compute, and has not been measured.
+
+Chosen for both kinds:
+
+- Channels last (NHWC) and Keras' own data format. Tensor Cores read half precision in NHWC, and TensorFlow's graph
+  optimizer itself turns the convolutions of a graph in float32 into NCHW on GPUs.
+- BatchNorm as FusedBatchNormV3, and Adam as ResourceApplyAdam: one kernel instead of ten, which is worth more where
+  each kernel is a launch (hvdgan/networks/fast/kernels.py).
+- Losses divided by the number of ranks (Ranks.loss_factor), which spares a pass over all gradients on any device.
+- Augmentations and crops that move pixels by tf.gather with int64 indices. A GPU computes with int64; all arithmetic
+  of TensorFlow on int32 is done on the host, for which the GPU would have to be waited for.
+- Keys and counters of random numbers, from the number of the step, on the host (hvdgan/recipe/draws.py).
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Kernels for one kind of device."""
+
+    products: bool
+    """whether the innermost convolutions, and gradients of large filters, are matrix products of patches; oneDNN needs
+    up to three times as long for them, and cuDNN has kernels for them, of which it tries several"""
+    wide_slopes: bool
+    """whether the gradient of leaky ReLU is computed in float32; Eigen does not vectorise it in bfloat16, and a GPU
+    would only move more bytes"""
+    blurs_apart: bool
+    """whether the blur of StyleGAN2's changes of resolution is a convolution of its own, per channel, instead of a part
+    of a larger kernel. The larger kernel needs four times the products of a 3x3 kernel and no pass over the images; a
+    CPU waits for memory in such a pass, and a GPU for the products in all layers with 64 channels or more"""
+
+
+CPU = Choice(products=True, wide_slopes=True, blurs_apart=False)
+GPU = Choice(products=False, wide_slopes=False, blurs_apart=True)
+
+_given: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("given", default=None)
+
+
+def chosen() -> Choice:
+    """The kernels for the device that this process computes on: a GPU if TensorFlow may use one, else the CPU."""
+    return _given.get() or (GPU if tf.config.get_visible_devices("GPU") else CPU)
+
+
+@contextlib.contextmanager
+def computing_as(choice: Choice) -> Iterator[None]:
+    """Build and trace as on another kind of device, for instance to look at the graphs for GPUs without one.
+
+    Args:
+        choice: kernels to choose within this context.
+    """
+    token = _given.set(choice)
+    try:
+        yield
+    finally:
+        _given.reset(token)

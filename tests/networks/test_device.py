@@ -1,0 +1,113 @@
+"""What is chosen by the device computes the same, and no other module decides by it.
+
+Modules: networks.devices.device, networks.devices.blurring.
+"""
+
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvdgan
+from hvdgan.networks.devices import blurring, device
+from hvdgan.networks.fast.choice import use_fast_kernels
+from hvdgan.networks.fast.kernels import FastConv2D, FastLeakyReLU, FusedAdam, FusedBatchNormalization
+
+
+def _changed():
+    """The classes that the layers and the optimizer of a small network get."""
+    layers = [keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), keras.layers.LeakyReLU()]
+    optimizer = keras.optimizers.Adam()
+    use_fast_kernels([keras.Sequential([keras.Input((8, 8, 3)), *layers])], [optimizer])
+    return [type(each) for each in (*layers, optimizer)]
+
+
+def test_a_gpu_has_kerass_own_convolutions_and_the_same_fused_kernels():
+    assert device.chosen() == device.CPU  # of the machines that run the tests
+    alike = [FusedBatchNormalization, FastLeakyReLU, FusedAdam]
+    assert _changed() == [FastConv2D, *alike]
+    with device.computing_as(device.GPU):
+        assert _changed() == [keras.layers.Conv2D, *alike]
+    assert device.chosen() == device.CPU
+
+
+def test_the_choice_ends_with_an_error():
+    with pytest.raises(KeyError), device.computing_as(device.GPU):
+        raise KeyError
+    assert device.chosen() == device.CPU
+
+
+def test_a_leaky_slope_is_widened_on_cpus_only():
+    x = tf.constant([-1.0, 2.0], tf.bfloat16)
+    layer = keras.layers.LeakyReLU(0.2, dtype="mixed_bfloat16")
+    use_fast_kernels([keras.Sequential([layer])], [])
+
+    def wide(choice):
+        def slope(x):
+            return tf.gradients(layer(x), x)
+
+        with device.computing_as(choice):
+            graph = tf.function(slope, autograph=False).get_concrete_function(x).graph
+        return {each.inputs[0].dtype for each in graph.get_operations() if each.type == "LeakyReluGrad"}
+
+    assert (wide(device.CPU), wide(device.GPU)) == ({tf.float32}, {tf.bfloat16})
+
+
+def _run(resize, images, kernel, choice):
+    """The result, and the gradients of both orders of all inputs, traced for a kind of device."""
+    x, weights = tf.constant(images), tf.constant(kernel)
+
+    @tf.function(autograph=False)
+    def run():
+        with tf.GradientTape() as outer:
+            outer.watch([x, weights])
+            with tf.GradientTape() as inner:
+                inner.watch([x, weights])
+                y = resize(x, weights)
+                loss = tf.reduce_sum(tf.cast(y, tf.float32) ** 3)
+            slopes = inner.gradient(loss, [x, weights])
+            penalty = tf.add_n([tf.reduce_sum(tf.cast(slope, tf.float32) ** 2) for slope in slopes])
+        return y, slopes, outer.gradient(penalty, [x, weights])
+
+    with device.computing_as(choice):
+        function = run.get_concrete_function()
+    kinds = {each.type for each in function.graph.get_operations()}
+    return [each.numpy() for each in tf.nest.flatten(function())], kinds
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("resize", [blurring.halved, blurring.doubled])
+def test_a_blur_apart_gives_the_same_with_gradients_of_both_orders(resize, size):
+    random = np.random.default_rng(0)
+    images = random.normal(size=(2, 8, 6, 5)).astype(np.float32)
+    kernel = 0.3 * random.normal(size=(size, size, 5, 4)).astype(np.float32)
+    joined, of_joined = _run(resize, images, kernel, device.CPU)
+    apart, of_apart = _run(resize, images, kernel, device.GPU)
+    assert "DepthwiseConv2dNative" not in of_joined
+    assert ("DepthwiseConv2dNative" in of_apart) == (resize is blurring.halved or size == 3)
+    for mine, expected in zip(apart, joined, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_blur_apart_in_half_precision(dtype):
+    images = tf.cast(tf.random.stateless_normal((2, 8, 8, 3), (1, 2)), dtype)
+    kernel = tf.cast(0.3 * tf.random.stateless_normal((3, 3, 3, 4), (1, 3)), dtype)
+    with device.computing_as(device.GPU):
+        halved, doubled = (resize(images, kernel) for resize in (blurring.halved, blurring.doubled))
+    for mine, resize in ((halved, blurring.halved), (doubled, blurring.doubled)):
+        expected = resize(tf.cast(images, tf.float32), tf.cast(kernel, tf.float32))
+        assert mine.dtype == dtype and mine.shape == expected.shape
+        np.testing.assert_allclose(tf.cast(mine, tf.float32), expected, atol=0.1)
+
+
+def test_one_module_chooses_kernels_by_the_device():
+    """Those that claim, name or feed a device are in hvdgan/distributed, diagnostics and training/session.py."""
+    folder = Path(hvdgan.__file__).parent
+    asks = re.compile(r"list_(physical|logical)_devices|get_visible_devices")
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if asks.search(path.read_text())}
+    computing = {path for path in found if path.split("/")[0] in ("networks", "recipe", "recipes", "training")}
+    assert computing == {"networks/devices/device.py", "training/session.py"}

@@ -1,0 +1,77 @@
+"""Traces the steps of a recipe without data, as on a GPU."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+import small
+from hvdgan.cli.config import Config
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.devices import device
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.training.building.recipe_parts import make_parts
+from hvdgan.values.sample_values import Layout
+
+BATCH = 4
+_NUMBERS = 2
+"""arguments of a step that are numbers of steps, which hvdgan keeps on the host"""
+
+
+def steps_of(
+    recipe: type[Recipe] | str,
+    spec: DataSpec | None = None,
+    ranks: Ranks | None = None,
+    options: dict | None = None,
+    **settings,
+) -> Iterator["tf.types.experimental.ConcreteFunction"]:
+    """The step of each stage, with all its updates, traced as on a GPU.
+
+    Args:
+        recipe: a recipe, or the name of one of hvdgan's, which gets its small options.
+        spec: facts about the data; None: those that suit the recipe.
+        ranks: ranks of the run; None: one.
+        options: options of the recipe besides the small ones.
+        settings: settings of a Config.
+    """
+    ranks = ranks or Ranks()
+    name = recipe if isinstance(recipe, str) else "own"
+    spec = spec or small.spec(name)
+    kind, given = small.small(recipe) if isinstance(recipe, str) else (recipe, recipe.Options())
+    config = Config(recipe=name, global_batch_size=BATCH * ranks.size, **settings)
+    number = tf.TensorSpec((), tf.int64)
+    with device.computing_as(device.GPU):
+        parts = make_parts(config, kind, dataclasses.replace(given, **(options or {})), spec, ranks)
+        for step in parts.steps:
+            yield step.function(step.stage.due(0)).get_concrete_function(number, number, _batch(spec))
+
+
+def on_host(function: "tf.types.experimental.ConcreteFunction") -> int:
+    """How many of the step's first arguments are in the host's memory."""
+    assert [each.dtype for each in function.graph.inputs[:_NUMBERS]] == [tf.int64] * _NUMBERS
+    return _NUMBERS
+
+
+def _batch(spec: DataSpec) -> dict[str, tf.TensorSpec]:
+    """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
+    batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), tf.uint8 if spec.is_pictures else tf.float32)}
+    if spec.num_classes:
+        batch["labels"] = tf.TensorSpec((BATCH,), tf.int32)
+    if spec.conditions:
+        batch["conditions"] = tf.TensorSpec((BATCH, len(spec.conditions)), tf.float32)
+    return batch
+
+
+def fields(crop: int | None = None) -> DataSpec:
+    """Fields of 32 x 32 pixels with inputs of 8 x 8 and two constant fields, for the recipe downscale."""
+    size = crop or 32
+    return DataSpec(
+        (size, size, 1),
+        100,
+        input_shape=(size // 4, size // 4, 3),
+        constants_shape=(size, size, 2),
+        layout=Layout((32, 32, 1), (8, 8, 3), crop and (crop, crop)),
+        constants=np.zeros((32, 32, 2), np.float32),
+    )

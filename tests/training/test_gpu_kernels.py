@@ -1,0 +1,185 @@
+"""The step of every recipe, traced as on a GPU, against the list of kernels that TensorFlow's wheel with CUDA has.
+
+It shows that each operation which the graph asks for has a kernel for GPUs with these types, and which of them would
+wait for the GPU in the middle of a step. It does not show that a kernel works, or which one cuDNN takes. The graph
+optimizer's rewrites come later (layouts, fused kernels, folded constants), and TensorFlow places an operation next to
+the variable that it changes; both use operations of the same list.
+"""
+
+import re
+from collections import Counter
+
+import pytest
+import tensorflow as tf
+
+import small
+import traced
+from gpu_graphs import LIST, faults_of, kernel_of
+from hvdgan.distributed import backend
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.fast.choice import NEWEST_TESTED
+from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
+from hvdgan.training.steps.graphs import operations
+from launching import ROOT
+from tiny import Tiny
+
+SMALL = DataSpec((8, 8, 1), 100)
+
+CASES = {
+    "micro-batches, flips, colours": ("dcgan", {"accumulate": 2, "flip": True, "diff_augment": ("color",)}),
+    "shifts": ("wgan_gp", {"diff_augment": ("translation",)}),
+    "holes": ("dcgan", {"diff_augment": ("cutout",), "options": {"norm": "none"}}),
+    "half-life": ("dcgan", {"ema_half_life": 1000.0, "lr_scaling": "sqrt"}),
+    "all augmentations twice differentiable": ("stylegan2", {"diff_augment": ("color", "translation", "cutout")}),
+    "classes": ("sngan", {"spec": DataSpec((32, 32, 3), 100, 10), "diff_augment": ("translation",), "accumulate": 2}),
+    "constants": ("downscale", {"spec": traced.fields(), "options": {"periodic": "both"}}),
+    "one periodic axis, micro-batches": (
+        "downscale",
+        {"spec": traced.fields(), "options": {"periodic": "width"}, "accumulate": 2},
+    ),
+    "crops": ("downscale", {"spec": traced.fields(16), "flip": True}),
+    "crops in micro-batches": ("downscale", {"spec": traced.fields(16), "accumulate": 2}),
+    "showers in micro-batches": ("calo3d", {"accumulate": 2}),
+    "metrics that decide, in micro-batches": ("vae_gan", {"accumulate": 2}),
+    "three stages, in micro-batches": ("completion", {"accumulate": 2}),
+    "all heads, wide patches": (
+        "pix2pix",
+        {"options": {"outputs": "images=bce:1,half=mse:1,quarter=l1:1", "dropout": 0.0}, "flip": True},
+    ),
+}
+
+
+# TensorFlow asks the GPU which branch to take. hvdgan/training/steps/optimizers.py has the only branches.
+ALLOWED = {("waits", "If"), ("waits", "StatelessIf")}
+_BRANCH = re.compile(r"cond(_\d+)?(/cond)?")
+
+
+def faults(recipe, halves=("float16",), **settings):
+    """What a GPU would not compute by itself, without the branches that are allowed."""
+    steps = traced.steps_of(recipe, **settings)
+    found = [fault for step in steps for fault in faults_of(step, traced.on_host(step), halves)]
+    return [each for each in found if (each.what, each.operation) not in ALLOWED or not _BRANCH.fullmatch(each.place)]
+
+
+@pytest.mark.parametrize("recipe", small.RECIPES)
+def test_each_recipe_in_each_precision(recipe):
+    """Traced in float16, which has a loss scale; for the others its operations are looked up with their type."""
+    assert faults(recipe, ("float16", "bfloat16", "float32"), precision="mixed_float16") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("recipe", small.RECIPES)
+def test_each_recipe_traced_in_each_precision(recipe, precision):
+    assert faults(recipe, precision=precision) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_options(name):
+    recipe, settings = CASES[name]
+    assert faults(recipe, **{"precision": "mixed_float16", **settings}) == []
+
+
+class Scheduled(Tiny):
+    """Clips, has decays and rates of its own, waits for its metrics, and reads the step and its samples' numbers."""
+
+    def stages(self):
+        rate = LearningRate(1e-3, "cosine", warmup_steps=2)
+        own = {"learning_rate": rate, "clip_norm": 1.0, "betas": (0.1, 0.2)}
+        judge = Update("judge", owns=["discriminator"], loss=self.judge, only_if=lambda means: means["real"] < 1, **own)
+        return [Stage("adversarial", 4, [judge, Update("fool", owns=["generator"], loss=self.fool, **own)])]
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss * tf.cast(batch.random.step, tf.float32), metrics
+
+
+def test_rates_decays_clipping_and_updates_that_wait():
+    assert faults(Scheduled, spec=SMALL, precision="mixed_float16") == []
+
+
+@pytest.fixture(scope="module")
+def horovod():
+    hvd = backend.horovod()
+    hvd.init()
+    return hvd
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("settings", [{}, {"sync_batch_norm": True, "accumulate": 2}, {"compression": "fp16"}])
+def test_several_ranks(size, settings, horovod, monkeypatch):
+    """The operations of one rank among several; nothing is sent."""
+    monkeypatch.setattr(horovod, "size", lambda: size)
+    steps = list(traced.steps_of("dcgan", ranks=Ranks(size=size), **settings))
+    sent = Counter(chain[-1].type for step in steps for chain, _ in operations(step.graph))
+    assert [name for name in sent if name.startswith("Horovod")]
+    assert faults("dcgan", ranks=Ranks(size=size), **settings) == []
+
+
+class Resizing(Tiny):
+    def judge(self, nets, batch):
+        small = tf.image.resize(nets.generator(batch.latents), (4, 4), antialias=True)
+        return super().judge(nets, batch)[0] + tf.reduce_mean(small), {}
+
+
+class Nearest(Tiny):
+    def judge(self, nets, batch):
+        grown = tf.image.resize(nets.discriminator(batch.images)[:, None, None], (2, 2), "nearest")
+        return super().judge(nets, batch)[0] + tf.reduce_mean(grown), {}
+
+
+class Naming(Tiny):
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return tf.strings.to_number(tf.strings.as_string(loss)) * 0.0 + loss, metrics
+
+
+class Adding(Tiny):
+    def judge(self, nets, batch):
+        places = batch.random.integers("places", (), 3) + 1
+        return super().judge(nets, batch)[0] + tf.reduce_mean(tf.gather(tf.ones(4), places)), {}
+
+
+class Branching(Tiny):
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return tf.cond(loss > 1.0, lambda: loss, lambda: 2.0 * loss), metrics
+
+
+class Slicing(Tiny):
+    def judge(self, nets, batch):
+        begin = tf.constant([0, 1, 0, 0], tf.int64)
+        return super().judge(nets, batch)[0] + tf.reduce_mean(tf.slice(batch.images, begin, [-1, 2, -1, -1])), {}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        (Resizing, {("no kernel", "ScaleAndTranslate"), ("waits", "ScaleAndTranslate")}),
+        (Nearest, {("refused", "ResizeNearestNeighborGrad")}),
+        (Naming, {(fault, "AsString") for fault in ("string", "no kernel", "waits")} | {("string", "StringToNumber")}),
+        (Adding, {("waits", "AddV2")}),
+        (Branching, {("waits", "StatelessIf")}),
+        (Slicing, {("waits", "Slice")}),
+    ],
+)
+def test_a_recipe_that_a_gpu_would_wait_for_is_found(recipe, expected):
+    found = {(each.what, each.operation) for each in faults(recipe, spec=SMALL)}
+    assert found - {("no kernel", "StringToNumber")} == expected
+
+
+def test_an_operation_has_kernels_for_some_types_only():
+    assert kernel_of("Conv2D", {"T": ("float16",)}) and not kernel_of("Conv2D", {"T": ("complex64",)})
+    assert kernel_of("AddV2", {"T": ("int32",)}).on_host == {"x", "y", "z"}
+    assert not kernel_of("AddV2", {"T": ("int64",)}).on_host
+    assert kernel_of("HorovodAllreduce", {"T": ("float32",)}) and not kernel_of(
+        "HorovodAllreduce", {"T": ("bfloat16",)}
+    )
+
+
+def test_the_list_is_that_of_the_newest_tensorflow_of_the_tests():
+    """A newer pin comes with a list of its own."""
+    head = LIST.read_text().partition("\n")[0]
+    newest = ".".join(map(str, NEWEST_TESTED["TensorFlow"]))
+    pinned = re.search(r"^horovod==([\d.]+)", (ROOT / "launch" / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"TensorFlow {newest}." in head and f"horovod-{pinned[1]}.tar.gz" in head
