@@ -34,15 +34,6 @@ class Begun(NamedTuple):
     between: float
 
 
-def steps_behind() -> int:
-    """Return how many steps may begin before a verdict is read: 4 on a GPU, and 1 on CPUs.
-
-    On a GPU a step has begun when its kernels are in a queue, and to read a value of the newest step would empty it. On
-    CPUs a step has ended when its function returns, so the number changes nothing but the place where it is read.
-    """
-    return 4 if tf.config.list_logical_devices("GPU") else 1
-
-
 class Outstanding:
     """Reads the verdicts of steps in their order, and hands each step to the observations.
 

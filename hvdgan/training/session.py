@@ -12,6 +12,7 @@ from hvdgan.distributed.collective_errors import collective_failure, failures_in
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.devices import device
 from hvdgan.recipe import mistakes
 from hvdgan.training.between import Between
 from hvdgan.training.building.command import Command
@@ -22,7 +23,7 @@ from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.out_of_memory import OUT_OF_MEMORY, guarded, out_of_memory
-from hvdgan.training.outstanding import Outstanding, steps_behind
+from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.resuming.resume_point import ResumePoint
@@ -115,7 +116,8 @@ def train(
                 return True
             observations = Observations(run, resume_point, record)
             between = Between(run, resume_point, record, commits, observations, page.renew)
-            loop = Loop(run, resume_point, stopping, Outstanding(observations, steps_behind()), between)
+            outstanding = Outstanding(observations, device.chosen().steps_behind)
+            loop = Loop(run, resume_point, stopping, outstanding, between)
             with _open_batches(run, resume_point, read) as batches:
                 page.is_finished = loop.train(batches, guarded(run, steps or steps_from(run, first)))
     return page.is_finished

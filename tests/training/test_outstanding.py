@@ -4,6 +4,7 @@ Modules: training.loop, training.between, training.due, training.steps.skipping.
 """
 
 import contextlib
+import dataclasses
 import json
 import time
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop, steps_from
@@ -96,6 +98,12 @@ def test_what_is_due_waits_for_all_steps(reads, period):
     assert all(begun <= 5 for step, begun in read if step < 5)
 
 
+def step_with(run, branches):
+    """The step of the first stage, with branches or without, to be traced."""
+    with device.computing_as(dataclasses.replace(device.CPU, branches=branches)):
+        return stage_step(run).with_ranks(run.ranks)
+
+
 @pytest.mark.parametrize("recipe", [Tiny, Exploding])
 @pytest.mark.parametrize("options", [{}, {"precision": "mixed_float16"}, {"accumulate": 2}])
 def test_selection_gives_the_bits_of_a_branch(recipe, options):
@@ -103,8 +111,7 @@ def test_selection_gives_the_bits_of_a_branch(recipe, options):
 
     def trained(branches):
         run = tiny_run(recipe, TinyOptions(norm="batch"), **options)
-        step = stage_step(run).with_ranks(run.ranks)
-        step.branches = branches
+        step = step_with(run, branches)
         results = [step(number, number, data_of(run)) for number in range(4)]
         verdicts = [{name: bool(value) for name, value in finite.items()} for _, finite in results]
         metrics = [{name: float(value) for name, value in each.items()} for each, _ in results]
@@ -133,8 +140,7 @@ def test_an_update_that_its_recipe_does_not_want_is_selected_too():
     kept = []
     for branches in (True, False):
         run = tiny_run(Sometimes)
-        step = stage_step(run).with_ranks(run.ranks)
-        step.branches = branches
+        step = step_with(run, branches)
         applied = [float(step(number, number, data_of(run, number))[0]["fool/applied"]) for number in range(8)]
         kept.append((values_of(run), applied))
     assert not changed(kept[0][0], kept[1][0])
@@ -143,7 +149,6 @@ def test_an_update_that_its_recipe_does_not_want_is_selected_too():
 
 def test_a_graph_without_branches_has_none():
     run = tiny_run(Tiny, TinyOptions(norm="batch"))
-    step = stage_step(run).with_ranks(run.ranks)
 
     def branches_of(one):
         one(0, 0, data_of(run))
@@ -152,18 +157,16 @@ def test_a_graph_without_branches_has_none():
         )
         return {each.type for each in graph.graph.get_operations()} & {"If", "StatelessIf", "While"}
 
-    assert branches_of(step)
-    step = stage_step(run).with_ranks(run.ranks)
-    step.branches = False
-    assert not branches_of(step)
+    assert branches_of(step_with(run, True))
+    assert not branches_of(step_with(run, False))
 
 
 @pytest.mark.parametrize("behind", [1, 4])
-def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, monkeypatch, behind):
-    monkeypatch.setattr("hvdgan.training.session.steps_behind", lambda: behind)
+def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, behind):
     flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:]]
     flags[flags.index("--log-every") + 1] = "50"
-    assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
+    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=behind)):
+        assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
     error = capsys.readouterr().err
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
 

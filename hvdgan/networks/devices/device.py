@@ -37,10 +37,17 @@ class Choice:
     """whether the blur of StyleGAN2's changes of resolution is a convolution of its own, per channel, instead of a part
     of a larger kernel. The larger kernel needs four times the products of a 3x3 kernel and no pass over the images; a
     CPU waits for memory in such a pass, and a GPU for the products in all layers with 64 channels or more"""
+    branches: bool
+    """whether an update that is not finite is skipped by a branch, which costs nothing on a CPU; a GPU would stop until
+    the host knows which way to go, so there the old values are selected, at the price of a copy of what an update
+    changes"""
+    steps_behind: int
+    """steps that may begin before the verdict of one is read. On a GPU a step has begun when its kernels are queued,
+    and to read a value of the newest step would empty it. On a CPU a step has ended when its function returns"""
 
 
-CPU = Choice(products=True, wide_slopes=True, blurs_apart=False)
-GPU = Choice(products=False, wide_slopes=False, blurs_apart=True)
+CPU = Choice(products=True, wide_slopes=True, blurs_apart=False, branches=True, steps_behind=1)
+GPU = Choice(products=False, wide_slopes=False, blurs_apart=True, branches=False, steps_behind=4)
 
 _given: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("given", default=None)
 

@@ -10,6 +10,7 @@ from hvdgan.cli.config import Config
 from hvdgan.data import Source
 from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.devices import device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
@@ -48,8 +49,7 @@ class StageStep:
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
-        self.branches = not tf.config.list_logical_devices("GPU")
-        """whether updates are skipped by a branch, which costs nothing on CPUs, or by selection"""
+        self._branches = device.chosen().branches
         self._traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
@@ -145,7 +145,7 @@ class StageStep:
             finite[update.name] = tf.math.is_finite(norm)
             apply = functools.partial(optimizing, self._apply, update, gradients, norm, stage_step)
             verdicts = finite[update.name], wanted
-            if self.branches:
+            if self._branches:
                 applied = apply_or_restore(apply, *verdicts, before)
             else:
                 applied = apply_and_select(apply, *verdicts, before, changed_by(self._state, update))
