@@ -114,13 +114,18 @@ def train(
             page.is_finished = first >= run.last_step
             if page.is_finished:
                 return True
-            observations = Observations(run, resume_point, record)
-            between = Between(run, resume_point, record, commits, observations, page.renew)
-            outstanding = Outstanding(observations, device.chosen().steps_behind)
-            loop = Loop(run, resume_point, stopping, outstanding, between)
+            loop = _loop(run, resume_point, stopping, commits, page, record)
             with _open_batches(run, resume_point, read) as batches:
                 page.is_finished = loop.train(batches, guarded(run, steps or steps_from(run, first)))
     return page.is_finished
+
+
+def _loop(
+    run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, page: Page, record: Record
+) -> Loop:
+    observations = Observations(run, resume_point, record)
+    between = Between(run, resume_point, record, commits, observations, page.renew)
+    return Loop(run, resume_point, stopping, Outstanding(observations, device.chosen().steps_behind), between)
 
 
 def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:

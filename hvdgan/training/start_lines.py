@@ -15,9 +15,9 @@ from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.building.code_state import folder_of_code, git_state
 from hvdgan.training.building.flags import changed_flags
 from hvdgan.training.building.run import Run
-from hvdgan.training.code_state import folder_of_code, git_state
 from hvdgan.training.memory.estimate import Estimate, in_words
 from hvdgan.training.steps.averages import RAMP_UP
 
