@@ -2,7 +2,7 @@
 # usage: benchmarks/gpu.sh [--out DIR] [--only PART,...] [--recipe NAME,...] [--cpu] [--quick] [more]
 #
 # Checks hvdgan on the GPUs of this machine, or of a Slurm allocation, and measures it: one JSON file and one page, to send
-# to the project. It takes about two hours on one host; a part that fails does not stop the later ones.
+# to the project. It may take some hours; a part that fails does not stop the later ones.
 #
 #   HVDGAN_GPU=1 make setup && benchmarks/gpu.sh
 #   sbatch --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=8 --wrap benchmarks/gpu.sh
@@ -13,7 +13,7 @@
 #   --precision NAME,... precisions: float32, mixed_bfloat16, mixed_float16 (default: all)
 #   --timeout SECONDS    time limit of each command (default: 3600)
 #   --cpu                do all of it on the CPU with small networks, to test this script
-#   --quick              few steps of everything
+#   --quick              few steps of everything, with small networks
 #   --help               this text
 #
 # PyTorch has an environment of its own, which HVDGAN_GPU=1 benchmarks/peers/setup.sh makes; without it the page says "not

@@ -120,7 +120,8 @@ def work_of(setting: Setting, precision: str, ranks: int, out: Path) -> Work:
         ranks: number of ranks or replicas.
         out: new folder of the run.
     """
-    size, nf, batch, warm_up, steps = (32, 2, 2, 2, 4) if setting.quick else (64, 64, LOCAL_BATCH_SIZE, 50, 200)
+    size, nf, batch = (32, 2, 2) if setting.small else (64, 64, LOCAL_BATCH_SIZE)
+    warm_up, steps = (2, 4) if setting.quick else (50, 200)
     return Work(
         image_size=size,
         channels=3,
@@ -181,7 +182,7 @@ def _compared(setting: Setting, precision: str, rates: dict[str, list[float]]) -
         if name.startswith("hvdgan") or not theirs or len(ours) != len(theirs):
             continue
         ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
-        is_meant = name.startswith("PyTorch DDP") and not setting.cpu and not setting.quick
+        is_meant = name.startswith("PyTorch DDP") and not setting.small
         yield Check(
             name=f"hvdgan against {name}, {precision}",
             verdict="passed",

@@ -42,10 +42,10 @@ def checks(setting: Setting) -> Iterator[Check]:
 def _trained(setting: Setting, recipe: str, precision: str) -> Check:
     name = f"{recipe}-{precision}"
     run_dir, peaks = setting.out / "runs" / name, setting.out / "runs" / f"{name}.json"
-    batch, steps = (8, QUICK_STEPS) if setting.quick else (64, STEPS)
+    batch, steps = 8 if setting.small else 64, QUICK_STEPS if setting.quick else STEPS
     data = _data(setting, recipe)
     words = ["--recipe", recipe, "--precision", precision, "--global-batch-size", str(batch), *data]
-    words += [*flags_of(recipe, steps, small=setting.quick), "--run-dir", str(run_dir), "--report", "never"]
+    words += [*flags_of(recipe, steps, small=setting.small), "--run-dir", str(run_dir), "--report", "never"]
     words += ["--sample-every", "0", "--checkpoint-every", "0"]
     done = setting.launch(f"recipes/{name}", "gpu.trained", [str(peaks), *words])
     if done.code != 0:
@@ -97,11 +97,11 @@ def flags_of(recipe: str, steps: int, *, small: bool) -> list[str]:
 def _data(setting: Setting, recipe: str) -> list[str]:
     """Return the flags for data that the recipe takes, and make what is not there yet."""
     if recipe != "calo3d":
-        return ["--data", "digits", "--image-size", "32" if setting.quick else "64"]
+        return ["--data", "digits", "--image-size", "32" if setting.small else "64"]
     path = setting.out / "runs" / "showers.npz"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        size = ["--num", "64", "--size", "8"] if setting.quick else ["--num", "2000", "--size", "32"]
+        size = ["--num", "64", "--size", "8"] if setting.small else ["--num", "2000", "--size", "32"]
         made = [sys.executable, str(ROOT / "benchmarks" / "showers.py"), "--out", str(path), *size]
         done = setting.run("recipes/showers", made)
         if done.code != 0:

@@ -39,10 +39,11 @@ def _words(setting: Setting) -> list[str]:
     words += ["--ranks", ",".join(map(str, setting.ranks))]
     if setting.gloo and not in_slurm():
         words += ["--controller", "gloo"]
-    if setting.quick:
-        return [*words, *"--image-size 32 --nf 2 --local-batch-size 4 --steps 2 --repeats 1".split()]
-    size = ["--image-size", "64", "--local-batch-size", str(LOCAL_BATCH_SIZE)]
-    return [*words, *size, "--steps", "100", "--repeats", "3", "--timeout", str(setting.timeout)]
+    words += ["--steps", "2", "--repeats", "1"] if setting.quick else ["--steps", "100", "--repeats", "3"]
+    small, whole = ["--image-size", "32", "--nf", "2"], ["--image-size", "64", "--nf", "64"]
+    batch = 4 if setting.small else LOCAL_BATCH_SIZE
+    words += [*(small if setting.small else whole), "--local-batch-size", str(batch)]
+    return [*words, "--timeout", str(setting.timeout)]
 
 
 def _in_words(row: dict[str, Any]) -> str:
@@ -56,7 +57,7 @@ def _against_copies(setting: Setting, precision: str, facts: dict[str, Any]) -> 
             continue
         ratio, low, high = (row["of_copies"][name] for name in ("median", "low", "high"))
         # The goal holds for the ranks of one host, and for networks that compute for a while.
-        is_meant = not setting.cpu and not setting.quick and setting.nodes == 1
+        is_meant = not setting.small and setting.nodes == 1
         yield Check(
             name=f"{row['ranks']} ranks of {row['ranks']} copies, {precision}",
             verdict="passed",

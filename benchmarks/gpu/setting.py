@@ -20,7 +20,7 @@ class Setting:
     Args:
         out: folder of the results.
         cpu: True to do everything on the CPU.
-        quick: True for few steps and small networks.
+        quick: True for few steps.
         ranks: numbers of ranks to measure, the powers of two up to the number of GPUs; the first is 1.
         here: largest number of ranks on one host.
         nodes: number of hosts.
@@ -45,6 +45,11 @@ class Setting:
     def most(self) -> int:
         """The largest number of ranks."""
         return self.ranks[-1]
+
+    @property
+    def small(self) -> bool:
+        """Whether networks, images and batches are small."""
+        return self.cpu or self.quick
 
     @property
     def device(self) -> str:
