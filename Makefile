@@ -39,7 +39,7 @@ lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
-	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
+	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
 
 clean:  ## remove all builds, .venv included; runs stay
 	rm -rf .venv .venv-openmpi5 .venv-peers .venv-formulas .versions build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

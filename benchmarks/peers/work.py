@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 POOL = 16  # number of batches of random pixels; this benchmark does not compare how images are read
 
@@ -26,6 +27,10 @@ class Work:
     warm_up: int
     steps: int
     out: Path
+    device: str = "cpu"
+    """cpu, or gpu: each rank has a GPU, is not bound to a core, and reads the losses only where the time is taken"""
+    replicas: int = 2
+    """number of devices of a program that is one process"""
     latent_size: int = 100
     learning_rate: float = 2e-4
     beta_1: float = 0.5
@@ -47,6 +52,10 @@ class Work:
             "discriminator": 16 * self.channels * first + first + down + 16 * top + 1,
         }
 
+    def waits(self, number: int) -> bool:
+        """Whether a program waits for the end of a step, numbered from 0: GPUs compute on while the host does not."""
+        return self.device == "cpu" or number + 1 in (self.warm_up, self.warm_up + self.steps)
+
     def arguments(self) -> list[str]:
         """Return the command line that parse() reads."""
         words = {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
@@ -62,8 +71,10 @@ def parse() -> Work:
     return Work(**vars(parser.parse_args()))
 
 
-def pin(local_rank: int) -> None:
+def pin(local_rank: int, device: str = "cpu") -> None:
     """Bind this process to one core; call this before any library makes threads, which inherit the binding."""
+    if device == "gpu":
+        return
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
 
@@ -72,7 +83,7 @@ def train(
     work: Work,
     rank: int,
     parameters: dict[str, int],
-    step: Callable[[int], Sequence[float]],
+    step: Callable[[int], Sequence[Any]],
     weights: Callable[[], list[float]],
 ) -> None:
     """Run the steps and write the report, `rank-<rank>.json`.
@@ -81,14 +92,16 @@ def train(
         work: settings of the run.
         rank: rank of this process.
         parameters: number of parameters of each network, which is compared with the expected one.
-        step: function that does one step, numbered from 0, waits for its end and returns the losses.
+        step: function that does one step, numbered from 0, and returns the losses; reading them waits for its end.
         weights: function that returns sums over the trained weights, which must be equal on all ranks at the end.
     """
     if parameters != work.parameters:
         sys.exit(f"rank {rank}: the networks have {parameters} parameters; expected {work.parameters}")
     ends, losses = [], [0.0]
     for number in range(work.warm_up + work.steps):
-        losses = [float(loss) for loss in step(number)]
+        found = step(number)
+        if work.waits(number):
+            losses = [float(loss) for loss in found]
         ends.append(time.time())
         if not all(math.isfinite(loss) for loss in losses):
             sys.exit(f"rank {rank}, step {number}: the losses are {losses}")

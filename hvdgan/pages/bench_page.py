@@ -44,9 +44,20 @@ def make(facts: Facts, tables: Sequence[tuple[str, str, Any, Any, Any]], parts: 
             ("GPUs", ", ".join(machine["gpus"]) or "none"),
             *((name, version) for name, version in facts["versions"].items()),
         ],
-        pictures=[*_efficiencies(facts["efficiency"]), *_steps(facts["runs"], parts)],
+        pictures=pictures(facts, parts),
         tables=tables,
     )
+
+
+def pictures(facts: Facts, parts: Mapping[str, str], prefix: str = "") -> list[Drawn]:
+    """Draw the efficiencies, and the parts of the steps.
+
+    Args:
+        facts: contents of --json.
+        parts: names of the parts of a step, by their names in the facts.
+        prefix: letters that make the ids of the pictures their own, if a page shows several measurements.
+    """
+    return [*_efficiencies(facts["efficiency"], prefix), *_steps(facts["runs"], parts, prefix)]
 
 
 def _sentence(rows: Sequence[Facts]) -> str:
@@ -63,7 +74,7 @@ def _sentence(rows: Sequence[Facts]) -> str:
     return f"{most} ranks reach, of {most} independent copies: {'; '.join(found)}"
 
 
-def _efficiencies(rows: Sequence[Facts]) -> list[Drawn]:
+def _efficiencies(rows: Sequence[Facts], prefix: str) -> list[Drawn]:
     """Draw the efficiency over the number of ranks: full lines of copies, dashed ones of one rank."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
@@ -85,11 +96,11 @@ def _efficiencies(rows: Sequence[Facts]) -> list[Drawn]:
         axes.set_xlabel("ranks", color=INK, fontsize=8, loc="right", labelpad=1)
 
     ends = [f"{name} {number(points[-1][1])} with {points[-1][0]} ranks" for name, points in lines.items()]
-    svg = picture(paint, f"Line chart of the efficiency over the ranks: {'; '.join(ends)}.", "e")
+    svg = picture(paint, f"Line chart of the efficiency over the ranks: {'; '.join(ends)}.", f"{prefix}e")
     return [Drawn("Efficiency", svg, [(name, index) for index, name in enumerate(lines)])]
 
 
-def _steps(runs: Sequence[Facts], parts: Mapping[str, str]) -> list[Drawn]:
+def _steps(runs: Sequence[Facts], parts: Mapping[str, str], prefix: str) -> list[Drawn]:
     """Draw a bar for each launch and stage, of the parts of its step."""
     bars = [
         (f"{run['ranks']} {'rank' if run['ranks'] == 1 else run['kind']} x {run['local_batch_size']}, {name}", stage)
@@ -112,5 +123,7 @@ def _steps(runs: Sequence[Facts], parts: Mapping[str, str]) -> list[Drawn]:
     for label, stage in bars[:8]:
         figures = [f"{name} {number(1e3 * stage[part]['median'])}" for part, name in parts.items()]
         said.append(f"{label} {', '.join(figures)}")
-    svg = picture(paint, f"Bar chart of the ms of a step: {'; '.join(said)}.", "s", (5.2, 1.0 + 0.32 * len(bars)))
+    svg = picture(
+        paint, f"Bar chart of the ms of a step: {'; '.join(said)}.", f"{prefix}s", (5.2, 1.0 + 0.32 * len(bars))
+    )
     return [Drawn("Where the time of a step goes", svg, [(name, index) for index, name in enumerate(parts.values())])]

@@ -1,4 +1,4 @@
-"""The pages of hvdgan.bench and hvdgan.doctor, from their own facts, in a real browser.
+"""The pages of hvdgan.bench, of hvdgan.doctor and of benchmarks/gpu.sh, from their facts, in a real browser.
 
 Modules: pages.bench_page, pages.doctor_page.
 """
@@ -10,7 +10,10 @@ import pytest
 
 import browsing
 from browsing import Browser
-from launching import launcher, run
+from launching import ROOT, launcher, run
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from gpu import page as gpu_page
 
 pytestmark = [
     pytest.mark.browser,
@@ -87,3 +90,50 @@ def test_a_page_is_not_written_over_a_file_and_not_into_that_of_the_json(tmp_pat
         done = run([sys.executable, "-m", f"hvdgan.{command}", *words], tmp_path)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_about_gpus_is_silent_complete_and_accessible(browser, made, tmp_path, width):
+    bench = json.loads((made / "bench.json").read_text())
+    done = {"verdict": "passed", "found": "", "figures": {}, "errors": [], "command": "", "seconds": 1.0}
+    checks = [
+        {
+            **done,
+            "name": name,
+            "figures": {"bench": bench},
+            "goal": {"ratio": ratio, "bound": 0.95, "reached": ratio > 0.95},
+        }
+        for name, ratio in (("float32", 0.971), ("mixed_float16", 0.942))
+    ]
+    checks += [
+        {
+            **done,
+            "name": "ranks",
+            "verdict": "failed",
+            "errors": ["<b>first</b>", "NCCL WARN no link"],
+            "command": "run",
+        },
+        {**done, "name": "DDP", "verdict": "not run", "found": "benchmarks/peers/setup.sh makes it"},
+    ]
+    gpus = [{"name": "H100", "memory.total": "81559 MiB", "driver_version": "550.54", "compute_cap": "9.0"}] * 8
+    machine = {"when": "2026-11-25T12:00:00+0000", "host": "node1", "hosts": 1, "system": "Linux", "cpu": "EPYC"}
+    machine |= {
+        "cores": 96,
+        "gpus": gpus,
+        "links": ["GPU0  X  NV18"] * 8,
+        "versions": {"keras": "3"},
+        "commit": "a1b2+",
+    }
+    facts = {"machine": machine, "doctor": json.loads((made / "doctor.json").read_text()), "complete": True}
+    facts |= {"parts": [{"name": "scaling", "title": "Ranks and copies", "checks": checks}], "seconds": 7200.0}
+    facts |= {"settings": {"cpu": False, "ranks": [1, 2, 4, 8]}, "command": "benchmarks/gpu.sh"}
+    (tmp_path / "page.html").write_text(gpu_page.make(facts))
+    browser.open(tmp_path / "page.html", width=width)
+    assert browser.console() == [] and browser.run(browsing.FAULTS) == []
+    assert browser.requests() == [(tmp_path / "page.html").as_uri()]
+    verdict = browser.run("return document.querySelector('.verdict').innerText")
+    assert verdict.startswith("1 of 3 checks failed; 1 did not run") and "ranks: NCCL WARN no link" in verdict
+    text = browser.run("return document.body.innerText")
+    expected = ["<b>first</b>", "8 x H100, 81559 MiB", "0.971", "missed", "NV18", "benchmarks/peers/setup.sh makes it"]
+    assert [word for word in expected if word not in text] == []
+    assert browser.run("return document.querySelectorAll('figure.chart > svg').length") == 4

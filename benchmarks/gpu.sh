@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# usage: benchmarks/gpu.sh [--out DIR] [--only PART,...] [--recipe NAME,...] [--cpu] [--quick] [more]
+#
+# Checks hvdgan on the GPUs of this machine, or of a Slurm allocation, and measures it: one JSON file and one page, to send
+# to the project. It may take some hours; a part that fails does not stop the later ones.
+#
+#   HVDGAN_GPU=1 make setup && benchmarks/gpu.sh
+#   sbatch --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=8 --wrap benchmarks/gpu.sh
+#
+#   --out DIR            new folder for result.json, page.html, logs and runs (default: gpu-TIME)
+#   --only PART,...      parts to run: tests, equality, resume, recipes, scaling, peers (default: all, after the build)
+#   --recipe NAME,...    recipes to train in the part recipes (default: all)
+#   --precision NAME,... precisions: float32, mixed_bfloat16, mixed_float16 (default: all)
+#   --timeout SECONDS    time limit of each command (default: 3600)
+#   --cpu                do all of it on the CPU with small networks, to test this script
+#   --quick              few steps of everything, with small networks
+#   --help               this text
+#
+# PyTorch has an environment of its own, which HVDGAN_GPU=1 benchmarks/peers/setup.sh makes; without it the page says "not
+# run". Inside a Slurm allocation srun starts the ranks (SRUN_MPI, default pmix), with LAUNCHER=horovodrun launch/multi_node.sh.
+# Exit codes: 0 all passed, 1 something failed, 2 a mistake on the command line, no GPU, or a wrong build, 130 interrupted.
+set -euo pipefail
+script=benchmarks/gpu.sh
+# shellcheck source=launch/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../launch/common.sh"
+
+for word in "$@"; do
+    if [[ "$word" == --help || "$word" == -h ]]; then show_help; exit; fi
+done
+use_python
+export PYTHONPATH="$root/benchmarks:$root/benchmarks/peers:$root${PYTHONPATH:+:$PYTHONPATH}"
+# "=" : without it a word of the caller could be taken for the number.
+exec "$python" -m gpu --gpus="$(count_gpus)" "$@"

@@ -1,0 +1,157 @@
+"""Runs all parts one after another, and writes result.json and page.html after each; benchmarks/gpu.sh starts it."""
+
+import argparse
+import dataclasses
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpu import build, device_tests, equality, machine, page, peers, recipes, resume, scaling
+from gpu.check import Check, Part, run_part
+from gpu.setting import Setting, hosts_of_allocation, known_recipes, powers_of_two
+from hvdgan.cli.files.outputs import write, write_json
+from hvdgan.pages.template import save
+
+PARTS = (
+    Part("build", "All ranks together", build.checks),
+    Part("tests", "Tests that need a GPU", device_tests.checks),
+    Part("equality", "N ranks and one", equality.checks),
+    Part("resume", "Interrupted and uninterrupted", resume.checks),
+    Part("recipes", "Recipes in each precision", recipes.checks),
+    Part("scaling", "Ranks and independent copies", scaling.checks),
+    Part("peers", "Other frameworks", peers.checks),
+)
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+_CPU_RANKS = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Report a mistake as argparse does, without the usage."""
+        sys.stderr.write(f"benchmarks/gpu.sh: {message}\n")
+        sys.exit(2)
+
+
+def main(words: Sequence[str]) -> int:
+    """Check and measure.
+
+    Args:
+        words: command line.
+
+    Returns:
+        The exit code: 0 if all passed, 1 if something failed, 130 if the user has interrupted it.
+    """
+    parser = arguments()
+    given = parser.parse_args(words)
+    _refuse(parser, given)
+    ranks = powers_of_two(_CPU_RANKS if given.cpu else given.gpus * hosts_of_allocation())
+    doctor = build.examine(given.cpu)
+    if why := build.problem(doctor, ranks[-1], cpu=given.cpu):
+        parser.error(why)
+    setting = _setting(given, ranks, gloo=build.uses_gloo(doctor))
+    setting.out.mkdir(parents=True)
+    return _run(setting, _chosen(given), doctor, words)
+
+
+def arguments() -> Parser:
+    """Return the parser of the command line; the comment in benchmarks/gpu.sh is its help."""
+    parser = Parser(prog="benchmarks/gpu.sh", add_help=False, allow_abbrev=False)
+    parser.add_argument("--gpus", type=int, required=True)
+    parser.add_argument("--out", type=Path, default=Path(time.strftime("gpu-%Y%m%d-%H%M%S")))
+    parser.add_argument("--only", type=_list)
+    parser.add_argument("--recipe", type=_list, default=tuple(known_recipes()))
+    parser.add_argument("--precision", type=_list, default=PRECISIONS)
+    parser.add_argument("--timeout", type=float, default=3600.0)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    return parser
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _refuse(parser: Parser, given: argparse.Namespace) -> None:
+    """Refuse mistakes before anything is run."""
+    choices = {"--only": [part.name for part in PARTS], "--precision": PRECISIONS}
+    for flag, known in choices.items():
+        for word in getattr(given, flag.removeprefix("--")) or ():
+            if word not in known:
+                parser.error(f"{flag} {word}: expected some of {', '.join(known)}")
+    if not given.timeout > 0:
+        parser.error(f"--timeout {given.timeout}: expected a number of seconds above 0")
+    if given.out.exists():
+        parser.error(f"--out {given.out}: exists already; name a new folder")
+    if not (given.gpus or given.cpu):
+        parser.error(
+            "there is no GPU here (nvidia-smi names none, or CUDA_VISIBLE_DEVICES hides it); --cpu tests the script"
+        )
+
+
+def _setting(given: argparse.Namespace, ranks: tuple[int, ...], *, gloo: bool) -> Setting:
+    return Setting(
+        out=given.out.absolute(),
+        cpu=given.cpu,
+        quick=given.quick,
+        ranks=ranks,
+        here=_CPU_RANKS if given.cpu else given.gpus,
+        nodes=hosts_of_allocation(),
+        gloo=gloo,
+        recipes=given.recipe,
+        precisions=given.precision,
+        timeout=given.timeout,
+    )
+
+
+def _chosen(given: argparse.Namespace) -> list[Part]:
+    return [part for part in PARTS if not given.only or part.name in given.only]
+
+
+def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words: Sequence[str]) -> int:
+    """Run the parts; what is there is written after each, and if the user interrupts."""
+    begin = time.monotonic()
+    facts: dict[str, Any] = {
+        "command": shlex.join(["benchmarks/gpu.sh", *(word for word in words if not word.startswith("--gpus="))]),
+        "settings": {**dataclasses.asdict(setting), "out": setting.out.name},
+        "machine": machine.facts(setting),
+        "doctor": doctor,
+        "complete": False,
+        "parts": [],
+    }
+    results: list[Check] = []
+    try:
+        for part in parts:
+            say(f"== {part.title}")
+            checks = run_part(part, setting, say)
+            results += checks
+            done = {"name": part.name, "title": part.title, "checks": [check.as_json() for check in checks]}
+            facts["parts"].append(done)
+            facts["complete"] = part is parts[-1]
+            _write(setting, facts, time.monotonic() - begin)
+    except KeyboardInterrupt:
+        _write(setting, facts, time.monotonic() - begin)
+        say("interrupted")
+        return 130
+    say(f"{page.sentence(facts)}: {setting.out / 'page.html'}")
+    return int(any(check.verdict == "failed" for check in results))
+
+
+def _write(setting: Setting, facts: dict[str, Any], seconds: float) -> None:
+    facts["seconds"] = seconds
+    write_json(setting.out / "result.json", facts)
+    text = page.make(facts)
+    write(setting.out / "page.html", lambda path: save(path, text))
+
+
+def say(line: str) -> None:
+    """Show a line to the user."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

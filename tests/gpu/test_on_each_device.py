@@ -1,0 +1,107 @@
+"""What a run does on a GPU, and on the CPU where there is none: placement, precision, memory, bits.
+
+On a machine without a GPU the tests of the GPU are skipped by name; those of the CPU show that their code works.
+"""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from hvdgan.checkpoints.contents import difference
+from hvdgan.checkpoints.files import find
+from on_device import GPUS, NEEDS, observed
+
+COMPUTING = re.compile("Conv2D|MatMul|BatchNorm|ResourceApplyAdam")
+"""types of operations that compute most of a step, under whatever names TensorFlow gives to fused ones"""
+HALVES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
+
+
+def is_on(device, kind):
+    """Whether a name such as /job:localhost/replica:0/task:0/device:GPU:0 is that of the first device of a kind."""
+    return device.endswith(f"device:{kind}:0")
+
+
+def computing(seen):
+    """The recorded operations that compute most of the step."""
+    return [each for each in seen["operations"] if COMPUTING.search(each["type"])]
+
+
+def test_weights_slots_and_averages_are_on_the_device(place):
+    variables = observed(place, "float32")[1]["variables"]
+    floats = {name: each["device"] for name, each in variables.items() if each["dtype"] == "float32"}
+    kinds = {name.split("/")[0] for name in floats}
+    assert {"networks", "optimizers", "ema"} <= kinds and len(floats) > 40
+    kept = {name: device for name, device in floats.items() if name.endswith(("/kernel", "momentum", "velocity"))}
+    assert len(kept) > 20 and not {name for name, device in kept.items() if not is_on(device, place.kind)}
+
+
+def test_the_step_computes_on_the_device(place):
+    operations = computing(observed(place, "float32")[1])
+    kinds = {COMPUTING.search(each["type"])[0] for each in operations}
+    assert {"Conv2D", "BatchNorm", "ResourceApplyAdam"} <= kinds
+    assert not [each for each in operations if not is_on(each["device"], place.kind)]
+
+
+def test_batches_are_on_the_device_before_their_step_in_the_type_of_the_data(place):
+    seen = observed(place, "float32")[1]
+    assert len(seen["steps"]) == 6 and len(seen["batches"]) >= 6
+    assert {each["dtype"] for each in seen["batches"]} == {"uint8"}
+    devices = [*(each["device"] for each in seen["batches"]), *seen["steps"]]
+    assert not [device for device in devices if not is_on(device, place.kind)]
+
+
+def test_only_the_own_gpu_is_visible_and_its_memory_grows(place):
+    seen = observed(place, "float32")[1]
+    expected = 1 if place.kind == "GPU" else 0
+    assert len(seen["visible"]) == expected and seen["growth"] == [True] * expected
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_half_precision_trains(place, precision):
+    folder, seen = observed(place, precision)
+    records = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [value for record in records for name, value in record.items() if name.endswith("/loss")]
+    assert losses and all(value is not None and math.isfinite(value) for value in losses)
+    # A loss scale may skip the first steps.
+    assert {name for name in records[-1] if name.endswith("/loss")} == {"generator/loss", "discriminator/loss"}
+    kinds = [each["dtype"] for each in computing(seen) if "Conv2D" in each["type"]]
+    assert kinds and kinds.count(HALVES[precision]) > len(kinds) / 2
+
+
+def test_two_runs_with_deterministic_have_the_same_bits(place):
+    folder = observed(place, "float32")[0]
+    again = place.train("--deterministic", name="again")
+    found = difference(find(folder / "run"), find(again / "run"))
+    assert found["identical"] > 40
+    assert not [found[kind] for kind in ("changed", "unlike", "only_in_first", "only_in_second") if found[kind]]
+
+
+@pytest.fixture(scope="module")
+def norms(place):
+    """What `norms` has computed: for each type of numbers the results of hvdgan's and of Keras' BatchNorm."""
+    folder = place.start("norms", "norms.npz", name="norms")
+    with np.load(folder / "norms.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-4), ("float16", 5e-3), ("bfloat16", 4e-2)])
+def test_fused_batch_norm_computes_what_keras_computes(place, norms, dtype, rounding):
+    """Outputs, gradients and moving statistics; relative to the largest number of each."""
+    assert is_on(str(norms["device"]), place.kind)
+    names = [name.removeprefix(f"{dtype}/keras/") for name in norms if name.startswith(f"{dtype}/keras/")]
+    assert {"output", "images", "gamma", "beta", "moving_mean", "moving_variance"} == set(names)
+    for name in names:
+        mine, expected = (norms[f"{dtype}/{kind}/{name}"] for kind in ("hvdgan", "keras"))
+        assert np.max(np.abs(mine - expected)) <= rounding * np.max(np.abs(expected)), name
+
+
+def test_each_of_two_ranks_has_a_device_of_its_own(place):
+    if place.kind == "GPU" and GPUS < 2:
+        pytest.skip(NEEDS.format("two GPUs"))
+    folder = place.train(name="two", ranks=2)
+    seen = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    visible = [gpu for each in seen for gpu in each["visible"]]
+    assert len(set(visible)) == len(visible) == (2 if place.kind == "GPU" else 0)
