@@ -66,14 +66,13 @@ def assert_equal_gradients(stage, expected, found):
                 assert difference <= 2e-2 * np.linalg.norm(mine[name]) + 1e-5 * largest, name
 
 
+@pytest.mark.timeout(900)  # XLA compiles the second derivatives of stylegan2 for minutes on a busy core
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_computes_the_same(name, tmp_path):
     """Metrics and gradients of the first step of each stage, and the statistics that it moves."""
     write_showers(tmp_path / "showers.npz")
     recipe, options = small(name)
-    # Each further size of stylegan2 has XLA compile some 20 s longer, and is computed by the same layers.
-    of_data = {"image_size": 8} if name == "stylegan2" else settings(name, tmp_path)
-    plain, compiled = (tiny_run(recipe, options, jit=jit, **of_data) for jit in (False, True))
+    plain, compiled = (tiny_run(recipe, options, jit=jit, **settings(name, tmp_path)) for jit in (False, True))
     for index, stage in enumerate(plain.schedule.stages):
         start_equally(plain, compiled)
         (expected, _), (found, finite) = (run.steps[index](0, 0, data_of(run)) for run in (plain, compiled))
@@ -186,4 +185,4 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_withou
     assert train(parts, "--jit", "--norm", "batch", "--max-steps", "5") == 0
     assert train(parts, "--jit", "--norm", "batch") == 0
     assert state(whole, 8) == state(parts, 8)
-    assert train(parts, "--norm", "batch", "--steps", "9") == 0
+    assert train(parts, "--norm", "batch", "--steps", "9", "--gradient-groups", "1") == 0
