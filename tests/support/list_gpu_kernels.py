@@ -82,4 +82,5 @@ def of_horovod(archive: str) -> Iterator[str]:
 
 if __name__ == "__main__":
     print(_HEAD.format(version=tf.__version__, horovod=sys.argv[1].rpartition("/")[2]), end="")
-    print(*of_tensorflow(), *of_horovod(sys.argv[1]), sep="\n")
+    # A kernel may be listed twice, for GPUs and for any device.
+    print(*dict.fromkeys([*of_tensorflow(), *of_horovod(sys.argv[1])]), sep="\n")
