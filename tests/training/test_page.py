@@ -109,6 +109,18 @@ def test_one_report_at_a_time_is_written_and_a_checkpoint_does_not_wait(tmp_path
     followed.started[0][1].wait()
 
 
+def test_pages_are_not_begun_one_right_after_another(tmp_path, monkeypatch):
+    """Where checkpoints are written every few seconds, pages would take the core from the training."""
+    followed = Followed(tmp_path, monkeypatch, ["true"])
+    followed.page.renew()
+    followed.started[0][1].wait(60)
+    followed.page.renew()
+    assert followed.kinds == ["idle"]
+    monkeypatch.setattr(page, "PAUSE", 0.0)
+    followed.page.renew()
+    assert followed.kinds == ["idle", "idle"]
+
+
 def test_a_report_that_hangs_is_killed_and_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(page, "LITTLE_PATIENCE", 0.2)
     followed = Followed(tmp_path, monkeypatch, ["sleep", "600"])

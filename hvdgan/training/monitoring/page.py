@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,8 @@ from typing import Literal
 from hvdgan.cli.launcher import unlaunched
 
 When = Literal["never", "end", "checkpoints"]
+PAUSE = 120.0
+"""seconds between two pages, at least: one takes a second or two of a core, which the training may need"""
 PATIENCE = 120.0
 """seconds that a finished run waits for its page; the other ranks have ended by then"""
 LITTLE_PATIENCE = 10.0
@@ -52,6 +55,7 @@ class Page:
         self._when = when
         self._run_dir: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = -PAUSE
         self.is_finished = False
         """True if the run has reached its last step"""
 
@@ -60,12 +64,14 @@ class Page:
         self._run_dir = run_dir
 
     def renew(self) -> None:
-        """Begin to write the page anew after a checkpoint, unless it is being written: the next checkpoint comes soon.
+        """Begin to write the page anew after a checkpoint, unless one was begun less than PAUSE seconds ago.
 
         One that could not be written ends this until the end of the run, so that its error appears once.
         """
         is_free = self._process is None or self._process.poll() == 0
-        if self._when == "checkpoints" and self._run_dir is not None and is_free:
+        is_time = time.monotonic() - self._began >= PAUSE
+        if self._when == "checkpoints" and self._run_dir is not None and is_free and is_time:
+            self._began = time.monotonic()
             with _tolerant(self._run_dir):
                 self._process = start(self._run_dir, idle=True)
 
