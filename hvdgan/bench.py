@@ -32,7 +32,7 @@ from hvdgan.diagnostics.speed import plot, report, summary
 from hvdgan.diagnostics.speed.launches import Bench, Variant
 from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
-from hvdgan.pages import bench_page, template
+from hvdgan.pages import bench_page
 from hvdgan.training.building.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
@@ -135,8 +135,7 @@ def main(
     if request.plot:
         outputs.write(request.plot, lambda path: plot.draw(path, facts))
     if request.html:
-        text = bench_page.make(facts, tables, report.NAMES)
-        outputs.write(request.html, lambda path: template.save(path, text))
+        outputs.write_text(request.html, bench_page.make(facts, tables, report.NAMES))
 
 
 def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:

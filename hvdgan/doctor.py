@@ -24,7 +24,7 @@ from hvdgan.cli.types import Positive, Words
 from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.probe_process import Findings, run_probe
 from hvdgan.diagnostics.table import Row, table_of, worst
-from hvdgan.pages import doctor_page, template
+from hvdgan.pages import doctor_page
 
 _HELP = """Check that a run would work here: versions, MPI, GPUs, launcher, hosts, run folder.
 
@@ -93,8 +93,7 @@ def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int
     if file:
         outputs.write_json(file, facts)
     if request.html:
-        text = doctor_page.make(facts)
-        outputs.write(request.html, lambda path: template.save(path, text))
+        outputs.write_text(request.html, doctor_page.make(facts))
     return int(verdict == "fail")
 
 

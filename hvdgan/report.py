@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.pages import comparison, run_page, template
+from hvdgan.pages import comparison, run_page
 from hvdgan.pages.reading import run_folder
 
 _HELP = """Write an HTML page about a run, for a person to open, read and send on. It needs no other file or network.
@@ -60,7 +60,7 @@ def main(
                 "--verify: expected a single run; python -m hvdgan.inspect RUN_DIR verifies one after another"
             )
         text = comparison.make(paths, request.sort_by, request.sort_mode)
-    outputs.write(out, lambda partial: template.save(partial, text))
+    outputs.write_text(out, text)
     print(f"{out}: {len(text.encode()):,} bytes, {len(paths)} run{'s' * (len(paths) > 1)}")
 
 

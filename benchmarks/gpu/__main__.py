@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 from gpu import build, device_tests, equality, machine, page, peers, recipes, resume, scaling
 from gpu.check import Check, Part, run_part
 from gpu.setting import Setting, hosts_of_allocation, known_recipes, powers_of_two
-from hvdgan.cli.files.outputs import write, write_json
-from hvdgan.pages.template import save
+from hvdgan.cli.files.outputs import write_json, write_text
 
 PARTS = (
     Part("build", "All ranks together", build.checks),
@@ -144,8 +143,7 @@ def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words:
 def _write(setting: Setting, facts: dict[str, Any], seconds: float) -> None:
     facts["seconds"] = seconds
     write_json(setting.out / "result.json", facts)
-    text = page.make(facts)
-    write(setting.out / "page.html", lambda path: save(path, text))
+    write_text(setting.out / "page.html", page.make(facts))
 
 
 def say(line: str) -> None:

@@ -10,6 +10,7 @@ from gpu.setting import ROOT, Setting
 from hvdgan import __version__
 from hvdgan.diagnostics.installation import cpu_name, package_version
 from hvdgan.diagnostics.programs import output_of
+from hvdgan.training.building.code_state import git_state
 
 _QUERY = "name,memory.total,driver_version,compute_cap"
 _LIBRARIES = ("cuda-runtime", "cudnn", "nccl")
@@ -33,7 +34,7 @@ def facts(setting: Setting) -> dict[str, Any]:
         "gpus": gpus,
         "links": [] if setting.cpu else output_of(["nvidia-smi", "topo", "-m"]).expandtabs(6).splitlines(),
         "versions": versions(),
-        "commit": commit(),
+        "code": git_state(ROOT) or "no git repository",
     }
 
 
@@ -53,10 +54,3 @@ def versions() -> dict[str, str]:
             if name.startswith(f"nvidia-{library}"):
                 found[name] = package.version
     return {"python": platform.python_version(), "hvdgan": __version__, **found}
-
-
-def commit() -> str:
-    """Return the commit of the checkout, with a + if files differ from it; empty if it is no clone."""
-    head = output_of(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]).strip()
-    changed = output_of(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"]).strip()
-    return f"{head}{'+' * bool(changed)}"

@@ -63,7 +63,7 @@ def _machine(facts: Facts) -> list[tuple[str, str]]:
         ("ranks", ", ".join(map(str, settings["ranks"]))),
         ("processor", f"{machine['cpu']}, {machine['cores']} cores"),
         ("system", machine["system"]),
-        ("commit", machine["commit"]),
+        ("code", machine["code"]),
         *machine["versions"].items(),
     ]
 

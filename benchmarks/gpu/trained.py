@@ -14,7 +14,7 @@ from hvdgan import train
 from hvdgan.cli.app import leave
 from hvdgan.cli.files.outputs import write_json
 from hvdgan.cli.launcher import launched
-from hvdgan.diagnostics.speed.clocked import peak_memory
+from hvdgan.training.memory.device import peak_memory
 
 
 def main(out: Path, arguments: list[str]) -> int:

@@ -60,6 +60,15 @@ def pictures(facts: Facts, parts: Mapping[str, str], prefix: str = "") -> list[D
     return [*_efficiencies(facts["efficiency"], prefix), *_steps(facts["runs"], parts, prefix)]
 
 
+def bars_of(runs: Sequence[Facts]) -> list[tuple[str, Facts]]:
+    """Return a label and the times of each launch and stage."""
+    return [
+        (f"{run['ranks']} {'rank' if run['ranks'] == 1 else run['kind']} x {run['local_batch_size']}, {name}", stage)
+        for run in runs
+        for name, stage in run["stages"].items()
+    ]
+
+
 def _sentence(rows: Sequence[Facts]) -> str:
     """Say what the most ranks reach."""
     compared = [row for row in rows if row["of_copies"]]
@@ -102,11 +111,7 @@ def _efficiencies(rows: Sequence[Facts], prefix: str) -> list[Drawn]:
 
 def _steps(runs: Sequence[Facts], parts: Mapping[str, str], prefix: str) -> list[Drawn]:
     """Draw a bar for each launch and stage, of the parts of its step."""
-    bars = [
-        (f"{run['ranks']} {'rank' if run['ranks'] == 1 else run['kind']} x {run['local_batch_size']}, {name}", stage)
-        for run in runs
-        for name, stage in run["stages"].items()
-    ][:_MOST_BARS]
+    bars = bars_of(runs)[:_MOST_BARS]
 
     def paint(axes: Any) -> None:
         left = [0.0] * len(bars)

@@ -52,8 +52,3 @@ def fill(name: str, *, templates: Path = _FOLDER, **values: Any) -> str:
 
 def _printable(value: Any) -> Any:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def save(path: Path, text: str) -> None:
-    """Write a page to a file."""
-    path.write_text(text, encoding="utf-8")

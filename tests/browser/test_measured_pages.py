@@ -9,25 +9,14 @@ import sys
 import pytest
 
 import browsing
-from browsing import Browser
 from launching import ROOT, launcher, run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from gpu import page as gpu_page
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (browsing.CHROMIUM and browsing.DRIVER), reason=browsing.MISSING),
-]
+pytestmark = browsing.MARKS
 BENCH = "--recipe dcgan --nf 2 --data synthetic --ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1".split()
 DOCTOR = "--max-bytes 64KB --seconds 0.02".split()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    window = Browser(tmp_path_factory.mktemp("profile"))
-    yield window
-    window.close()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +111,7 @@ def test_the_page_about_gpus_is_silent_complete_and_accessible(browser, made, tm
         "gpus": gpus,
         "links": ["GPU0  X  NV18"] * 8,
         "versions": {"keras": "3"},
-        "commit": "a1b2+",
+        "code": "git commit a1b2, with changes that are not committed",
     }
     facts = {"machine": machine, "doctor": json.loads((made / "doctor.json").read_text()), "complete": True}
     facts |= {"parts": [{"name": "scaling", "title": "Ranks and copies", "checks": checks}], "seconds": 7200.0}

@@ -9,22 +9,11 @@ import pytest
 import browsing
 import hostile_runs
 import saved
-from browsing import Browser
 from hvdgan import report
 from hvdgan.cli.files.lock import lock
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (browsing.CHROMIUM and browsing.DRIVER), reason=browsing.MISSING),
-]
+pytestmark = browsing.MARKS
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 2 --sample-every 8".split()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    window = Browser(tmp_path_factory.mktemp("profile"))
-    yield window
-    window.close()
 
 
 @pytest.fixture(scope="module")

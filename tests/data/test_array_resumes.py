@@ -7,38 +7,17 @@ import sys
 import numpy as np
 import pytest
 
-from arrays_on_disk import (
-    chunked_hdf5,
-    gzip_hdf5,
-    hdf5,
-    lzf_hdf5,
-    many_hdf5,
-    nameless_zarr,
-    nameless_zarr2,
-    netcdf,
-    netcdf3,
-    npy,
-    npy_folder,
-    npz,
-    packed_npz,
-    zarr,
-)
+from arrays_on_disk import netcdf, netcdf3, zarr
 from hvdgan.data.order import sample_indices
 from hvdgan.train import main
 from launching import CONTROLLERS, ROOT, launcher, run
 from recording import FLAGS, STEPS, seen_by
-from table_of_arrays import axes_of, shards, tfrecords, zlib_shards
+from table_of_arrays import ALL, TYPES, axes_of, numbers, shards, tfrecords, zlib_shards
 
-KINDS = [npy, npz, packed_npz, npy_folder, hdf5, gzip_hdf5, chunked_hdf5, lzf_hdf5, many_hdf5, netcdf, netcdf3, zarr]
-KINDS += [nameless_zarr, nameless_zarr2, shards, zlib_shards, tfrecords]
-TYPES = ["float32", "float64", "int16", "uint16", "float16", "int32", "uint8", "uint32", "int8"]
 OWN_AXES = (netcdf, netcdf3, zarr, shards, zlib_shards)
 SHAPE = (18, 3, 5, 2)
-
-
-def type_of(number, write):
-    """Another type from kind to kind; that of netCDF 3 is one that it has."""
-    return "float64" if write is netcdf3 else TYPES[number % len(TYPES)]
+ROWS = [(write, names[(7 * place) % len(names)]) for place, (write, names) in enumerate(ALL)]
+"""each kind of file with one of its types, and each type in some file"""
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +26,12 @@ def stopped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stopped")
     (folder / "seen").mkdir()
     runs = {}
-    for number, write in enumerate(KINDS):
-        kind = np.dtype(type_of(number, write))
-        array = (np.random.default_rng(number).standard_normal(SHAPE) * 100).astype(kind)
+    for write, name in ROWS:
+        array = numbers(name, SHAPE)
         (folder / write.__name__).mkdir()
         words = ["--data", write(folder / write.__name__, array)]
         if write is tfrecords:
-            words += ["--tfrecord-shape", ",".join(map(str, SHAPE[1:])), "--tfrecord-dtype", kind.name]
+            words += ["--tfrecord-shape", ",".join(map(str, SHAPE[1:])), "--tfrecord-dtype", name]
         if write not in OWN_AXES:
             words += ["--axes", axes_of(array)]
         words += ["--run-dir", str(folder / "runs" / write.__name__), *FLAGS]
@@ -62,6 +40,10 @@ def stopped(tmp_path_factory):
         first = array[order(0)].astype(np.float32)
         assert seen_by(folder / "seen", 0, 1).tobytes() == first.tobytes(), write.__name__
     return folder, runs
+
+
+def test_each_type_is_in_some_file():
+    assert {name for _, name in ROWS} == set(TYPES)
 
 
 def order(step):

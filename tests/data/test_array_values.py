@@ -10,55 +10,25 @@ import sys
 import numpy as np
 import pytest
 
-from arrays_on_disk import (
-    arrays,
-    chunked_hdf5,
-    gzip_hdf5,
-    handed,
-    hdf5,
-    lzf_hdf5,
-    many_hdf5,
-    nameless_zarr,
-    nameless_zarr2,
-    netcdf,
-    netcdf3,
-    npy,
-    npy_folder,
-    npz,
-    packed_npz,
-    seen,
-    zarr,
-)
+from arrays_on_disk import arrays, handed, netcdf, netcdf3, seen, zarr
 from hvdgan.cli.shared_errors import ALONE
 from launching import CONTROLLERS, ROOT, launcher, run
 from reading import batches_of
-from table_of_arrays import axes_of, is_exact, opened, shards, slices, tfrecords, zlib_shards
+from table_of_arrays import (
+    ALL,
+    KINDS,
+    axes_of,
+    is_exact,
+    numbers,
+    opened,
+    shards,
+    slices,
+    tfrecords,
+    zlib_shards,
+)
 
-TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
-OF_NETCDF = ["float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4"]
-OF_NETCDF3 = ["float32", "float64", "int8", "int16", "int32"]
-KINDS = [
-    *[(write, TYPES) for write in (npy, npz, packed_npz, npy_folder, hdf5, gzip_hdf5, chunked_hdf5, lzf_hdf5)],
-    (many_hdf5, TYPES),
-    (netcdf, OF_NETCDF),
-    (netcdf3, OF_NETCDF3),
-    (zarr, TYPES[:-1]),
-    (nameless_zarr, TYPES[:-1]),
-    (nameless_zarr2, TYPES[:-1]),
-]
 ROWS = [(write, name) for write, names in KINDS for name in names]
 IDS = [f"{write.__name__} {name}" for write, name in ROWS]
-
-
-def numbers(name, shape=(18, 3, 5, 2)):
-    """Numbers over the whole range of a type, none of which is exact in fewer bits."""
-    if name == "F":
-        return np.asfortranarray(numbers("float32", shape))
-    dtype, generator = np.dtype(name), np.random.default_rng(0)
-    if dtype.kind == "f":
-        return (generator.standard_normal(shape) * 1000).astype(dtype)
-    limits = np.iinfo(dtype)
-    return generator.integers(limits.min, limits.max, shape, dtype.newbyteorder("="), endpoint=True)
 
 
 def read(source, rank, size, position, count):
@@ -92,7 +62,6 @@ def test_numbers_are_those_of_the_array(tmp_path, write, name):
 
 
 SHAPES = [(18, 7), (18, 3, 5, 2), (18, 2, 3, 4, 2)]
-ALL = [*KINDS, (shards, TYPES[:-1]), (zlib_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
 
 
 @pytest.fixture(scope="module")

@@ -15,37 +15,14 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadImage, open_source
+from hvdgan.data import open_source
 from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.base.source import PictureSource
+from numbered import Numbered
 from packed import prepare, write_images
 from reading import batches_of
 
 G = 12
 THREADS, PREFETCH = 3, 2
-
-
-class Numbered(PictureSource):
-    """Images filled with their own index; it notes what is read, and may call a function before."""
-
-    def __init__(self, count=5000, *, batched=False, before=lambda index: None, broken=()):
-        labels = np.arange(count, dtype=np.int32) * 2
-        super().__init__(name="numbered", image_size=2, channels=1, fingerprint="", labels=labels)
-        self.count, self.batched, self.before, self.broken = count, batched, before, broken
-        self.read = []
-
-    def __len__(self):
-        return self.count
-
-    def key(self, index):
-        return str(index).encode()
-
-    def fetch(self, index):
-        self.read.append(index)
-        self.before(index)
-        if index in self.broken:
-            raise BadImage(f"image {index}", "broken")
-        return np.full((2, 2, 1), index % 256, np.uint8)
 
 
 def copied(source, device="cpu:0", **changes):

@@ -17,39 +17,11 @@ from PIL import Image
 import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadImage, open_source
-from hvdgan.data.base.source import PictureSource
+from hvdgan.data import open_source
 from hvdgan.data.order import sample_indices
+from numbered import Numbered
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
-
-
-class Numbered(PictureSource):
-    """Images filled with their own index, some of them broken; it notes what is read."""
-
-    def __init__(self, num_images, broken=(), batched=False, bad_files=()):
-        super().__init__(
-            name="numbered",
-            image_size=2,
-            channels=1,
-            fingerprint="",
-            labels=np.arange(num_images, dtype=np.int32) * 2,
-            bad_files=bad_files,
-        )
-        self.num_images, self.broken, self.batched = num_images, broken, batched
-        self.read = []
-
-    def __len__(self):
-        return self.num_images
-
-    def key(self, index):
-        return str(index).encode()
-
-    def fetch(self, index):
-        self.read.append(index)
-        if index in self.broken:
-            raise BadImage(f"image {index}", "broken")
-        return np.full((2, 2, 1), index % 256, np.uint8)
 
 
 def batches_of(source, **changes):

@@ -93,6 +93,9 @@ def test_the_cost_is_measured_in_turn(tmp_path):
     command = [sys.executable, ROOT / "benchmarks" / "evaluation" / "cost.py", *flags.split()]
     done = run(command, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"(?m)^round 1: one rank [\d.]+ s, two ranks [\d.]+ s, [\d.]+; CPU ", done.stdout), done.stdout
+    timings = (
+        r"(?m)^round 1: one rank [\d.]+ s, two ranks [\d.]+ s, two copies with half of the samples each [\d.]+ s; CPU "
+    )
+    assert re.search(timings, done.stdout), done.stdout
     few, many = map(int, re.search(r"(\d+) MiB with 32 samples, (\d+) MiB with 64$", done.stdout.strip()).groups())
     assert few > 100 and many > 100

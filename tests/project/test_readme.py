@@ -15,6 +15,7 @@ COMMANDS = [
     for block in re.findall(r"^```\n(.*?)^```", README.replace(CODE[0], ""), re.DOTALL | re.MULTILINE)
     for line in block.splitlines()
 ]
+COMMIT = re.compile(r"; git commit \w+(, with changes that are not committed)?")
 
 
 def test_the_runs_of_the_readme_in_turn(tmp_path):
@@ -63,7 +64,7 @@ def test_the_commands_of_the_page_on_checkpoints(tmp_path):
 
 
 def test_make_demo(tmp_path):
-    """Its first lines are those of docs/using.md, except for versions, the machine and the last step."""
+    """Its first lines are those of docs/using.md, except for versions, the commit, the machine and the last step."""
     assert "make demo" in COMMANDS
     more = {"RUN_DIR": str(tmp_path / "demo"), "CONTROLLER": "gloo", "MAKEFLAGS": ""}
     done = run(["make", "demo", "ARGS=--max-steps 4"], ROOT, **more)
@@ -73,7 +74,7 @@ def test_make_demo(tmp_path):
     for before, after in ((str(tmp_path), "runs"), ("--max-steps 4", "--max-steps 100"), ("step 4 of", "step 100 of")):
         said = said.replace(before, after)
     shown, expected = (
-        re.sub(r"\d+\.\d+\.\d+\w*|\S+(?=: ranks)|\d+ cores?", "VARIES", " ".join(text.split()))
+        re.sub(r"\d+\.\d+\.\d+\w*|\S+(?=: ranks)|\d+ cores?", "VARIES", COMMIT.sub("", " ".join(text.split())))
         for text in (said, page.split("```text\n")[1].partition("```")[0])
     )
     assert expected in shown, shown

@@ -328,7 +328,7 @@ def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
     steps = [[record for record in records(folder / name) if "critic/loss" in record] for name in ("one", "two")]
     assert len(steps[0]) == 4
     for mine, theirs in zip(*steps, strict=True):
-        assert mine.keys() == theirs.keys()
+        assert mine.keys() - set(varying) == theirs.keys() - set(varying)
         for name in mine.keys() - set(varying):
             if isinstance(mine[name], float):
                 assert theirs[name] == pytest.approx(mine[name], rel=2e-3, abs=1e-4), name

@@ -9,7 +9,25 @@ from pathlib import Path
 
 import numpy as np
 
-from arrays_on_disk import arrays, handed, seen
+from arrays_on_disk import (
+    arrays,
+    chunked_hdf5,
+    gzip_hdf5,
+    handed,
+    hdf5,
+    lzf_hdf5,
+    many_hdf5,
+    nameless_zarr,
+    nameless_zarr2,
+    netcdf,
+    netcdf3,
+    npy,
+    npy_folder,
+    npz,
+    packed_npz,
+    seen,
+    zarr,
+)
 from hvdgan.cli.data_config import TFRecordConfig
 from hvdgan.data.formats.tf_example import example
 from hvdgan.data.formats.tfrecord import framed
@@ -40,6 +58,34 @@ def tfrecords(folder, array):
     for number, some in enumerate((content[:7], content[7:])):
         (folder / f"{number}.tfrecord").write_bytes(b"".join(some))
     return f"{folder}/*.tfrecord"
+
+
+TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
+OF_NETCDF = ["float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4"]
+OF_NETCDF3 = ["float32", "float64", "int8", "int16", "int32"]
+KINDS = [
+    *[(write, TYPES) for write in (npy, npz, packed_npz, npy_folder, hdf5, gzip_hdf5, chunked_hdf5, lzf_hdf5)],
+    (many_hdf5, TYPES),
+    (netcdf, OF_NETCDF),
+    (netcdf3, OF_NETCDF3),
+    (zarr, TYPES[:-1]),
+    (nameless_zarr, TYPES[:-1]),
+    (nameless_zarr2, TYPES[:-1]),
+]
+"""functions that write an array, and the types that their files have"""
+ALL = [*KINDS, (shards, TYPES[:-1]), (zlib_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
+"""the same with the kinds that hold packed samples"""
+
+
+def numbers(name, shape=(18, 3, 5, 2)):
+    """An array over the whole range of a type, whose numbers need all of its bits."""
+    if name == "F":
+        return np.asfortranarray(numbers("float32", shape))
+    dtype, generator = np.dtype(name), np.random.default_rng(0)
+    if dtype.kind == "f":
+        return (generator.standard_normal(shape) * 1000).astype(dtype)
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max, shape, dtype.newbyteorder("="), endpoint=True)
 
 
 def axes_of(array):

@@ -86,11 +86,18 @@ def test_every_recipe_computes_the_same(name, tmp_path):
 
 
 def trained(steps=4, **settings):
+    """How far each network and each average has moved, as one vector, and the metrics of the last step."""
     run = tiny_run(Staged, TinyOptions(steps=20), **settings)
-    step = stage_step(run, 2)
+    step, start = stage_step(run, 2), values_of(run)
     for number in range(steps):
         metrics, _ = step(number, number, data_of(run, number))
-    return values_of(run), {name: float(value) for name, value in metrics.items()}
+    moved = {}
+    for name, value in values_of(run).items():
+        kind, network, *_ = name.split("/")
+        if kind in ("networks", "ema"):
+            moved.setdefault((kind, network), []).append(np.ravel(value - start[name]))
+    vectors = {name: np.concatenate(parts) for name, parts in moved.items()}
+    return vectors, {name: float(value) for name, value in metrics.items()}
 
 
 @pytest.mark.parametrize(
@@ -104,13 +111,17 @@ def trained(steps=4, **settings):
     ],
 )
 def test_several_steps_train_the_same_weights(more):
-    """Half precision: XLA rounds where fused operations end, so weights differ by some of their 8 or 11 bits."""
+    """In half precision XLA rounds only where fused operations end, and Adam enlarges what differs in small gradients.
+
+    So whole networks are compared, and not each variable.
+    """
     (plain, metrics), (compiled, others) = trained(**more), trained(**more, jit=True)
-    close = 1e-4 if "precision" not in more else 2e-2
+    close = 1e-4 if "precision" not in more else 5e-2
     assert others == pytest.approx(metrics, rel=close, abs=close)
-    for name, value in plain.items():
-        if not name.startswith("optimizers/"):
-            assert np.linalg.norm(compiled[name] - value) <= close * np.linalg.norm(value) + 1e-5, name
+    assert plain.keys() == compiled.keys()
+    for name, moved in plain.items():
+        assert np.linalg.norm(moved) > 0, name
+        assert np.linalg.norm(compiled[name] - moved) <= close * np.linalg.norm(moved), name
 
 
 def test_an_update_that_is_not_finite_changes_nothing():

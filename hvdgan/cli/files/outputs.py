@@ -95,13 +95,18 @@ def write(path: Path, save: Callable[[Path], None]) -> None:
         raise RunError(f"{path} cannot be written: {error}") from error
 
 
-def write_json(path: Path, value: Any, indent: int = 1) -> None:
-    """Write a value as JSON, as write() does."""
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, as write() does."""
 
     def save(partial: Path) -> None:
-        partial.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
 
     write(path, save)
+
+
+def write_json(path: Path, value: Any, indent: int = 1) -> None:
+    """Write a value as JSON, as write() does."""
+    write_text(path, json.dumps(value, indent=indent) + "\n")
 
 
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:

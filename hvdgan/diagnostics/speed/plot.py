@@ -1,10 +1,11 @@
 """Draws the figure of hvdgan.bench --plot: the parts of each run's steps, and the scaling efficiencies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hvdgan.diagnostics.speed.report import NAMES
+from hvdgan.pages.bench_page import bars_of
 
 
 def draw(path: Path, facts: Mapping[str, Any]) -> None:
@@ -19,7 +20,7 @@ def draw(path: Path, facts: Mapping[str, Any]) -> None:
 
     figure = Figure(figsize=(11, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    bars = list(_bars(facts["runs"]))
+    bars = bars_of(facts["runs"])
     bottom = [0.0] * len(bars)
     for part, name in NAMES.items():
         values = [max(stage[part]["median"], 0.0) * 1e3 for _, stage in bars]
@@ -37,13 +38,6 @@ def draw(path: Path, facts: Mapping[str, Any]) -> None:
     right.legend()
     figure.suptitle(facts["title"])
     figure.savefig(path, dpi=110)
-
-
-def _bars(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for run in runs:
-        for name, stage in run["stages"].items():
-            kind = "rank" if run["ranks"] == 1 else run["kind"]
-            yield f"{run['ranks']} {kind} x {run['local_batch_size']}, {name}", stage
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

@@ -43,7 +43,7 @@ class Choice:
     changes"""
     steps_behind: int
     """steps that may begin before the verdict of one is read. On a GPU a step has begun when its kernels are queued,
-    and to read a value of the newest step would empty it. On a CPU a step has ended when its function returns"""
+    and to read a value of the newest step would empty the queue. On a CPU a step has ended when its function returns"""
 
 
 CPU = Choice(products=True, wide_slopes=True, blurs_apart=False, branches=True, steps_behind=1)

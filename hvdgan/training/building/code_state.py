@@ -3,13 +3,15 @@
 import inspect
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hvdgan.recipe import Recipe
+if TYPE_CHECKING:  # the measurements of GPUs name a commit without TensorFlow
+    from hvdgan.recipe import Recipe
 
 _SECONDS = 5.0
 
 
-def folder_of_code(recipe: Recipe) -> Path:
+def folder_of_code(recipe: "Recipe") -> Path:
     """Return the folder of a recipe of the user's own; for a recipe of hvdgan, the working folder."""
     if type(recipe).__module__.startswith("hvdgan."):
         return Path.cwd()
