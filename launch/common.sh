@@ -6,8 +6,10 @@ root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 script="${script:-launch/$(basename -- "$0")}"
 module=hvdgan.train
 print=""
-# Command through which the launcher's output goes, to show it without the tags of horovodrun; empty: none.
+# Command through which the launcher's output goes, to show it without the tags of ranks; empty: none.
 bare=()
+# What follows each of these tags.
+after_tag=""
 
 # shellcheck source=launch/env.sh
 source "$root/launch/env.sh"
@@ -215,7 +217,7 @@ stop_ranks() {
 # supervise COMMAND ...: run a launcher and exit with its code. SIGTERM, SIGUSR1, SIGUSR2 and Ctrl-C make its ranks save
 # and stop; a second signal ends the launcher. Rank 0's lines are shown bare, those of rank 1 as "rank 1: ...".
 supervise() {
-    if [[ "$1" == horovodrun ]]; then bare=("$python" -IS "$root/launch/rank_lines.py"); fi
+    bare=("$python" -IS "$root/launch/rank_lines.py" "$after_tag")
     run_launcher own_session "$@"
     exit "$code"
 }

@@ -53,11 +53,13 @@ case "$flavour" in
         # If ranks use all cores, polling takes time from the step.
         if (($(count_gpus) == 0)); then default OMPI_MCA_mpi_yield_when_idle 1; fi
         for name in $(exported); do command+=(-x "$name"); done
+        if [[ "$flavour" == "Open MPI 4."* ]]; then command+=(--tag-output); else command+=(--output tag) after_tag=" "; fi
         ;;
     "MPICH "*)
         if (($(count_gpus) == 0)); then default MPIR_CVAR_POLLS_BEFORE_YIELD 1; fi
         names="$(exported)"
-        command=("$mpirun" -n "$np" -hosts "$hosts" -bind-to none -genvlist "${names//$'\n'/,}")
+        command=("$mpirun" -n "$np" -hosts "$hosts" -bind-to none -genvlist "${names//$'\n'/,}" \
+            -prepend-pattern '[%r]<stdout>:')
         ;;
     "") usage_error "$mpirun is missing or does not run; launch/single_node.sh and launch/multi_node.sh need no MPI" ;;
     *) usage_error "$mpirun says it is $flavour; expected Open MPI 4, Open MPI 5 or MPICH" ;;

@@ -206,10 +206,14 @@ def test_flags_of_each_mpi(machine):
         assert not {"SECRET_TOKEN", "HOME", "SLURM_JOB_ID"} & set(passed)
         assert not [word for word in words if word.startswith("-") and len(word) > 3 and not word.startswith("--")]
         assert found["OMPI_MCA_mpi_yield_when_idle"] == "1"
+        (tags,) = (place for place, word in enumerate(words) if word in ("--tag-output", "--output"))
+        expected = ["--tag-output"] if flavour.startswith("Open MPI 4") else ["--output", "tag"]
+        assert words[tags : words.index("-m") - 1] == expected
     machine.mpi("MPICH 4.2.0")
     words, found = machine.started("mpirun.sh", "-H", "a:2,b:2", **more)
     assert words[:6] == ["-n", "4", "-hosts", "a:2,b:2", "-bind-to", "none"] and words[6] == "-genvlist"
     assert {"PATH", "HOROVOD_X", "NCCL_X"} <= set(words[7].split(",")) and "SECRET_TOKEN" not in words[7]
+    assert words[8:10] == ["-prepend-pattern", "[%r]<stdout>:"]
     assert found["MPIR_CVAR_POLLS_BEFORE_YIELD"] == "1"
 
 
@@ -283,6 +287,19 @@ def test_the_ranks_lines_are_shown_without_tags(machine, script):
     assert (done.returncode, done.stdout) == (3, "drawn\nrank 1: drawn too\n")
     command, said = done.stderr.split("\n", 1)
     assert command.startswith("+ ") and said == "étape 1\nrank 1: lost\nof horovodrun\nits last words"
+
+
+def test_mpiruns_lines_are_shown_without_tags(machine):
+    """As each MPI tags them; that of Open MPI 5 ends with a space."""
+    for flavour, tag, other in (
+        ("Open MPI 4.1.4", "[1,0]<stderr>:", "[1,1]<stderr>:"),
+        ("Open MPI 5.0.11", "[1,0]<stderr>: ", "[1,1]<stderr>: "),
+        ("MPICH 4.2.0", "[0]<stdout>:", "[1]<stdout>:"),
+    ):
+        version = f'if [ "$*" = --version ]; then {VERSIONS[flavour]}; exit; fi'
+        machine.has("mpirun", f"#!/bin/sh\n{version}\nprintf '{tag}step 1\\n{other} lost\\nof mpirun\\n' >&2\n")
+        done = machine.run("mpirun.sh", "-np", "2")
+        assert done.returncode == 0 and done.stderr.split("\n", 1)[1] == "step 1\nrank 1:  lost\nof mpirun\n", flavour
 
 
 @pytest.mark.parametrize(

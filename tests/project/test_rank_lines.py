@@ -51,6 +51,13 @@ def test_lines_of_ranks(read, shown):
     assert (done.stdout.decode(), done.stderr, done.returncode) == (shown, b"", 0)
 
 
+def test_what_follows_each_tag_is_not_shown():
+    """Open MPI 5 adds a space; without it a tag would be none."""
+    read = b"[1,0]<stderr>:  5%\r[1,1]<stderr>: lost\n[1,0]<stderr>:x\n"
+    done = subprocess.run([*COMMAND, " "], input=read, capture_output=True, timeout=60)
+    assert done.stdout == b" 5%\rrank 1: lost\n[1,0]<stderr>:x\n"
+
+
 def test_what_horovodruns_own_tensorflow_prints_is_dropped_unless_it_is_wanted():
     news = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
     news += "I0000 00:00:1 port.cc:153] oneDNN custom operations are on. You may see\n"
