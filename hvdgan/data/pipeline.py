@@ -86,7 +86,7 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch. What is int64 is on the host, all else on the device, if one was named.
+        """The next step's batch. Samples' numbers and labels are on the host, all else on the device, if one was named.
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
@@ -128,7 +128,10 @@ class Batches:
 
 
 class _OnDevice(Iterator[dict[str, tf.Tensor]]):
-    """Iterator over batches that are copied to a device, one ahead of the step; int64 numbers stay on the host.
+    """Iterator over batches that are copied to a device, one ahead of the step; samples' numbers and labels stay.
+
+    A tf.function takes its arguments of type int32 from the host's memory: TensorFlow would wait for the device, and
+    copy the labels back, before each step. No image is of type int32 or int64 (hvdgan/data/arrays).
 
     TensorFlow copies in the background, through pinned memory, on a stream of its own. It does not stage NumPy's memory
     in pinned memory, so the batch is first copied to TensorFlow's.
@@ -140,7 +143,7 @@ class _OnDevice(Iterator[dict[str, tf.Tensor]]):
 
     def __init__(self, dataset: tf.data.Dataset, device: str) -> None:
         spec = dataset.element_spec
-        self._staying = staying = [name for name in spec if spec[name].dtype == tf.int64]
+        self._staying = staying = [name for name in spec if spec[name].dtype in (tf.int32, tf.int64)]
         self._kept = kept = collections.deque[tuple[np.ndarray, ...]]()
 
         def keep(*numbers: np.ndarray) -> None:
