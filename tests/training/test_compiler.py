@@ -108,6 +108,7 @@ def trained(steps=4, **settings):
         {"flip": True, "lr_scaling": "sqrt"},
         {"precision": "mixed_bfloat16"},
         {"precision": "mixed_float16", "accumulate": 2},
+        {"remat": True, "accumulate": 2},
     ],
 )
 def test_several_steps_train_the_same_weights(more):

@@ -120,14 +120,15 @@ PACKED = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_lost_rank_changes_nothing_for_volumes_and_fields(tmp_path, monkeypatch, name):
-    """With crops, on packed shards; the run to compare with is on the arrays themselves."""
+    """With crops, on packed shards, in several groups of gradients; the run to compare with reads the arrays."""
     monkeypatch.chdir(tmp_path)
     write_showers(tmp_path / "showers.npz") if name == "Showers" else pairs(tmp_path / "p.npz")
     data, packing, reading = PACKED[name]
     assert prepare([data, "shards", "--shards", "3", "--workers", "1", *packing]) == 0
     usual = f"--recipe failing_arrays:{name} --steps 16 --commit-every 3 {RECIPES[name]}".split()
     usual += [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] in SHARED for word in pair]
-    code, said = elastic(tmp_path, "--data", str(tmp_path / "shards"), faults=["6-1-kill"], usual=usual)
+    words = ["--data", str(tmp_path / "shards"), "--gradient-groups", "3"]
+    code, said = elastic(tmp_path, *words, faults=["6-1-kill"], usual=usual)
     assert code == 0 and not list((tmp_path / "faults").iterdir()), said
     went_on = re.findall(r"1 rank\(s\) resume at step (\d+) of", (tmp_path / "run" / "log.txt").read_text())
     assert went_on and 1 < int(went_on[0]) <= 7, said
