@@ -86,11 +86,11 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch. Samples' numbers and labels are on the host, all else on the device, if one was named.
+        """The next step's batch. Samples' numbers are on the host, all else on the device, if one was named.
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
-            source; and the source's facts about them, such as labels, int32 (B,).
+            source; and the source's facts about them, such as labels (B,): int32, or int64 on a device.
 
         Raises:
             RunError: too many images are broken, or the data have changed.
@@ -128,10 +128,10 @@ class Batches:
 
 
 class _OnDevice(Iterator[dict[str, tf.Tensor]]):
-    """Iterator over batches that are copied to a device, one ahead of the step; samples' numbers and labels stay.
+    """Iterator over batches that are copied to a device, one ahead of the step; samples' numbers stay on the host.
 
-    A tf.function takes its arguments of type int32 from the host's memory: TensorFlow would wait for the device, and
-    copy the labels back, before each step. No image is of type int32 or int64 (hvdgan/data/arrays).
+    Labels become int64: a tf.function takes its arguments of type int32 from the host's memory, so TensorFlow would
+    wait for the device before each step, and copy the labels back. No image is int32 or int64 (hvdgan/data/arrays).
 
     TensorFlow copies in the background, through pinned memory, on a stream of its own. It does not stage NumPy's memory
     in pinned memory, so the batch is first copied to TensorFlow's.
@@ -143,7 +143,7 @@ class _OnDevice(Iterator[dict[str, tf.Tensor]]):
 
     def __init__(self, dataset: tf.data.Dataset, device: str) -> None:
         spec = dataset.element_spec
-        self._staying = staying = [name for name in spec if spec[name].dtype in (tf.int32, tf.int64)]
+        self._staying = staying = [name for name in spec if spec[name].dtype == tf.int64]
         self._kept = kept = collections.deque[tuple[np.ndarray, ...]]()
 
         def keep(*numbers: np.ndarray) -> None:
@@ -153,7 +153,7 @@ class _OnDevice(Iterator[dict[str, tf.Tensor]]):
         @tf.autograph.experimental.do_not_convert
         def divide(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             with tf.control_dependencies([tf.numpy_function(keep, [batch[name] for name in staying], [])]):
-                return {name: tf.raw_ops.DeepCopy(x=batch[name]) for name in batch if name not in staying}
+                return {name: _sent(batch[name]) for name in batch if name not in staying}
 
         copied = dataset.map(divide).apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
         self._batches = iter(copied)
@@ -163,6 +163,11 @@ class _OnDevice(Iterator[dict[str, tf.Tensor]]):
         with tf.device("cpu:0"):
             kept = {name: tf.constant(each) for name, each in zip(self._staying, self._kept.popleft(), strict=True)}
         return {**batch, **kept}
+
+
+def _sent(values: tf.Tensor) -> tf.Tensor:
+    """Values in TensorFlow's own memory, and in a type that stays on the device."""
+    return tf.cast(values, tf.int64) if values.dtype == tf.int32 else tf.raw_ops.DeepCopy(x=values)
 
 
 def images_per_call(source: Source, batch_size: int) -> int:

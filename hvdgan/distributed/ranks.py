@@ -19,6 +19,9 @@ from hvdgan.distributed.bundling import AUTO, Grouping
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
 
+# Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
+_HOST = "cpu:0"
+
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
@@ -117,14 +120,14 @@ class Ranks:
         """The arrays of all ranks, floating-point and of one shape, stacked in rank order: (size, ...)."""
         if self.size == 1 or not values.size:
             return np.stack([values] * self.size)
-        with self.activity.at("stack"):
+        with self.activity.at("stack"), tf.device(_HOST):
             return backend.horovod().allgather(tf.constant(values[None])).numpy()
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """The sum of the ranks' arrays, floating-point and of one shape."""
         if self.size == 1 or not values.size:
             return values
-        with self.activity.at("total"):
+        with self.activity.at("total"), tf.device(_HOST):
             return backend.horovod().allreduce(tf.constant(values), op=backend.horovod().Sum).numpy()
 
     def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
@@ -138,7 +141,7 @@ class Ranks:
         """The root's array; the other ranks pass an array of the same shape and dtype."""
         if self.size == 1 or not values.size:
             return values
-        with self.activity.at("broadcast"):
+        with self.activity.at("broadcast"), tf.device(_HOST):
             return backend.horovod().broadcast(tf.constant(values), root_rank=root).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
@@ -152,7 +155,7 @@ class Ranks:
         hvd = backend.horovod()
         # Send the name too: outside a tf.function Horovod ignores names, and would match unrelated gathers.
         encoded = np.frombuffer(json.dumps([name, value]).encode(), np.uint8)
-        with self.activity.at(f"gather: {name}"):
+        with self.activity.at(f"gather: {name}"), tf.device(_HOST):
             self.activity.wait_for_all()
             lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64)).numpy()
             everything = hvd.allgather(tf.constant(encoded)).numpy().tobytes()

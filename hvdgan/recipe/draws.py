@@ -14,6 +14,10 @@ _BLOCK = 4  # float32 numbers that Philox makes from one value of its counter
 _UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
 
 
+def _as_it_is(numbers: tf.Tensor) -> tf.Tensor:
+    return numbers
+
+
 @dataclasses.dataclass(frozen=True)
 class Random:
     """Draws random numbers for one part of a global batch: a rank's slice, or one micro-batch of it.
@@ -23,17 +27,24 @@ class Random:
 
     Args:
         seed: seed of the run.
-        step: global step, a scalar int64 tensor.
+        at: global step, a scalar int64 tensor in the host's memory.
         first: place of the part's first sample in the global batch, an int or a scalar tensor.
         count: number of samples in the part, B.
         scope: name that keeps the numbers of one update apart from those of another.
+        to_device: function that brings int64 numbers from the host to the device that draws.
     """
 
     seed: int
-    step: tf.Tensor
+    at: tf.Tensor
     first: "int | tf.Tensor"
     count: int
     scope: str = ""
+    to_device: Callable[[tf.Tensor], tf.Tensor] = _as_it_is
+
+    @property
+    def step(self) -> tf.Tensor:
+        """The global step, a scalar int64 tensor."""
+        return self.to_device(self.at)
 
     def scoped(self, scope: str) -> "Random":
         """Return a Random for the same part, with other numbers."""
@@ -86,13 +97,14 @@ class Random:
             begin = tf.cast(self.first, tf.int64) * each
             # The counter has 128 bits; the lower 64 begin at 0 for every seed.
             skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
-            counter = tf.bitcast(tf.bitcast(counter, tf.int64) + skipped, tf.uint64)
+            philox, counter = tf.bitcast(philox, tf.int64), tf.bitcast(counter, tf.int64) + skipped
             place, size = tf.stack([begin % _BLOCK]), tf.constant([wanted], tf.int64)
+        philox, counter = (tf.bitcast(self.to_device(each), tf.uint64) for each in (philox, counter))
         drawn = draw(shape=[wanted + _BLOCK - 1], key=philox, counter=counter, alg=_PHILOX, dtype=tf.float32)
         return tf.reshape(tf.slice(drawn, place, size), (self.count, *shape))
 
     def _seed(self, key: str) -> tf.Tensor:
-        return tf.stack([self._digest(key), self.step])
+        return tf.stack([self._digest(key), self.at])
 
     def _digest(self, key: str) -> tf.Tensor:
         digest = hashlib.sha256(f"{self.seed}/{self.scope}/{key}".encode()).digest()

@@ -248,14 +248,14 @@ def power_spectrum(images: tf.Tensor, periodic: Periodic) -> tf.Tensor:
     modes = tf.signal.rfft2d(fields) / (height * width)
     powers = tf.transpose(tf.square(tf.math.real(modes)) + tf.square(tf.math.imag(modes)), (2, 3, 0, 1))
     rings, weights = _rings(height, width)
-    means = tf.math.unsorted_segment_sum(weights[..., None, None] * powers, rings, rings.max() + 1)
+    means = tf.math.unsorted_segment_sum(weights[..., None, None] * powers, rings, int(rings.max()) + 1)
     return tf.transpose(means[1:], (1, 0, 2))
 
 
 def _rings(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """The wavenumber of each mode of a real FFT, 0 for those that do not count, and its share in the ring's mean."""
     side = min(height, width)
-    waves = np.rint(side * np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))).astype(np.int32)
+    waves = np.rint(side * np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))).astype(np.int64)
     waves[waves > side // 2] = 0
     twins = np.full(waves.shape, 2.0)  # a mode and its conjugate, which a real FFT leaves out
     twins[:, 0] = 1

@@ -38,7 +38,7 @@ def out_of_memory(error: Exception, run: Run, at: Position | None = None, step: 
     memory = run.estimates[index]
     return RunError(
         f"rank {run.ranks.rank} is out of memory{where}: {_refused(error)}; the estimate was "
-        f"{in_words(memory.total)}; {advice(run, memory, room(run.ranks))}"
+        f"{in_words(memory.total)}; {advice(run, memory, room(run.ranks, failed=True))}"
     )
 
 

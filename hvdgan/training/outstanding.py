@@ -1,7 +1,10 @@
 """Steps that have begun and whose verdicts are not read yet, so that the device computes while the host reads one."""
 
+import functools
 import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -37,6 +40,11 @@ class Begun(NamedTuple):
 class Outstanding:
     """Reads the verdicts of steps in their order, and hands each step to the observations.
 
+    TensorFlow copies a result from a GPU after all work that the GPU has been given when the copy is requested
+    (CopyGPUTensorToCPU in its gpu_util.cc). A verdict that is requested when later steps have begun would be read when
+    these have ended, with nothing left for the GPU to do. So where several steps may wait, a thread requests each
+    verdict as soon as its step has begun.
+
     Args:
         observations: observations of the run.
         most: number of steps whose verdicts may wait while the next one begins.
@@ -45,7 +53,8 @@ class Outstanding:
     def __init__(self, observations: Observations, most: int) -> None:
         self._observations = observations
         self._most = most
-        self._steps: deque[Begun] = deque()
+        self._reader = ThreadPoolExecutor(1, "hvdgan-verdicts") if most > 1 else None
+        self._steps: deque[tuple[Begun, Callable[[], dict[str, bool]]]] = deque()
         self._ended = 0.0
 
     def begin_stage(self, at: Position) -> None:
@@ -58,7 +67,8 @@ class Outstanding:
         Raises:
             RunError: an update was not finite --max-bad-steps times in a row.
         """
-        self._steps.append(begun)
+        request = functools.partial(_skipped, begun.finite)
+        self._steps.append((begun, self._reader.submit(request).result if self._reader else request))
         while len(self._steps) > self._most:
             self._read()
 
@@ -77,8 +87,8 @@ class Outstanding:
         Its time counts from the end of the step before, as far as the host knows it: the times of the steps between two
         settle() add up to the time that they took together.
         """
-        begun = self._steps.popleft()
-        skipped = {update: not is_finite.numpy() for update, is_finite in begun.finite.items()}
+        begun, verdicts = self._steps.popleft()
+        skipped = verdicts()
         now = time.perf_counter()
         seconds = {
             "between_seconds": begun.between,
@@ -87,3 +97,8 @@ class Outstanding:
         }
         self._ended = now
         self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds)
+
+
+def _skipped(finite: dict[str, tf.Tensor]) -> dict[str, bool]:
+    """Wait for the verdict of each update, and return whether the update was skipped."""
+    return {update: not is_finite.numpy() for update, is_finite in finite.items()}

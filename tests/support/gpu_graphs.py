@@ -4,6 +4,7 @@ TensorFlow places each operation on the GPU for whose types it has a kernel ther
 the graph says so. Each kernel has some of its arguments in the memory of the host: shapes, axes, predicates, and all
 arguments of almost every operation on int32. A number that a GPU has computed and such an argument needs is copied to
 the host: the copy waits until the GPU has done everything before it, and what comes after it is not even enqueued.
+The same holds for a number of the host's that an operation needs in the GPU's memory.
 
 What depends on nothing but constants and known shapes counts as a constant, as TensorFlow's graph optimizer computes it
 once. A constant is where the kernel that computed it would have left it; so a constant of type int64 that an argument
@@ -50,8 +51,8 @@ class Kernel:
 class Fault:
     """What a GPU would not compute.
 
-    what: "no kernel"; "string", of which a GPU has no kernels; "waits" for the GPU in the middle of a step; "refused",
-        with --deterministic.
+    what: "no kernel"; "string", of which a GPU has no kernels; "waits" for the GPU in the middle of a step; "copies" a
+        number of the host to the GPU in each step, for which the next operations wait; "refused", with --deterministic.
     operation: its type.
     types: types of its attributes.
     place: its name.
@@ -151,8 +152,10 @@ class _Walk:
         if kernel is None:
             self._need(operation, given)
             return [True] * len(operation.outputs)
-        arguments = _arguments(operation, operation.op_def.input_arg)
+        arguments = list(_arguments(operation, operation.op_def.input_arg))
         self._need(operation, [where for name, where in zip(arguments, given, strict=True) if name in kernel.on_host])
+        if any(where for name, where in zip(arguments, given, strict=True) if name not in kernel.on_host):
+            self._copy(operation)
         return [name in kernel.on_host for name in _arguments(operation, operation.op_def.output_arg)]
 
     def _kernel(self, operation: tf.Operation, types: Types) -> Kernel | None:
@@ -209,6 +212,10 @@ class _Walk:
     def _need(self, operation: tf.Operation, given: list[bool]) -> None:
         if not all(given):
             self._add("waits", operation)
+
+    def _copy(self, operation: tf.Operation) -> None:
+        if not self._is_constant(operation):
+            self._add("copies", operation)
 
     def _add(self, what: str, operation: tf.Operation, types: Types | None = None) -> None:
         named = sorted((types or _types(operation)).items())

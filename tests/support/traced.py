@@ -58,7 +58,7 @@ def _batch(spec: DataSpec) -> dict[str, tf.TensorSpec]:
     """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
     batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), tf.uint8 if spec.is_pictures else tf.float32)}
     if spec.num_classes:
-        batch["labels"] = tf.TensorSpec((BATCH,), tf.int32)
+        batch["labels"] = tf.TensorSpec((BATCH,), tf.int64)  # as it is on a GPU
     if spec.conditions:
         batch["conditions"] = tf.TensorSpec((BATCH, len(spec.conditions)), tf.float32)
     return batch

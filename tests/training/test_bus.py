@@ -18,6 +18,7 @@ from hvdgan.data import cached, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.scan_cache import NO_SCANS
+from hvdgan.networks.devices.device import CPU, GPU, computing_as
 from hvdgan.recipe.unpacking import unpack
 from hvdgan.train import main
 from hvdgan.training.building.run import spec_of
@@ -153,14 +154,17 @@ def batch_of(source, **changes):
 def test_a_batch_has_the_type_of_the_data_and_the_step_expects_it(opened, device):
     stored, source, dtype = opened
     batch = batch_of(source, device=device)
-    specs = specs_of(source, 6)
+    with computing_as(GPU if device else CPU):
+        specs = specs_of(source, 6)
     assert {name: (each.dtype, each.shape) for name, each in batch.items() if name != "index"} == {
         name: (spec.dtype, spec.shape) for name, spec in specs.items()
     }
     assert batch["images"].dtype == dtype and batch["images"].shape[1:] == stored.layout.record
-    # Fields that all samples share are part of the step, and the samples' numbers stay on the host.
+    # Fields that all samples share are part of the step, and labels are sent as int64.
     assert batch.keys() <= {"images", "labels", "conditions", "index", "numbers"}
-    assert {name for name, each in batch.items() if each.dtype == tf.int64} == {"index", "numbers"}
+    assert {name for name, each in batch.items() if each.dtype == tf.int64} == (
+        {"index", "numbers"} | ({"labels"} & batch.keys() if device else set())
+    )
 
 
 def test_the_step_maps_numbers_to_the_bits_that_numpy_computes(opened):

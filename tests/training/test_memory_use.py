@@ -12,12 +12,15 @@ import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.devices import device
 from hvdgan.recipe.schedule import Position
 from hvdgan.training import memory_use
 from hvdgan.training.memory.device import peak_memory, room
 from hvdgan.training.memory.estimate import Estimate, in_words
 from hvdgan.training.memory.liveness import Peak
 from hvdgan.training.out_of_memory import guarded, out_of_memory
+from hvdgan.training.steps.skipping import changed_by
 from launching import CONTROLLERS, launcher, run, train
 from tiny import Tiny, TinyOptions
 
@@ -92,6 +95,31 @@ def test_the_room_of_a_rank_is_its_share_of_the_host():
     assert free is not None and 0 < free < 2**50
     grown = np.ones(2**25)
     assert peak_memory()["peak_rss_bytes"] > grown.nbytes
+
+
+def test_the_room_of_a_gpu_is_known_by_a_limit_or_by_what_it_has_refused(monkeypatch):
+    """Without a GPU: TensorFlow's answers are pretended."""
+    limits = []
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda gpu: limits)
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"current": 2**20, "peak": 2**22})
+    assert room(Ranks()) is None
+    assert room(Ranks(), failed=True) == 3 * 2**20
+    limits.append(tf.config.LogicalDeviceConfiguration(memory_limit=8))
+    assert room(Ranks()) == room(Ranks(), failed=True) == 7 * 2**20
+
+
+def test_the_old_values_of_an_update_count_where_it_is_selected():
+    sizes = []
+    for kind in (device.CPU, device.GPU):
+        with device.computing_as(kind):
+            built = tiny_run(global_batch_size=16)
+            sizes.append(built.estimates[0].peak.fixed)
+        changed = sum(
+            np.prod(variable.shape) * 4 for variable in changed_by(built.state, built.schedule.stages[0].updates[0])
+        )
+    assert sizes[1] >= sizes[0] + changed
 
 
 def test_each_stage_is_estimated_at_the_start_and_measured_at_its_end(tmp_path):

@@ -6,6 +6,7 @@ Modules: training.loop, training.between, training.due, training.steps.skipping.
 import contextlib
 import dataclasses
 import json
+import threading
 import time
 
 import pytest
@@ -27,14 +28,32 @@ from tiny import Exploding, Tiny, TinyOptions
 
 
 class Late:
-    """A verdict that notes how many steps had begun when the host asked for it."""
+    """A verdict that notes how many steps had begun, and in which thread, when it was read.
 
-    def __init__(self, step, begun, read):
-        self.step, self.begun, self.read = step, begun, read
+    It can be read when a number of steps have begun after its own, or all steps until something is due.
+    """
+
+    def __init__(self, step, begun, read, after):
+        self.step, self.begun, self.read, self.after = step, begun, read, after
 
     def numpy(self):
-        self.read.append((self.step, len(self.begun)))
+        with self.begun.changed:
+            assert self.begun.changed.wait_for(lambda: len(self.begun) >= self.after, timeout=5), self.step
+        self.read.append((self.step, len(self.begun), threading.current_thread() is threading.main_thread()))
         return True
+
+
+class Begun(list):
+    """Steps that have begun."""
+
+    def __init__(self):
+        super().__init__()
+        self.changed = threading.Condition()
+
+    def append(self, step):
+        with self.changed:
+            super().append(step)
+            self.changed.notify_all()
 
 
 class Batches(contextlib.AbstractContextManager):
@@ -54,24 +73,28 @@ class Batches(contextlib.AbstractContextManager):
 
 @pytest.fixture
 def reads(tmp_path):
-    """A function that trains without computing, and returns (step, steps begun) of each verdict when it is read."""
+    """A function that trains without computing, and returns (step, steps begun, whether by the loop) of each verdict.
 
-    def run(behind, **settings):
+    A verdict can be read when `later` steps have begun after its own; something is due after every `due` steps.
+    """
+
+    def run(behind, later=0, due=12, **settings):
         run = tiny_run(options=TinyOptions(steps=12), run_dir=tmp_path, **settings)
         point = ResumePoint()
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=12)
         observations = Observations(run, point, record)
         between = Between(run, point, record, Commits(), observations)
         stopping = Stopping(run.ranks, tmp_path / "stop", None)
-        begun, read = [], []
+        begun, read = Begun(), []
 
         def compute(step, stage_step, data):
             begun.append(step)
-            return {"fool/loss": 1.0}, {"fool": Late(step, begun, read)}
+            after = min(step + 1 + later, (step // due + 1) * due, 12)
+            return {"fool/loss": 1.0}, {"fool": Late(step, begun, read, after)}
 
         steps = ((step, at, compute) for step, at, _ in steps_from(run, 0))
         assert Loop(run, point, stopping, Outstanding(observations, behind), between).train(Batches(), steps)
-        assert [step for step, _ in read] == list(range(12))
+        assert [step for step, *_ in read] == list(range(12))
         return read
 
     return run
@@ -80,22 +103,29 @@ def reads(tmp_path):
 PERIODS = {"sample_every": 0, "checkpoint_every": 0, "check_ranks_every": 0}
 
 
-@pytest.mark.parametrize("behind", [1, 4])
-def test_between_two_logs_the_host_reads_only_steps_after_which_others_have_begun(reads, behind):
-    waits = [(step, begun) for step, begun in reads(behind, log_every=6, **PERIODS) if begun == step + 1]
-    assert [begun for _, begun in waits] == [6, 12]
+def test_between_two_logs_the_loop_reads_only_steps_after_which_another_has_begun(reads):
+    read = reads(1, log_every=6, **PERIODS)
+    assert [begun for step, begun, _ in read if begun == step + 1] == [6, 12]
+    assert max(begun - step for step, begun, _ in read) == 2
+
+
+def test_four_steps_may_begin_before_a_verdict_is_known_and_the_loop_asks_for_none(reads):
+    read = reads(4, later=4, due=6, log_every=6, **PERIODS)
+    assert not any(by_loop for *_, by_loop in read)
+    assert max(begun - step for step, begun, _ in read) == 5
 
 
 def test_the_number_of_steps_that_wait_is_bounded(reads):
-    assert max(begun - step for step, begun in reads(4, log_every=12, **PERIODS)) == 5
-    assert max(begun - step for step, begun in reads(1, log_every=12, **PERIODS)) == 2
+    with pytest.raises(AssertionError, match="0"):
+        reads(4, later=5, log_every=12, **PERIODS)
 
 
 @pytest.mark.parametrize("period", ["sample_every", "checkpoint_every", "check_ranks_every"])
 def test_what_is_due_waits_for_all_steps(reads, period):
-    read = reads(4, log_every=12, **{**PERIODS, period: 5})
-    assert [begun for step, begun in read if begun == step + 1] == [5, 10, 12]
-    assert all(begun <= 5 for step, begun in read if step < 5)
+    for behind in (1, 4):
+        read = reads(behind, later=behind, due=5, log_every=12, **{**PERIODS, period: 5})
+        assert all(begun <= 5 for step, begun, _ in read if step < 5)
+        assert all(begun <= 10 for step, begun, _ in read if step < 10)
 
 
 def step_with(run, branches):

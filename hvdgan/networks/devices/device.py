@@ -12,7 +12,7 @@ Chosen for both kinds:
 - Losses divided by the number of ranks (Ranks.loss_factor), which spares a pass over all gradients on any device.
 - Augmentations and crops that move pixels by tf.gather with int64 indices. A GPU computes with int64; all arithmetic
   of TensorFlow on int32 is done on the host, for which the GPU would have to be waited for.
-- Keys and counters of random numbers, from the number of the step, on the host (hvdgan/recipe/draws.py).
+- Keys and counters of random numbers are computed from the number of the step on the host (hvdgan/recipe/draws.py).
 """
 
 import contextlib
@@ -41,13 +41,16 @@ class Choice:
     """whether an update that is not finite is skipped by a branch, which costs nothing on a CPU; a GPU would stop until
     the host knows which way to go, so there the old values are selected, at the price of a copy of what an update
     changes"""
+    own_memory: bool
+    """whether the device has a memory of its own. A GPU would stand still until TensorFlow has copied a number of the
+    host's in a step, so these reach it as arguments of a kernel (numbers.py), and labels with the images"""
     steps_behind: int
-    """steps that may begin before the verdict of one is read. On a GPU a step has begun when its kernels are queued,
-    and to read a value of the newest step would empty the queue. On a CPU a step has ended when its function returns"""
+    """steps that may begin before the verdict of one must be known. On a GPU a step has begun when its kernels are
+    queued, and to wait for the newest would empty the queue. On a CPU a step has ended when its function returns"""
 
 
-CPU = Choice(products=True, wide_slopes=True, blurs_apart=False, branches=True, steps_behind=1)
-GPU = Choice(products=False, wide_slopes=False, blurs_apart=True, branches=False, steps_behind=4)
+CPU = Choice(products=True, wide_slopes=True, blurs_apart=False, branches=True, own_memory=False, steps_behind=1)
+GPU = Choice(products=False, wide_slopes=False, blurs_apart=True, branches=False, own_memory=True, steps_behind=4)
 
 _given: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("given", default=None)
 

@@ -23,6 +23,11 @@ _BLOCK = 4  # numbers of 32 bits that Philox makes from one value of its counter
 class CompiledRandom(Random):
     """Draws the numbers of Random: uniform ones are equal, normal ones within rounding."""
 
+    @property
+    def step(self) -> tf.Tensor:
+        """The global step, a scalar int64 tensor; a function that XLA compiles gets it on its device."""
+        return self.at
+
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         """As Random.normal."""
         return self._of_bits(_normal, key, shape)

@@ -8,6 +8,7 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
+from hvdgan.distributed import joining
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.checks.results import make_recipe
 from hvdgan.recipe.nets import Nets
@@ -56,6 +57,7 @@ def load_trained(path: Path) -> Trained:
         UserError: path is neither, or the recipe cannot be found.
         RunError: the checkpoint is damaged, or the recipe now makes other networks.
     """
+    joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     found = find(path)
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))

@@ -25,19 +25,24 @@ def forget_peak() -> None:
         tf.config.experimental.reset_memory_stats("GPU:0")
 
 
-def room(ranks: Ranks) -> int | None:
+def room(ranks: Ranks, *, failed: bool = False) -> int | None:
     """Bytes that this rank can still take: its share of the host's, or what a limit leaves of its GPU.
 
     TensorFlow does not report how large a GPU is, so that the room is None there if no limit is set.
+
+    Args:
+        ranks: ranks of the run.
+        failed: True if memory has just been refused: then a GPU has at least what had been taken of it.
     """
     if not _has_gpu():
         free = free_memory()
         return None if free is None else free // ranks.local_size
     gpu = tf.config.get_visible_devices("GPU")[0]
     limits = [each.memory_limit for each in tf.config.get_logical_device_configuration(gpu) or ()]
-    if not limits or limits[0] is None:
-        return None
-    return int(limits[0]) * 2**20 - int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+    taken = tf.config.experimental.get_memory_info("GPU:0")
+    if limits and limits[0] is not None:
+        return int(limits[0]) * 2**20 - int(taken["current"])
+    return int(taken["peak"]) - int(taken["current"]) if failed else None
 
 
 def _has_gpu() -> bool:

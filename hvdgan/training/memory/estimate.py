@@ -6,7 +6,9 @@ import math
 import keras
 import tensorflow as tf
 
+from hvdgan.networks.devices import device
 from hvdgan.training.memory.liveness import Peak, peak_of
+from hvdgan.training.steps.skipping import changed_by
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
 
@@ -74,6 +76,8 @@ def estimate(state: TrainState, step: StageStep) -> Estimate:
         return tensor.shape.rank is not None and tuple(tensor.shape) in weights
 
     peak = max((peak_of(graph, is_fixed) for graph in step.graphs), key=lambda each: each.total, default=Peak())
+    if not device.chosen().branches:  # the old values, from which it is selected
+        peak += Peak(fixed=max(sum(map(_bytes, changed_by(state, update))) for update in step.stage.updates))
     variables = sum(map(_bytes, state.tensors().values()))
     return Estimate(variables, peak, gradients, forward.count, forward.micro_batches)
 

@@ -64,9 +64,9 @@ class BadUpdates:
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
         found = self._ranks.gather(list(mine), "what is not finite")
-        named = [f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each]
+        named = "; ".join(f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each)
         return RunError(
-            f"{where}: loss or gradients are not finite ({'; '.join(named) or 'computed again, all are finite'}), "
+            f"{where}: loss or gradients are not finite ({named or 'with the present weights all are finite'}), "
             f"{times} step(s) in a row; no rank has applied them; lower the learning rate, or check the data; "
             "the last checkpoint is intact"
         )

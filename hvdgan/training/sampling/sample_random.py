@@ -19,7 +19,7 @@ class SampleRandom(Random):
         super().__init__(seed, numbers, 0, numbers.shape[0], scope)
 
     def scoped(self, scope: str) -> "SampleRandom":
-        return SampleRandom(self.seed, self.step, f"{self.scope}/{scope}")
+        return SampleRandom(self.seed, self.at, f"{self.scope}/{scope}")
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
         return self._each(tf.random.stateless_normal, key, shape)
@@ -31,6 +31,6 @@ class SampleRandom(Random):
         digest = self._digest(key)
         return tf.map_fn(
             lambda number: draw(tuple(shape), tf.stack([digest, number]), alg="philox"),
-            self.step,
+            self.at,
             fn_output_signature=tf.TensorSpec(tuple(shape), tf.float32),
         )

@@ -13,6 +13,7 @@ from hvdgan.cli.config import Config
 from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.tapes import Untouched
+from hvdgan.networks.devices import device, numbers
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import Prepared, loss_of, prepare
 from hvdgan.recipe.draws import Random
@@ -60,7 +61,9 @@ class Forward:
             part: number of the micro-batch, from 0.
         """
         count = self.count // self.micro_batches
-        random = Random(self._config.seed, step, self._first + part * count, count)
+        if "labels" in data:
+            data = {**data, "labels": tf.cast(data["labels"], tf.int32)}
+        random = Random(self._config.seed, step, self._first + part * count, count, to_device=numbers.to_device)
         of_data = random.scoped("data")
         prepared = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
         axes = flip_axes(self._config)
@@ -113,8 +116,14 @@ class Forward:
 def specs_of(source: Source, count: int) -> dict[str, tf.TensorSpec]:
     """The shapes and dtypes of a batch of `count` samples of the data, to trace with."""
     facts = source.facts(np.zeros(1, np.int64))
-    specs = {name: tf.TensorSpec((count, *fact.shape[1:]), fact.dtype) for name, fact in facts.items()}
+    specs = {name: tf.TensorSpec((count, *fact.shape[1:]), _passed(fact.dtype)) for name, fact in facts.items()}
     return {"images": tf.TensorSpec((count, *source.record_shape), source.dtype), **specs}
+
+
+def _passed(dtype: np.dtype) -> tf.DType:
+    """The type in which facts of a type reach the device: a step would take int32 from the host's memory."""
+    dtype = tf.as_dtype(dtype)
+    return tf.int64 if dtype == tf.int32 and device.chosen().own_memory else dtype
 
 
 def used(data: Data) -> Data:

@@ -92,8 +92,11 @@ class MicroBatches:
         """Compute this rank's gradients and metrics of one micro-batch, whose number is a scalar int32."""
         data = {name: value[part] for name, value in self._data.items()}
         apart = vars(self._forward.prepare(self._step, data, part))
+        random = vars(apart["random"])
+        if self._compiler.on:
+            random = {**random, "at": apart["random"].step}
         where = self._forward.where(update)
-        return self._compiler(where, update.loss, self._of, update, apart, vars(apart["random"]))
+        return self._compiler(where, update.loss, self._of, update, apart, random)
 
     def _of(self, update: Update, apart: dict[str, Any], random: dict[str, Any]) -> tuple[list[tf.Tensor], Metrics]:
         """Compute gradients and metrics, given a Prepared and its Random as their fields."""

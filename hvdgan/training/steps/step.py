@@ -11,6 +11,7 @@ from hvdgan.data import Source
 from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
+from hvdgan.networks.devices.numbers import to_device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
@@ -143,7 +144,7 @@ class StageStep:
             norm = optimizing(global_norm, gradients)
             # Reduced gradients are the same on every rank, so all ranks apply them or none does.
             finite[update.name] = tf.math.is_finite(norm)
-            apply = functools.partial(optimizing, self._apply, update, gradients, norm, stage_step)
+            apply = functools.partial(optimizing, self._apply, update, gradients, norm, to_device(stage_step))
             verdicts = finite[update.name], wanted
             if self._branches:
                 applied = apply_or_restore(apply, *verdicts, before)
@@ -156,7 +157,7 @@ class StageStep:
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
-        self._compiler("the averages", None, move_averages, self._state, of_updates, step, config)
+        self._compiler("the averages", None, move_averages, self._state, of_updates, to_device(step), config)
         return metrics, finite
 
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
