@@ -201,6 +201,28 @@ def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, b
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
 
 
+def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path):
+    """Through the ends of three stages, samples, evaluations, checkpoints and a resume in the middle of a stage."""
+    flags = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 5".split()
+    flags += "--sample-every 3 --checkpoint-every 6 --eval-every 7 --eval-samples 16".split()
+    assert saved.train(tmp_path / "plain", flags=flags) == 0
+    with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
+        for most in ("13", "24"):
+            assert saved.train(tmp_path / "waiting", "--max-steps", most, flags=flags) == 0
+    for step in (16, 18, 24):
+        assert saved.state(tmp_path / "waiting", step) == saved.state(tmp_path / "plain", step), step
+    plain, waiting = (
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("plain", "waiting")
+    )
+    for step in (5, 7, 10, 14, 20, 21, 24):
+        figures = [
+            [{name: each[name] for name in each if "/" in name} for each in lines if each["step"] == step]
+            for lines in (plain, waiting)
+        ]
+        assert figures[0] and figures[0] == figures[1], step
+
+
 def test_times_of_steps_add_up_to_the_time_that_they_took(tmp_path):
     """Each record is a mean over two steps, whose verdicts are read one step late."""
     begin = time.perf_counter()
