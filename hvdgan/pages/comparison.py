@@ -59,7 +59,7 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     Args:
         paths: run folders.
         sort_by: name of the metric by which they are sorted; None: --best-metric of the runs, else one they share.
-        mode: min or max, for the best value first; None: --best-mode of the runs.
+        mode: min or max, for the best value first; None: --best-mode of a run whose --best-metric it is, else min.
 
     Raises:
         UserError: no run has that metric.
@@ -68,7 +68,7 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     names = _names(paths)
     runs = [_compared(run_folder.read(path, verify=False), name, most) for path, name in zip(paths, names, strict=True)]
     metric = _metric(runs, sort_by)
-    mode = mode or next((each for run in runs if (each := run.config.get("best_mode")) in ("min", "max")), "min")
+    mode = mode or _mode(runs, metric)
     if metric:
         sign = -1.0 if mode == "max" else 1.0
         found = {run.name: run.best(metric, mode) for run in runs}
@@ -110,7 +110,7 @@ def _compared(run: RunFacts, name: str, most: int) -> Compared:
 
 
 def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
-    """Return the metric by which runs are sorted; empty if they share none.
+    """Return the metric by which runs are sorted; empty if no run has its --best-metric, and they share none.
 
     Raises:
         UserError: no run has the metric that is asked for.
@@ -122,13 +122,19 @@ def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
                 f"--sort-by {sort_by}: no run has this metric; they share {', '.join(shared[:20]) or 'none'}"
             )
         return sort_by
-    named = [run.config.get("best_metric") for run in runs]
+    chosen = [name for run in runs if isinstance(name := run.config.get("best_metric"), str)]
     wanted = [
-        *named,
+        *(name for name in chosen if any(name in run.series for run in runs)),  # one may have died before it had any
         *(name for name in shared if name.startswith("eval/")),
-        *(n for n in shared if n.endswith("/loss")),
+        *(name for name in shared if name.endswith("/loss")),
     ]
-    return next((name for name in wanted if name in shared), "")
+    return next(iter(wanted), "")
+
+
+def _mode(runs: Sequence[Compared], metric: str) -> str:
+    """Return --best-mode of the first run whose --best-metric it is, else min."""
+    modes = [run.config.get("best_mode") for run in runs if run.config.get("best_metric") == metric]
+    return next((mode for mode in modes if mode in ("min", "max")), "min")
 
 
 def _row(run: Compared, metric: str, mode: str) -> list[str]:
