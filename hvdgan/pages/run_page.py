@@ -30,6 +30,7 @@ _TIMES = {
 }
 _NO_LOSSES = frozenset({*_TIMES, "images_per_sec", "wait_rank", "bad_files"})
 _MOST_CONFIG = 100_000
+_LONGEST_CELL = 60
 Rows = list[list[str]]
 
 
@@ -138,10 +139,10 @@ def _measured(run: RunFacts) -> tuple[list[str], Rows, int] | None:
         return None
     names = list(dict.fromkeys(name for each in run.evaluations for name in each if name.startswith("eval/")))[:8]
     facts = ("features", "samples", "weights", "by", "time")
-    rows = [
-        [f"{each['step']:,}", *(_figure(each.get(name)) for name in names), *(_text(each.get(fact)) for fact in facts)]
-        for each in run.evaluations
-    ]
+    rows: Rows = []
+    for each in run.evaluations:
+        cells = [*(_figure(each.get(name)) for name in names), *(_text(each.get(fact)) for fact in facts)]
+        rows.append([f"{each['step']:,}", *(plain(cell, _LONGEST_CELL) for cell in cells)])
     return ["step", *names, *facts], rows, 1 + len(names)
 
 
