@@ -19,6 +19,7 @@ from hvdgan.pages.template import fill
 _MOST_CHARTS = 16
 _ALL_PICTURES = 2_400_000
 _MOST_RUNS_DRAWN = 32
+_MOST_GRIDS_TRIED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _compared(run: RunFacts, name: str, most: int) -> Compared:
     picture = None
-    for step, file in run.grids[::-1]:
+    for step, file in run.grids[: -_MOST_GRIDS_TRIED - 1 : -1]:
         if loaded := load(run.folder, f"samples/{file}", most):
             picture = step, loaded
             break

@@ -54,6 +54,16 @@ def test_the_best_metric_sorts_although_a_run_has_died_before_its_first_evaluati
         assert f"Sorted by the best value of {metric}, the smallest first" in out.read_text()
 
 
+def test_the_latest_grid_that_can_be_decoded_is_shown_and_few_are_tried(runs, tmp_path):
+    for step in range(11, 50):
+        (runs / "a" / "samples" / f"step-{step:08d}.png").touch()
+    (runs / "b" / "samples" / "step-00000011.png").touch()
+    assert report.main([str(runs), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall("alt=.*? of (.) after 10 steps", page) == ["b", "c"]
+    assert page.count("cannot be decoded, and is not shown") == 5 + 1
+
+
 def test_flags_without_a_meaning_are_refused(runs, capsys):
     for words in (["--sort-by", "eval/fid"], ["--verify"]):
         assert report.main([str(runs), *words]) == 2 and words[0] in capsys.readouterr().err
