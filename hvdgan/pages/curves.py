@@ -9,7 +9,7 @@ import numpy as np
 
 from hvdgan.pages.drawing import BAND, COLOURS, INK, MARK, RULE, colour, number, picture
 from hvdgan.pages.reading.metrics import LARGEST, Band
-from hvdgan.pages.reading.thinning import Series
+from hvdgan.pages.reading.thinning import POINTS, Series
 from hvdgan.pages.reading.untrusted import plain
 
 _LABEL = 16
@@ -80,6 +80,7 @@ def draw(
     prefix: str,
     labels: Sequence[str] = (),
     colours: Sequence[int] = (),
+    points: int = POINTS,
 ) -> Chart | None:
     """Draw a chart.
 
@@ -90,6 +91,7 @@ def draw(
         prefix: letters that make the ids of the chart its own in the page.
         labels: name of each curve; default: those of the series.
         colours: index of the colour of each curve; default: in their order.
+        points: largest number of points of a curve.
 
     Returns:
         The chart; None if no curve has a value.
@@ -98,7 +100,7 @@ def draw(
     lines = [Line(label, each, colour) for each, label, colour in named if each.count]
     if not lines:
         return None
-    curves = [line.series.curve() for line in lines]
+    curves = [line.series.curve(points) for line in lines]
     values = np.concatenate([values for _, values in curves])
     is_log = bool((values > 0).all()) and float(values.max()) / float(values.min()) > 100
     return Chart(title, _svg(title, lines, curves, marks, prefix, is_log=is_log), lines, is_log)
