@@ -79,13 +79,16 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     drawn = runs[:_MOST_RUNS_DRAWN]
     points = min(POINTS, _ALL_POINTS // (_MOST_CHARTS * len(drawn)))
     charts, left_out = _charts(drawn, points)
+    differing = settings.differing([run.config for run in runs])
     return fill(
         "comparison.html.j2",
         heading=f"{len(runs)} runs compared",
         metric=metric,
         mode=mode,
         rows=[_row(run, metric, mode) for run in runs],
-        differing=_differing(runs),
+        drawn=len(drawn),
+        differing=_differing(runs, differing[: settings.MOST]),
+        settings_left_out=len(differing[settings.MOST :]),
         charts=charts,
         left_out=left_out,
         points=points,
@@ -145,9 +148,7 @@ def _row(run: Compared, metric: str, mode: str) -> list[str]:
     return [run.name, *middle, run.state, f"{rate.last:,.0f}" if rate and rate.count else ""]
 
 
-def _differing(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
-    configs = [run.config for run in runs]
-    names = settings.differing(configs)
+def _differing(runs: Sequence[Compared], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     rows = [
         ["run", *map(settings.flag, names)],
         *([run.name, *(settings.value_of(run.config, name) for name in names)] for run in runs),

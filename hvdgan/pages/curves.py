@@ -13,7 +13,7 @@ from hvdgan.pages.reading.thinning import POINTS, Series
 from hvdgan.pages.reading.untrusted import plain
 
 _LABEL = 16
-_DASHES = ("-", "--", ":", "-.")
+_DASHES = {"-": "none", "--": "5 2", ":": "1.5 1.5", "-.": "6 2 1.5 2"}  # of matplotlib, and of the key in the legend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,16 @@ class Line:
     label: str
     series: Series
     colour: int
+
+    @property
+    def style(self) -> str:
+        """Style of its line, for matplotlib: dashed where colours repeat."""
+        return list(_DASHES)[self.colour // COLOURS % len(_DASHES)]
+
+    @property
+    def key(self) -> str:
+        """Lengths of the dashes of its key in the legend, as SVG has them."""
+        return _DASHES[self.style]
 
     @property
     def numbers(self) -> tuple[str, str, str]:
@@ -121,7 +131,7 @@ def _svg(
                 steps,
                 np.clip(values, -LARGEST, LARGEST),
                 color=colour(line.colour),
-                linestyle=_DASHES[line.colour // COLOURS % len(_DASHES)],
+                linestyle=line.style,
                 linewidth=1.3,
                 marker="o" if len(steps) <= 30 else "",
                 markersize=3,

@@ -73,6 +73,7 @@ def make(run: RunFacts) -> str:
         machine=_machine(run),
         changed=settings.changed(config),
         options=settings.options(config),
+        most_settings=settings.MOST,
         config=Markup(escape(plain(json.dumps(config, indent=1), _MOST_CONFIG))),
         checkpoints=_checkpoints(run),
         verified=any(saved.verified is not None for saved in run.checkpoints),
