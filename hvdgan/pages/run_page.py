@@ -72,7 +72,7 @@ def make(run: RunFacts) -> str:
         stages=[[name, f"{steps:,}"] for name, steps in run.newest.get("stages", [])],
         machine=_machine(run),
         changed=settings.changed(config),
-        options=settings.options(config),
+        options=settings.options(config, run.journal.changed),
         most_settings=settings.MOST,
         config=Markup(escape(plain(json.dumps(config, indent=1), _MOST_CONFIG))),
         checkpoints=_checkpoints(run),

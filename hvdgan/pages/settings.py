@@ -36,14 +36,17 @@ def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def options(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """List the options of the recipe: flag and value.
+def options(config: dict[str, Any], changed: str) -> list[tuple[str, str]]:
+    """List the options of the recipe that differ from its defaults, as far as they are known: flag and value.
 
     Args:
         config: contents of config.json.
+        changed: text with the flags of all settings that differ; empty: not known, and all options are listed.
     """
     known = defaults()
-    return [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
+    flags = {word.partition("=")[0].partition(".")[0] for word in changed.split()}
+    rows = [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
+    return [row for row in rows if not changed or row[0] in flags]
 
 
 def differing(configs: list[dict[str, Any]]) -> list[str]:

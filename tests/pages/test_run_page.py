@@ -27,3 +27,8 @@ def test_the_best_checkpoint_is_named_and_marked(page):
     shown = section(page, "evaluations")
     assert re.search(r"Best checkpoint: eval/histogram [\d.]+ at step [48] \(the smallest value is the best\)", shown)
     assert "var(--mark)" in shown
+
+
+def test_only_options_that_differ_are_listed_and_the_others_are_folded(page):
+    shown, _, folded = section(page, "settings").partition("<details>")
+    assert "--learning-rate" in shown and "--norm" not in shown and "norm" in folded
