@@ -63,6 +63,7 @@ def make(run: RunFacts) -> str:
         speed_rows=_speed_rows(run),
         speed=_speed(run, marks),
         data=_data(run),
+        recipe=run.setting("recipe", str),
         networks=_networks(run),
         updates=[
             [made.name, made.steps, *(str(fact) for fact in update)]

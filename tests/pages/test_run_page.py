@@ -32,3 +32,11 @@ def test_the_best_checkpoint_is_named_and_marked(page):
 def test_only_options_that_differ_are_listed_and_the_others_are_folded(page):
     shown, _, folded = section(page, "settings").partition("<details>")
     assert "--learning-rate" in shown and "--norm" not in shown and "norm" in folded
+
+
+def test_the_sections_follow_each_other_from_the_result_to_its_origins(page):
+    ids = re.findall('<h2 id="(.*?)">', page)
+    assert ids == "samples metrics evaluations speed data trained settings machine checkpoints".split()
+    assert re.findall('<a href="#(.*?)">', page) == ids
+    assert "tiny:Tiny" in section(page, "trained") and "TensorFlow" not in section(page, "trained")
+    assert "TensorFlow" in section(page, "machine") and "CPU" in section(page, "machine")
