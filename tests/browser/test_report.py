@@ -1,5 +1,6 @@
 """The pages of real runs in a real browser: complete, readable, silent, and with nothing from elsewhere."""
 
+import base64
 import re
 import shutil
 from pathlib import Path
@@ -98,10 +99,28 @@ def test_stages_and_resumptions_are_drawn_in_the_page(browser, pages):
 def test_the_printed_page_is_a4_and_shows_the_samples(browser, pages):
     browser.open(pages["finished"])
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
-    assert len(printed) > 20_000
+    boxes = re.findall(rb"/MediaBox ?\[([^]]+)\]", base64.b64decode(printed))
+    sizes = {tuple(round(float(number)) for number in box.split()) for box in boxes}
+    assert sizes == {(0, 0, 595, 842)}, "points of A4"
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert browser.run("return getComputedStyle(document.querySelector('.controls')).display") == "none"
     assert browser.run("return getComputedStyle(document.querySelector('.frame:not([hidden]) img')).display") != "none"
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+
+
+WIDE = """
+for (const one of document.querySelectorAll("details")) one.open = true;
+const right = (one) => one.getBoundingClientRect().right;
+return [...document.querySelectorAll("body *")].filter((one) => right(one) > window.innerWidth + 1)
+  .map((one) => one.outerHTML.slice(0, 80));
+"""
+
+
+@pytest.mark.parametrize("kind", ["finished", "failed", "compared"])
+def test_nothing_is_wider_than_the_printed_page(browser, pages, kind):
+    browser.open(pages[kind], width=688)  # 210 mm less the margins
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.run(WIDE) == []
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
 
 
