@@ -1,6 +1,7 @@
 """The pages of real runs in a real browser: complete, readable, silent, and with nothing from elsewhere."""
 
 import base64
+import json
 import re
 import shutil
 from pathlib import Path
@@ -67,8 +68,9 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind
 )
 def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
     browser.open(pages[kind])
-    text = browser.run("return document.body.innerText")
-    assert [word for word in words if word not in text] == []
+    find = "return window.find(%s, true, false, true)"  # with upper and lower case, forwards, and from the top again
+    assert [word for word in words if not browser.run(find % json.dumps(word))] == []
+    assert not browser.run(find % json.dumps("no such words"))
 
 
 def test_the_filmstrip_steps_by_keyboard_and_buttons(browser, pages):
