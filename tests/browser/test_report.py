@@ -1,9 +1,14 @@
 """The pages of real runs in a real browser: complete, readable, silent, and with nothing from elsewhere."""
 
 import base64
+import contextlib
+import itertools
 import json
 import re
 import shutil
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +17,7 @@ import browsing
 import hostile_runs
 import saved
 from hvdgan import report
-from hvdgan.cli.files.lock import lock
+from launching import SECONDS, environment
 
 pytestmark = browsing.MARKS
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 2 --sample-every 8".split()
@@ -28,6 +33,24 @@ def resumed(tmp_path_factory):
     return folder
 
 
+@contextlib.contextmanager
+def in_progress(run):
+    """A run in a process of its own that has logged a few of its many steps; it is killed at the end."""
+    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 1000000 --log-every 20".split()
+    command = [sys.executable, "-m", "hvdgan.train", *words, "--run-dir", str(run)]
+    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+    bound = threading.Timer(SECONDS, process.kill)
+    bound.start()
+    try:
+        logged = (line for line in process.stderr if line.startswith("step "))
+        assert len(list(itertools.islice(logged, 3))) == 3
+        yield run
+    finally:
+        bound.cancel()
+        process.kill()
+        process.communicate()
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory, resumed):
     """A page of each kind: finished, failed, running, compared."""
@@ -35,10 +58,8 @@ def pages(tmp_path_factory, resumed):
     failed = resumed.parent / "exploding"
     words = ["--recipe", "tiny:Exploding", "--max-bad-steps", "1", "--checkpoint-every", "1"]
     assert saved.train(failed, *words) == 1
-    running = resumed.parent / "running"
-    assert saved.train(running, "--recipe", "tiny:Tiny", "--max-steps", "4") == 0
     made = {name: folder / f"{name}.html" for name in ("finished", "failed", "running", "compared")}
-    with lock(running):
+    with in_progress(resumed.parent / "running") as running:
         for name, run in (("finished", resumed), ("failed", failed), ("running", running)):
             assert report.main([str(run), "--out", str(made[name])]) == 0
     assert report.main([str(resumed), str(running), "--out", str(made["compared"])]) == 0
@@ -62,7 +83,7 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind
     [
         ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/histogram", "judge/loss"]),
         ("failed", ["Failed after step", "loss or gradients are not finite", "python -m hvdgan.train --config"]),
-        ("running", ["Running at step 4", "Its lock is held by host"]),
+        ("running", ["Running at step ", " of 1,000,000, about ", " left", "Its lock is held by host"]),
         ("compared", ["2 runs compared", "--recipe", "staged", "Finished at step 24"]),
     ],
 )
