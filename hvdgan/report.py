@@ -35,9 +35,10 @@ class Request:
     verify: bool = False
     """read all tensors of all checkpoints of a single run, and report whether they are what was written"""
     sort_by: str | None = None
-    """metric by which several runs are sorted, such as eval/fid; default: that of --best-metric, or one they share"""
+    """metric by which several runs are sorted, such as eval/fid; default: their --best-metric, or one they share"""
     sort_mode: Literal["min", "max"] | None = None
-    """min if the smallest value of that metric is the best, max if the largest; default: as --best-mode of the runs"""
+    """min if the smallest value of that metric is the best, max if the largest; default: --best-mode of a run whose
+    --best-metric it is, else min"""
 
 
 @command(name="report", help_text=_HELP)

@@ -13,12 +13,15 @@ from hvdgan.pages.pictures import Picture, load
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.reading.metrics import Band
 from hvdgan.pages.reading.run_folder import RunFacts
-from hvdgan.pages.reading.thinning import Series
+from hvdgan.pages.reading.thinning import POINTS, Series
+from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.pages.template import fill
 
 _MOST_CHARTS = 16
-_ALL_PICTURES = 2_400_000
+_ALL_PICTURES = 2_000_000
+_ALL_POINTS = 100_000
 _MOST_RUNS_DRAWN = 32
+_MOST_GRIDS_TRIED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Compared:
         series: curves by the name of the metric.
         bands: stages.
         state: sentence of the verdict.
-        picture: step and picture of the latest grid of samples; None: there is none.
-        remarks: lines about what could not be read.
+        folder: run folder, with remarks about what could not be read.
+        grids: step and name of the latest grids of samples, the newest first.
     """
 
     name: str
@@ -40,8 +43,8 @@ class Compared:
     series: dict[str, Series]
     bands: list[Band]
     state: str
-    picture: tuple[int, Picture] | None
-    remarks: list[str]
+    folder: Folder
+    grids: list[tuple[int, str]]
 
     def best(self, metric: str, mode: str) -> tuple[float, int] | None:
         """Return the best value of a metric and its step; None if the run has none."""
@@ -59,32 +62,38 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     Args:
         paths: run folders.
         sort_by: name of the metric by which they are sorted; None: --best-metric of the runs, else one they share.
-        mode: min or max, for the best value first; None: --best-mode of the runs.
+        mode: min or max, for the best value first; None: --best-mode of a run whose --best-metric it is, else min.
 
     Raises:
         UserError: no run has that metric.
     """
-    most = max(20_000, _ALL_PICTURES // len(paths))
-    names = _names(paths)
-    runs = [_compared(run_folder.read(path, verify=False), name, most) for path, name in zip(paths, names, strict=True)]
+    runs = [
+        _compared(run_folder.read(path, verify=False), name) for path, name in zip(paths, _names(paths), strict=True)
+    ]
     metric = _metric(runs, sort_by)
-    mode = mode or next((each for run in runs if (each := run.config.get("best_mode")) in ("min", "max")), "min")
+    mode = mode or _mode(runs, metric)
     if metric:
         sign = -1.0 if mode == "max" else 1.0
         found = {run.name: run.best(metric, mode) for run in runs}
         runs.sort(key=lambda run: sign * best[0] if (best := found[run.name]) else float("inf"))
-    charts, left_out = _charts(runs)
+    drawn = runs[:_MOST_RUNS_DRAWN]
+    points = min(POINTS, _ALL_POINTS // (_MOST_CHARTS * len(drawn)))
+    charts, left_out = _charts(drawn, points)
+    differing = settings.differing([run.config for run in runs])
     return fill(
         "comparison.html.j2",
         heading=f"{len(runs)} runs compared",
         metric=metric,
         mode=mode,
         rows=[_row(run, metric, mode) for run in runs],
-        differing=_differing(runs),
+        drawn=len(drawn),
+        differing=_differing(runs, differing[: settings.MOST]),
+        settings_left_out=len(differing[settings.MOST :]),
         charts=charts,
         left_out=left_out,
-        pictures=[(run.name, *run.picture) for run in runs if run.picture],
-        remarks=[f"{run.name}: {remark}" for run in runs for remark in run.remarks],
+        points=points,
+        pictures=_pictures(drawn),
+        remarks=[f"{run.name}: {remark}" for run in runs for remark in run.folder.remarks],
     )
 
 
@@ -99,18 +108,13 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _compared(run: RunFacts, name: str, most: int) -> Compared:
-    picture = None
-    for step, file in run.grids[::-1]:
-        if loaded := load(run.folder, f"samples/{file}", most):
-            picture = step, loaded
-            break
-    remarks, state = run.folder.remarks, verdict.judge(run).sentence
-    return Compared(name, run.config or {}, run.metrics.series, run.metrics.bands, state, picture, remarks)
+def _compared(run: RunFacts, name: str) -> Compared:
+    grids, state = run.grids[: -_MOST_GRIDS_TRIED - 1 : -1], verdict.judge(run).sentence
+    return Compared(name, run.config or {}, run.metrics.series, run.metrics.bands, state, run.folder, grids)
 
 
 def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
-    """Return the metric by which runs are sorted; empty if they share none.
+    """Return the metric by which runs are sorted; empty if no run has its --best-metric, and they share none.
 
     Raises:
         UserError: no run has the metric that is asked for.
@@ -122,13 +126,19 @@ def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
                 f"--sort-by {sort_by}: no run has this metric; they share {', '.join(shared[:20]) or 'none'}"
             )
         return sort_by
-    named = [run.config.get("best_metric") for run in runs]
+    chosen = [name for run in runs if isinstance(name := run.config.get("best_metric"), str)]
     wanted = [
-        *named,
+        *(name for name in chosen if any(name in run.series for run in runs)),  # one may have died before it had any
         *(name for name in shared if name.startswith("eval/")),
-        *(n for n in shared if n.endswith("/loss")),
+        *(name for name in shared if name.endswith("/loss")),
     ]
-    return next((name for name in wanted if name in shared), "")
+    return next(iter(wanted), "")
+
+
+def _mode(runs: Sequence[Compared], metric: str) -> str:
+    """Return --best-mode of the first run whose --best-metric it is, else min."""
+    modes = [run.config.get("best_mode") for run in runs if run.config.get("best_metric") == metric]
+    return next((mode for mode in modes if mode in ("min", "max")), "min")
 
 
 def _row(run: Compared, metric: str, mode: str) -> list[str]:
@@ -138,9 +148,7 @@ def _row(run: Compared, metric: str, mode: str) -> list[str]:
     return [run.name, *middle, run.state, f"{rate.last:,.0f}" if rate and rate.count else ""]
 
 
-def _differing(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
-    configs = [run.config for run in runs]
-    names = settings.differing(configs)
+def _differing(runs: Sequence[Compared], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     rows = [
         ["run", *map(settings.flag, names)],
         *([run.name, *(settings.value_of(run.config, name) for name in names)] for run in runs),
@@ -150,7 +158,18 @@ def _differing(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
     return rows[0], rows[1:] if names else []
 
 
-def _charts(runs: Sequence[Compared]) -> tuple[list[Chart], list[str]]:
+def _pictures(runs: Sequence[Compared]) -> list[tuple[str, int, Picture]]:
+    """Load the latest grid of each run that can be decoded: name of the run, step and picture."""
+    found = []
+    for run in runs:
+        for step, file in run.grids:
+            if picture := load(run.folder, f"samples/{file}", _ALL_PICTURES // len(runs)):
+                found.append((run.name, step, picture))
+                break
+    return found
+
+
+def _charts(runs: Sequence[Compared], points: int) -> tuple[list[Chart], list[str]]:
     """Draw each metric with a line per run: evaluations first, then losses, speed last; name what is left out."""
     names = list(dict.fromkeys(name for run in runs for name in run.series if name != "bad_files"))
     names.sort(key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
@@ -159,10 +178,9 @@ def _charts(runs: Sequence[Compared]) -> tuple[list[Chart], list[str]]:
     end = max((run.bands[-1].last for run in runs if run.bands), default=0)
     charts: list[Chart] = []
     for name in names[:_MOST_CHARTS]:
-        having = [run for run in runs[:_MOST_RUNS_DRAWN] if name in run.series]
-        labels, colours = [run.name for run in having], [runs.index(run) for run in having]
-        if chart := draw(
-            name, [run.series[name] for run in having], Marks(bands, end=end), f"c{len(charts)}", labels, colours
-        ):
+        having = [run for run in runs if name in run.series]
+        series, labels = [run.series[name] for run in having], [run.name for run in having]
+        colours, marks = [runs.index(run) for run in having], Marks(bands, end=end)
+        if chart := draw(name, series, marks, f"c{len(charts)}", labels, colours, points):
             charts.append(chart)
     return charts, names[_MOST_CHARTS:]

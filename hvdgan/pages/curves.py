@@ -9,11 +9,11 @@ import numpy as np
 
 from hvdgan.pages.drawing import BAND, COLOURS, INK, MARK, RULE, colour, number, picture
 from hvdgan.pages.reading.metrics import LARGEST, Band
-from hvdgan.pages.reading.thinning import Series
+from hvdgan.pages.reading.thinning import POINTS, Series
 from hvdgan.pages.reading.untrusted import plain
 
 _LABEL = 16
-_DASHES = ("-", "--", ":", "-.")
+_DASHES = {"-": "none", "--": "5 2", ":": "1.5 1.5", "-.": "6 2 1.5 2"}  # of matplotlib, and of the key in the legend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,16 @@ class Line:
     label: str
     series: Series
     colour: int
+
+    @property
+    def style(self) -> str:
+        """Style of its line, for matplotlib: dashed where colours repeat."""
+        return list(_DASHES)[self.colour // COLOURS % len(_DASHES)]
+
+    @property
+    def key(self) -> str:
+        """Lengths of the dashes of its key in the legend, as SVG has them."""
+        return _DASHES[self.style]
 
     @property
     def numbers(self) -> tuple[str, str, str]:
@@ -80,6 +90,7 @@ def draw(
     prefix: str,
     labels: Sequence[str] = (),
     colours: Sequence[int] = (),
+    points: int = POINTS,
 ) -> Chart | None:
     """Draw a chart.
 
@@ -90,6 +101,7 @@ def draw(
         prefix: letters that make the ids of the chart its own in the page.
         labels: name of each curve; default: those of the series.
         colours: index of the colour of each curve; default: in their order.
+        points: largest number of points of a curve.
 
     Returns:
         The chart; None if no curve has a value.
@@ -98,7 +110,7 @@ def draw(
     lines = [Line(label, each, colour) for each, label, colour in named if each.count]
     if not lines:
         return None
-    curves = [line.series.curve() for line in lines]
+    curves = [line.series.curve(points) for line in lines]
     values = np.concatenate([values for _, values in curves])
     is_log = bool((values > 0).all()) and float(values.max()) / float(values.min()) > 100
     return Chart(title, _svg(title, lines, curves, marks, prefix, is_log=is_log), lines, is_log)
@@ -119,7 +131,7 @@ def _svg(
                 steps,
                 np.clip(values, -LARGEST, LARGEST),
                 color=colour(line.colour),
-                linestyle=_DASHES[line.colour // COLOURS % len(_DASHES)],
+                linestyle=line.style,
                 linewidth=1.3,
                 marker="o" if len(steps) <= 30 else "",
                 markersize=3,

@@ -3,6 +3,7 @@
 import html
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,9 @@ def picture(paint: Callable[[Any], None], words: str, prefix: str, inches: tuple
     import matplotlib  # takes half a second
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # Of letters that matplotlib's font lacks, which the browser's have, and of axes over all magnitudes.
+        warnings.simplefilter("ignore")
         figure = Figure(figsize=inches, layout="constrained")
         axes = figure.subplots()
         axes.set_axisbelow(True)

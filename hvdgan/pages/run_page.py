@@ -30,6 +30,7 @@ _TIMES = {
 }
 _NO_LOSSES = frozenset({*_TIMES, "images_per_sec", "wait_rank", "bad_files"})
 _MOST_CONFIG = 100_000
+_LONGEST_CELL = 60
 Rows = list[list[str]]
 
 
@@ -62,6 +63,7 @@ def make(run: RunFacts) -> str:
         speed_rows=_speed_rows(run),
         speed=_speed(run, marks),
         data=_data(run),
+        recipe=run.setting("recipe", str),
         networks=_networks(run),
         updates=[
             [made.name, made.steps, *(str(fact) for fact in update)]
@@ -71,7 +73,8 @@ def make(run: RunFacts) -> str:
         stages=[[name, f"{steps:,}"] for name, steps in run.newest.get("stages", [])],
         machine=_machine(run),
         changed=settings.changed(config),
-        options=settings.options(config),
+        options=settings.options(config, run.journal.changed),
+        most_settings=settings.MOST,
         config=Markup(escape(plain(json.dumps(config, indent=1), _MOST_CONFIG))),
         checkpoints=_checkpoints(run),
         verified=any(saved.verified is not None for saved in run.checkpoints),
@@ -138,10 +141,10 @@ def _measured(run: RunFacts) -> tuple[list[str], Rows, int] | None:
         return None
     names = list(dict.fromkeys(name for each in run.evaluations for name in each if name.startswith("eval/")))[:8]
     facts = ("features", "samples", "weights", "by", "time")
-    rows = [
-        [f"{each['step']:,}", *(_figure(each.get(name)) for name in names), *(_text(each.get(fact)) for fact in facts)]
-        for each in run.evaluations
-    ]
+    rows: Rows = []
+    for each in run.evaluations:
+        cells = [*(_figure(each.get(name)) for name in names), *(_text(each.get(fact)) for fact in facts)]
+        rows.append([f"{each['step']:,}", *(plain(cell, _LONGEST_CELL) for cell in cells)])
     return ["step", *names, *facts], rows, 1 + len(names)
 
 

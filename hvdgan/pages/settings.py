@@ -6,7 +6,8 @@ from typing import Any
 
 from hvdgan.cli.config import Config
 
-_MOST = 200
+MOST = 200
+"""number of settings that a page lists"""
 _NESTED = ("arrays", "evaluation")
 
 
@@ -28,23 +29,24 @@ def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
         config: contents of config.json.
     """
     known = defaults()
-    rows = [
+    return [
         (flag(name), shown(value), shown(known[name]))
         for name, value in _flat(config).items()
         if name in known and value != known[name]
     ]
-    return rows[:_MOST]
 
 
-def options(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """List the options of the recipe: flag and value.
+def options(config: dict[str, Any], changed: str) -> list[tuple[str, str]]:
+    """List the options of the recipe that differ from its defaults, as far as they are known: flag and value.
 
     Args:
         config: contents of config.json.
+        changed: text with the flags of all settings that differ; empty: not known, and all options are listed.
     """
     known = defaults()
+    flags = {word.partition("=")[0].partition(".")[0] for word in changed.split()}
     rows = [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
-    return rows[:_MOST]
+    return [row for row in rows if not changed or row[0] in flags]
 
 
 def differing(configs: list[dict[str, Any]]) -> list[str]:
@@ -55,7 +57,7 @@ def differing(configs: list[dict[str, Any]]) -> list[str]:
     """
     flat = [_flat(config) for config in configs]
     names = dict.fromkeys(name for each in flat for name in each if name != "run_dir")
-    return [name for name in names if any(shown(each.get(name)) != shown(flat[0].get(name)) for each in flat)][:_MOST]
+    return [name for name in names if any(shown(each.get(name)) != shown(flat[0].get(name)) for each in flat)]
 
 
 def value_of(config: dict[str, Any], name: str) -> str:

@@ -1,7 +1,14 @@
 """The pages of real runs in a real browser: complete, readable, silent, and with nothing from elsewhere."""
 
+import base64
+import contextlib
+import itertools
+import json
 import re
 import shutil
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +17,7 @@ import browsing
 import hostile_runs
 import saved
 from hvdgan import report
-from hvdgan.cli.files.lock import lock
+from launching import SECONDS, environment
 
 pytestmark = browsing.MARKS
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 2 --sample-every 8".split()
@@ -26,6 +33,24 @@ def resumed(tmp_path_factory):
     return folder
 
 
+@contextlib.contextmanager
+def in_progress(run):
+    """A run in a process of its own that has logged a few of its many steps; it is killed at the end."""
+    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 1000000 --log-every 20".split()
+    command = [sys.executable, "-m", "hvdgan.train", *words, "--run-dir", str(run)]
+    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+    bound = threading.Timer(SECONDS, process.kill)
+    bound.start()
+    try:
+        logged = (line for line in process.stderr if line.startswith("step "))
+        assert len(list(itertools.islice(logged, 3))) == 3
+        yield run
+    finally:
+        bound.cancel()
+        process.kill()
+        process.communicate()
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory, resumed):
     """A page of each kind: finished, failed, running, compared."""
@@ -33,10 +58,8 @@ def pages(tmp_path_factory, resumed):
     failed = resumed.parent / "exploding"
     words = ["--recipe", "tiny:Exploding", "--max-bad-steps", "1", "--checkpoint-every", "1"]
     assert saved.train(failed, *words) == 1
-    running = resumed.parent / "running"
-    assert saved.train(running, "--recipe", "tiny:Tiny", "--max-steps", "4") == 0
     made = {name: folder / f"{name}.html" for name in ("finished", "failed", "running", "compared")}
-    with lock(running):
+    with in_progress(resumed.parent / "running") as running:
         for name, run in (("finished", resumed), ("failed", failed), ("running", running)):
             assert report.main([str(run), "--out", str(made[name])]) == 0
     assert report.main([str(resumed), str(running), "--out", str(made["compared"])]) == 0
@@ -60,14 +83,15 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind
     [
         ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/histogram", "judge/loss"]),
         ("failed", ["Failed after step", "loss or gradients are not finite", "python -m hvdgan.train --config"]),
-        ("running", ["Running at step 4", "Its lock is held by host"]),
+        ("running", ["Running at step ", " of 1,000,000, about ", " left", "Its lock is held by host"]),
         ("compared", ["2 runs compared", "--recipe", "staged", "Finished at step 24"]),
     ],
 )
 def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
     browser.open(pages[kind])
-    text = browser.run("return document.body.innerText")
-    assert [word for word in words if word not in text] == []
+    find = "return window.find(%s, true, false, true)"  # with upper and lower case, forwards, and from the top again
+    assert [word for word in words if not browser.run(find % json.dumps(word))] == []
+    assert not browser.run(find % json.dumps("no such words"))
 
 
 def test_the_filmstrip_steps_by_keyboard_and_buttons(browser, pages):
@@ -98,10 +122,28 @@ def test_stages_and_resumptions_are_drawn_in_the_page(browser, pages):
 def test_the_printed_page_is_a4_and_shows_the_samples(browser, pages):
     browser.open(pages["finished"])
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
-    assert len(printed) > 20_000
+    boxes = re.findall(rb"/MediaBox ?\[([^]]+)\]", base64.b64decode(printed))
+    sizes = {tuple(round(float(number)) for number in box.split()) for box in boxes}
+    assert sizes == {(0, 0, 595, 842)}, "points of A4"
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert browser.run("return getComputedStyle(document.querySelector('.controls')).display") == "none"
     assert browser.run("return getComputedStyle(document.querySelector('.frame:not([hidden]) img')).display") != "none"
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+
+
+WIDE = """
+for (const one of document.querySelectorAll("details")) one.open = true;
+const right = (one) => one.getBoundingClientRect().right;
+return [...document.querySelectorAll("body *")].filter((one) => right(one) > window.innerWidth + 1)
+  .map((one) => one.outerHTML.slice(0, 80));
+"""
+
+
+@pytest.mark.parametrize("kind", ["finished", "failed", "compared"])
+def test_nothing_is_wider_than_the_printed_page(browser, pages, kind):
+    browser.open(pages[kind], width=688)  # 210 mm less the margins
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.run(WIDE) == []
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
 
 

@@ -39,6 +39,31 @@ def test_a_folder_of_runs_is_sorted_by_the_best_value(runs, tmp_path):
     assert order(out.read_text()) == ["b", "c", "a"]
 
 
+def test_the_best_metric_sorts_although_a_run_has_died_before_its_first_evaluation(tmp_path):
+    """Its --best-mode is that of no other metric."""
+    config = '{"best_metric": "eval/psnr", "best_mode": "max"}'
+    for name, values in (("a", {}), ("b", {"eval/psnr": 20.0, "eval/fid": 3.0}), ("c", {"eval/psnr": 30.0})):
+        metrics = record(1, **{"judge/loss": 1.0, **values})
+        run_folders.write(tmp_path / "runs" / name, metrics=metrics, config=config)
+    out = tmp_path / "page.html"
+    assert report.main([str(tmp_path / "runs"), "--out", str(out)]) == 0
+    assert order(out.read_text()) == ["c", "b", "a"]
+    assert "Sorted by the best value of eval/psnr, the largest first" in out.read_text()
+    for metric in ("eval/fid", "judge/loss"):
+        assert report.main([str(tmp_path / "runs"), "--sort-by", metric, "--out", str(out)]) == 0
+        assert f"Sorted by the best value of {metric}, the smallest first" in out.read_text()
+
+
+def test_the_latest_grid_that_can_be_decoded_is_shown_and_few_are_tried(runs, tmp_path):
+    for step in range(11, 50):
+        (runs / "a" / "samples" / f"step-{step:08d}.png").touch()
+    (runs / "b" / "samples" / "step-00000011.png").touch()
+    assert report.main([str(runs), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall("alt=.*? of (.) after 10 steps", page) == ["b", "c"]
+    assert page.count("cannot be decoded, and is not shown") == 5 + 1
+
+
 def test_flags_without_a_meaning_are_refused(runs, capsys):
     for words in (["--sort-by", "eval/fid"], ["--verify"]):
         assert report.main([str(runs), *words]) == 2 and words[0] in capsys.readouterr().err

@@ -5,7 +5,9 @@ pages.curves, pages.drawing.
 """
 
 import html
+import json
 import re
+import warnings
 
 import pytest
 
@@ -33,6 +35,20 @@ def test_it_can_be_compared_too(tmp_path):
     assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "all.html")]) == 0
     page = (tmp_path / "all.html").read_text()
     assert f"{len(hostile_runs.CASES)} runs compared" in page and page.count("<script>") == 1
+
+
+def test_names_in_other_letters_and_numbers_of_all_magnitudes_give_no_warning(tmp_path):
+    stages = ["生成器", "判別器"]
+    lines = [
+        json.dumps({"step": step, "stage": stages[step // 10], "judge/loss": [1e-310, 1e299][step % 2]}) + "\n"
+        for step in range(20)
+    ]
+    run = run_folders.write(tmp_path / "run", metrics="".join(lines))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert report.main([str(run)]) == 0
+    chart = (run / "report.html").read_text().partition('<h2 id="metrics">')[2].partition("</figure>")[0]
+    assert [name for name in stages if name not in chart] == [] and "log axis" in chart
 
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, capsys):

@@ -4,10 +4,15 @@ Modules: pages.reading.run_folder.
 """
 
 import json
+import re
 import subprocess
 import sys
 
+import numpy as np
+from PIL import Image
+
 import run_folders
+from hvdgan import report
 from launching import environment
 
 MEASURED = """
@@ -38,6 +43,40 @@ def test_half_a_million_steps_take_seconds_and_bounded_memory(tmp_path):
     assert code == 0 and seconds < 10, "5 s are promised of an idle machine, and other tests may run"
     assert len(page) < 5_000_000 and page.count(b"data:image/") == 24
     assert memory < little + 60_000, "the memory does not grow with the steps"
+
+
+def test_the_page_of_a_long_sweep_stays_small(tmp_path):
+    """Pictures of noise, which no format makes small, beside metrics of noise."""
+    drawn = np.random.default_rng(0)
+    for run in range(36):
+        folder = run_folders.write(tmp_path / "runs" / f"run{run}")
+        lines = [
+            run_folders.record(step, **{f"m{name}/loss": value for name, value in enumerate(values)})
+            for step, values in enumerate(drawn.random((1000, 8)).tolist())
+        ]
+        (folder / "metrics.jsonl").write_text("".join(lines))
+        (folder / "samples").mkdir()
+        noise = drawn.integers(0, 255, (300, 300, 3), np.uint8)
+        Image.fromarray(noise).save(folder / "samples" / "step-00000001.png", compress_level=1)
+    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_bytes()
+    assert len(page) < 5_000_000 and page.count(b"data:image/") == 32 and page.count(b'<svg role="img"') == 8
+    assert b"Curves are thinned to 195 points" in page
+    assert b"Curves and samples are those of the first 32 runs of the table." in page
+    keys = re.findall(rb'y2="4" style="(.*?)"', page.partition(b"</figure>")[0])
+    assert len(set(keys)) == 32, "each run has a key of its own"
+
+
+def test_what_is_not_listed_is_counted(tmp_path):
+    skipped = "".join(f"2026-11-25 10:30:00 skipped {number}.png: broken\n" for number in range(203))
+    for run in "ab":
+        config = json.dumps({f"option{number}": run for number in range(205)})
+        run_folders.write(tmp_path / "runs" / run, log=run_folders.LAUNCH + skipped, config=config)
+    assert report.main([str(tmp_path / "runs" / "a")]) == 0
+    page = (tmp_path / "runs" / "a" / "report.html").read_text()
+    assert "Files that are not listed: 3." in page and "Options that are not listed: 5." in page
+    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "Settings that are not listed: 5." in (tmp_path / "page.html").read_text()
 
 
 def test_it_starts_without_tensorflow_and_horovod(tmp_path):

@@ -99,6 +99,12 @@ def _garbage(folder: Path) -> None:
     (broken / "state.safetensors").write_bytes(noise)
 
 
+def _long_evaluations(folder: Path) -> None:
+    run_folders.write(folder)
+    names = [f"eval/{number}" for number in range(8)] + ["features", "samples", "weights", "by", "time"]
+    (folder / "evaluation.jsonl").write_text(500 * (json.dumps({"step": 1, **dict.fromkeys(names, "&" * 900)}) + "\n"))
+
+
 def _no_config(folder: Path) -> None:
     run_folders.write(folder, metrics=record(1, loss=1.0), config=None)
 
@@ -123,6 +129,7 @@ CASES = {
     "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
     "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),
     "pipes and folders": (_pipes, ["metrics.jsonl is not a regular file", "log.txt is not a regular file"]),
+    "long evaluations": (_long_evaluations, ["… (900 characters)"]),
     "garbage": (_garbage, ["config.json is not a JSON object", "step-00000004"]),
     "no config": (_no_config, ["config.json is missing"]),
     "odd types": (_odd_types, ["that are no JSON objects are left out (2)"]),

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -28,10 +29,12 @@ def test_a_run_writes_its_report_at_the_end(tmp_path, capfd):
     assert sentence(tmp_path / "run") == "Finished at step 8"
     assert f"hvdgan: report in {tmp_path / 'run' / 'report.html'}\n" in capfd.readouterr().err
     before = (tmp_path / "run" / "report.html").read_text()
+    (tmp_path / "run" / ".report.partial.html").write_text("what a killed process leaves behind")
     assert saved.train(tmp_path / "run", "--max-steps", "8") == 0  # nothing is left to do
     assert (
         sentence(tmp_path / "run") == "Finished at step 8" and (tmp_path / "run" / "report.html").read_text() != before
     )
+    assert not (tmp_path / "run" / ".report.partial.html").exists()
 
 
 @reports
@@ -129,6 +132,16 @@ def test_a_report_that_hangs_is_killed_and_named(tmp_path, monkeypatch, capsys):
     assert followed.kinds == ["idle", "last"]
     assert [process.wait(60) for _, process in followed.started] == [-signal.SIGKILL] * 2
     assert f"warning: no report was written; python -m hvdgan.report {tmp_path}" in capsys.readouterr().err
+
+
+def test_the_end_does_not_wait_for_the_page_of_a_checkpoint(tmp_path, monkeypatch):
+    followed = Followed(tmp_path, monkeypatch, ["sleep", "600"])
+    began = time.monotonic()
+    with followed.page:
+        followed.page.renew()
+        followed.command = ["true"]
+    assert time.monotonic() - began < page.LITTLE_PATIENCE
+    assert [(kind, process.wait(60)) for kind, process in followed.started] == [("idle", -signal.SIGKILL), ("last", 0)]
 
 
 def test_after_one_that_could_not_be_written_the_end_is_the_next_try(tmp_path, monkeypatch):

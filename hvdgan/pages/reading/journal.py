@@ -22,6 +22,7 @@ _ENDS = {
     "stopped before the first step": "stopped",
     "stopped: ": "failed",
 }
+_CHANGED = ("differs from the defaults:", "all settings have their defaults")
 _NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
 _STAGE = re.compile(r"stage (\S+), ([\d,]+) steps: (.*)")
 _UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
@@ -84,6 +85,8 @@ class Journal:
     """stages, with their updates"""
     data: list[str] = dataclasses.field(default_factory=list)
     """source of the data, its size, and the map of its values"""
+    changed: str = ""
+    """flags of all settings that differ from their defaults, with a few words; empty: not known, or cut off"""
     restarts: list[int] = dataclasses.field(default_factory=list)
     """steps at which the run was resumed"""
     recoveries: int = 0
@@ -189,6 +192,8 @@ def _describe(journal: Journal, paragraphs: list[str]) -> None:
         elif launch := _LAUNCH.match(text):
             journal.ranks, journal.launcher = int(launch[1]), launch[2]
             journal.machine += paragraphs[number : number + 2]  # the hosts are in the next one
+    flags = next((text for text in paragraphs if text.startswith(_CHANGED)), "")
+    journal.changed = "" if flags.endswith("…") else flags
 
 
 def _updates(text: str) -> Iterator[tuple[str, str, str, str]]:

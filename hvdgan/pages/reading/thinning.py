@@ -88,6 +88,6 @@ class Series:
         if len(self._values) > _PENDING:
             self._steps, self._values = thin(self._steps, self._values, _KEPT)
 
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the curve: steps in ascending order and their values, at most POINTS of them."""
-        return thin(self._steps, self._values)
+    def curve(self, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
+        """Return the curve: steps in ascending order and their values, at most `points` of them."""
+        return thin(self._steps, self._values, points)

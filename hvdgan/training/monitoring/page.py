@@ -86,8 +86,8 @@ class Page:
             return
         patience = PATIENCE if self.is_finished else LITTLE_PATIENCE
         with _tolerant(self._run_dir):
-            if self._process:  # it does not know the end, and both would write the same file
-                _end(self._process, patience)
+            if self._process:  # it does not know the end; the last page replaces what it has written, whole or not
+                self._process.kill()
             self._process = start(self._run_dir, idle=False)
             if _end(self._process, patience):
                 text = f"report in {self._run_dir / 'report.html'}"
