@@ -10,6 +10,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import BadImage, Source, open_source
+from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.order import sample_indices
@@ -66,9 +67,9 @@ def open_data(
         scans: cache of what was found out about the data.
 
     Raises:
-        UserError: the data cannot be opened, or have another shape.
+        UserError: the data cannot be opened, or have another shape, or no conditions.
     """
-    wanted = dataclasses.replace(config, data=data or config.data)
+    wanted, hint = _wanted(config, spec, data)
     if spec.is_pictures:
         height, width, channels = spec.parts.shape
         size = height if height == width else (height, width)
@@ -76,7 +77,6 @@ def open_data(
     try:
         return _fitting(open_source(wanted, paired=spec.input_shape is not None, peers=peers, scans=scans), spec)
     except UserError as error:
-        hint = "" if data else "; if the images of the run have moved, name them or others with --data"
         raise UserError(f"{error}{hint}") from error
 
 
@@ -107,6 +107,23 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
 def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
     """Yield each input `members` times in a row, so that sample n starts from input n // members."""
     return itertools.chain.from_iterable(itertools.repeat(one, members) for one in inputs)
+
+
+def _wanted(config: Config, spec: DataSpec, data: str | None) -> tuple[Config, str]:
+    """The settings with which data are opened, and a hint for an error.
+
+    The rows of a table in order belong to the samples of the run alone, so other data must hold the conditions.
+    """
+    if not data:
+        return config, "; if the images of the run have moved, name them or others with --data"
+    wanted, table = dataclasses.replace(config, data=data), config.arrays.condition_table
+    if data == config.data or table is None or not conditions.is_in_order(table):
+        return wanted, ""
+    arrays = dataclasses.replace(config.arrays, condition_table=None, conditions=spec.conditions)
+    return dataclasses.replace(wanted, arrays=arrays), (
+        f"; the rows of --condition-table {table} are in the order of {config.data}, so other data must hold "
+        f"{', '.join(spec.conditions)}, or the table a column `file` with their paths"
+    )
 
 
 def _fitting(source: Source, spec: DataSpec) -> Source:
