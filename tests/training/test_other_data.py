@@ -22,16 +22,18 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def trained_on(data, **arrays):
+def trained_on(data, paired=False, **arrays):
     """The settings of a run, and the facts about its data."""
     config = Config(data=data, arrays=ArrayConfig(**{"values": "none", **arrays}))
-    return config, spec_of(open_source(config))
+    return config, spec_of(open_source(config, paired=paired))
 
 
-def write(name, **others):
+def write(name, channels=(), **others):
     with h5py.File(name, "w") as file:
         for key, array in {"images": RNG.random((5, 4, 6, 2), np.float32), **others}.items():
             file[key] = array
+        if channels:
+            file["images"].attrs["channels"] = channels
 
 
 # conditions of a table
@@ -74,3 +76,45 @@ def test_a_table_by_file_name_holds_for_other_data(folder):
     (folder / "t.csv").write_text("file,energy\nmine.npy,1\nothers.npy,2\n")
     run = trained_on("mine", condition_table=folder / "t.csv", condition_values="none")
     assert open_data(*run, "others").conditions.tolist() == [[2]]
+
+
+# names of channels
+
+
+def test_channels_in_another_order_are_refused():
+    write("mine.h5", ["u10", "v10"])
+    write("others.h5", ["v10", "u10"])
+    with pytest.raises(UserError) as refused:
+        open_data(*trained_on("mine.h5"), "others.h5")
+    assert str(refused.value) == (
+        "--data others.h5: the channels of the images are v10, u10, and the run was trained on u10, v10; name these, "
+        "in this order"
+    )
+
+
+def test_variables_of_a_netcdf_in_another_order_are_refused():
+    xarray = pytest.importorskip("xarray")
+    for name in ("mine.nc", "others.nc"):
+        fields = {each: (("time", "y", "x"), RNG.random((5, 4, 6), np.float32)) for each in ("u10", "v10")}
+        xarray.Dataset(fields).to_netcdf(name, engine="h5netcdf")
+    run = trained_on("mine.nc:u10,v10")
+    with pytest.raises(UserError, match="channels of the images are v10, u10"):
+        open_data(*run, "others.nc:v10,u10")
+    assert open_data(*run, "others.nc:u10,v10").values.images.channels == ("u10", "v10")
+
+
+def test_the_channels_of_inputs_are_compared_too():
+    for name, channels in (("mine.h5", ["t2m", "rh"]), ("others.h5", ["rh", "t2m"])):
+        write(name, inputs=RNG.random((5, 2, 3, 2), np.float32))
+        with h5py.File(name, "a") as file:
+            file["inputs"].attrs["channels"] = channels
+    run = trained_on("mine.h5", paired=True, input_values="none")
+    with pytest.raises(UserError, match="channels of the inputs are rh, t2m, and the run was trained on t2m, rh"):
+        open_data(*run, "others.h5")
+
+
+@pytest.mark.parametrize("named", ["mine.h5", "others.h5"])
+def test_channels_without_names_are_not_compared(named):
+    for name in ("mine.h5", "others.h5"):
+        write(name, ["u10", "v10"] if name == named else ())
+    assert len(open_data(*trained_on("mine.h5"), "others.h5")) == 5

@@ -67,7 +67,7 @@ def open_data(
         scans: cache of what was found out about the data.
 
     Raises:
-        UserError: the data cannot be opened, or have another shape, or no conditions.
+        UserError: the data cannot be opened, or have another shape, other channels, or no conditions.
     """
     wanted, hint = _wanted(config, spec, data)
     if spec.is_pictures:
@@ -127,13 +127,26 @@ def _wanted(config: Config, spec: DataSpec, data: str | None) -> tuple[Config, s
 
 
 def _fitting(source: Source, spec: DataSpec) -> Source:
-    """The source, if its samples have the shapes that the networks were trained on."""
+    """The source, if its samples have the shapes, and the channels in the order, that the networks were trained on."""
     if (source.layout.shape, source.layout.input_shape) != (spec.parts.shape, spec.parts.input_shape):
         raise UserError(
             f"--data {source.name}: samples of shape {source.layout.shape} with inputs {source.layout.input_shape}; "
             f"the run was trained on {spec.parts.shape} with inputs {spec.parts.input_shape}"
         )
+    for part in ("images", "inputs"):
+        before, now = (_channels(values, part) for values in (spec.values, source.values))
+        if before and now and before != now:
+            raise UserError(
+                f"--data {source.name}: the channels of the {part} are {', '.join(now)}, and the run was trained on "
+                f"{', '.join(before)}; name these, in this order"
+            )
     return source
+
+
+def _channels(values: SampleValues | None, part: str) -> tuple[str, ...]:
+    """The names of a part's channels; empty if they are mere numbers, which the data do not name."""
+    value_map = None if values is None else values.parts()[part]
+    return () if value_map is None or all(map(str.isdecimal, value_map.channels)) else value_map.channels
 
 
 def maps_of(spec: DataSpec) -> SampleValues:
