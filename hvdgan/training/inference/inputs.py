@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,8 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
     spec = dataclasses.replace(
         spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=layout, constants=None
     )
-    arrays = dataclasses.replace(config.arrays, conditions=(), condition_table=None, constants=None, inputs=None)
+    absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
+    arrays = dataclasses.replace(config.arrays, conditions=(), **absent)
     source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
     return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes)
 
