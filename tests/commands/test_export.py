@@ -3,6 +3,7 @@
 Modules: networks.standard_keras.
 """
 
+import json
 import sys
 import zipfile
 
@@ -21,6 +22,7 @@ from hvdgan.recipe.loading import load_recipe
 from hvdgan.training.building.saved_settings import to_json
 from hvdgan.training.inference.trained import load_trained
 from hvdgan.training.variables.state import build_state
+from hvdgan.values import sample_values
 from launching import run as run_process
 from small import RECIPES, small, spec
 from tiny import Tiny, TinyOptions
@@ -180,6 +182,16 @@ def test_npz_holds_the_weights_under_their_names(runs, tmp_path, weights, kind):
     assert sorted(written) == sorted(wanted) and "block_4/kernel" in wanted
     for path, name in wanted.items():
         np.testing.assert_array_equal(written[path], saved[name])
+
+
+def test_npz_lists_the_value_maps_of_arrays(runs, tmp_path, capsys):
+    """They undo the map of samples that a network makes with these weights."""
+    out = tmp_path / "weights.npz"
+    assert export.main([str(runs / "calo3d"), "--network", "generator", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.endswith(" weights, and value_maps as JSON\n")
+    maps = json.loads(str(np.load(out)["value_maps"]))
+    assert maps["images"] == {"chains": [[["power", [0.85]]]], "channels": ["0"], "units": []}
+    assert sample_values.of_json(maps) == spec("calo3d").values
 
 
 def test_the_averages_are_what_keras_files_hold_unless_told_otherwise(runs, tmp_path):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from hvdgan.evaluate import main as evaluate
 from hvdgan.export import main as export
 from hvdgan.prepare import main as prepare
 from hvdgan.sample import main as sample
@@ -177,6 +178,19 @@ def test_samples_of_pairs_start_from_other_data(folder, capsys):
     pairs(folder / "wide.npz", count=5, width=24)
     assert sample(["run", "--out", "t.npy", "--num", "5", "--data", "wide.npz"]) == 2
     assert "the run was trained on (12, 20, 2)" in capsys.readouterr().err
+
+
+def test_an_evaluation_afterwards_gives_the_figures_that_training_wrote(folder):
+    """Of held-out samples, and of generated ones, which are drawn with the conditions of the data."""
+    assert main([*FIELDS, "--eval-samples", "40", "--eval-every", "4", "--run-dir", "run"]) == 0
+    assert evaluate(["run", "--num", "40"]) == 0
+    first, second = map(json.loads, (folder / "run" / "evaluation.jsonl").read_text().splitlines())
+    assert (first["by"], second["by"]) == ("training", "evaluate")
+    logged = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    figures = {name: value for record in [*logged, first] for name, value in record.items() if name[:5] == "eval/"}
+    assert {"eval/distance", "eval/condition_correlation", "eval/channel_correlation", "eval/spectrum"} <= set(figures)
+    for name, value in figures.items():
+        assert second[name] == pytest.approx(value, rel=1e-5, abs=1e-7), name
 
 
 def test_numbers_outside_the_declared_range_are_counted_and_kept(folder, capsys):

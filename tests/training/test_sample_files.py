@@ -1,12 +1,18 @@
 """Files of samples: numbers in the units of the data, with their conditions and units."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
 
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference import sample_files
+from hvdgan.training.inference.inputs import open_samples
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 
@@ -15,6 +21,7 @@ VALUES = SampleValues(
     conditions=parse("energy=range:0,100;theta=none", "-", ("energy", "theta"), ("GeV", "")),
 )
 SPEC = DataSpec((4, 5, 1), 9, conditions=("energy", "theta"), values=VALUES)
+ENERGY = parse("none", "-", ("energy",), ("GeV",))
 SAMPLES = np.random.default_rng(0).uniform(0, 900, (3, 4, 5, 1)).astype(np.float32)
 INPUTS = [{"conditions": np.array([number / 2, 7], np.float32), "numbers": np.int64(5 - number)} for number in range(3)]
 
@@ -37,6 +44,11 @@ def test_numbers_and_conditions_have_the_units_of_the_data(tmp_path, suffix):
     if attributes:
         assert (attributes["samples"], attributes["energy"]) == ({"units": "GeV"}, {"units": "GeV"})
         assert attributes["theta"] == {}
+    else:
+        assert {name: arrays[name].tolist() for name in arrays if name.endswith(("units", "channels"))} == {
+            "samples_units": ["GeV"],
+            "energy_units": ["GeV"],
+        }
 
 
 def test_an_npy_holds_the_samples_alone(tmp_path):
@@ -47,7 +59,36 @@ def test_an_npy_holds_the_samples_alone(tmp_path):
 def test_samples_without_conditions(tmp_path):
     spec = DataSpec((4, 5, 1), 9, values=SampleValues(VALUES.images))
     sample_files.write(tmp_path / "a.npz", SAMPLES, spec, [{} for _ in SAMPLES])
-    assert list(np.load(tmp_path / "a.npz")) == ["samples"]
+    assert sorted(np.load(tmp_path / "a.npz")) == ["samples", "samples_units"]
+
+
+NAMED = SampleValues(parse("t2m=range:200,300;u10=none;v10=none", "-", ("t2m", "u10", "v10"), ("K", "m/s", "m/s")))
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_the_file_is_read_as_data_with_its_units_and_names(tmp_path, suffix):
+    """Each channel has its own unit; the texts are taken for no samples, also where --data names no array."""
+    path, samples = tmp_path / f"a.{suffix}", SAMPLES.reshape(4, 1, 5, 3)
+    sample_files.write(path, samples, DataSpec((1, 5, 3), 9, values=NAMED), [{} for _ in samples])
+    source = open_source(Config(data=str(path), arrays=ArrayConfig(values="none")))
+    assert len(source) == 4
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(4)), samples)
+    images = source.values.images
+    assert (images.channels, images.units) == (("t2m", "u10", "v10"), ("K", "m/s", "m/s"))
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_the_file_is_read_as_samples_of_another_program(tmp_path, suffix):
+    """By its run, whose map names the channels and whose conditions have a map of their own."""
+    path, samples = tmp_path / f"a.{suffix}", SAMPLES.reshape(4, 1, 5, 3)
+    spec = DataSpec((1, 5, 3), 9, conditions=("energy",), values=dataclasses.replace(NAMED, conditions=ENERGY))
+    inputs = [{"conditions": np.array([number], np.float32)} for number in range(4)]
+    sample_files.write(path, samples, spec, inputs)
+    maps = ArrayConfig(values="t2m=range:200,300;u10=none;v10=none", conditions=("energy",), condition_values="none")
+    source, _ = open_samples(Config(arrays=maps), spec, f"{path}:samples")
+    np.testing.assert_allclose(source.fetch_batch(np.arange(4)), NAMED.images.forward(samples), rtol=1e-6)
+    read = open_source(Config(data=f"{path}:samples", arrays=maps))
+    assert read.conditions[:, 0].tolist() == [0, 1, 2, 3] and read.values.conditions.units == ("GeV",)
 
 
 def test_a_png_is_a_picture_with_a_scale(tmp_path):

@@ -138,7 +138,7 @@ def of_rows(
         UserError: the table cannot be read, or does not fit the samples.
     """
     header, rows = _read(path)
-    keyed = next((header.index(name) for name in _FILE_COLUMNS if name in header), None)
+    keyed = _file_column(header)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
     if missing := [name for name in names if name not in header]:
         raise UserError(f"--condition-table {path}: no column {missing[0]}; it has {', '.join(header)}")
@@ -158,6 +158,15 @@ def of_rows(
     numbers = np.array([[_number(path, row[place]) for place in places] for row in ordered], np.float64)
     _refuse_not_finite(f"--condition-table {path}", numbers, names)
     return numbers, names
+
+
+def is_in_order(path: Path) -> bool:
+    """Whether a table's rows are in the order of the samples, and so belong to one data set only.
+
+    Raises:
+        UserError: the table cannot be read.
+    """
+    return _file_column(_read(path)[0]) is None
 
 
 def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
@@ -201,6 +210,10 @@ def of_manifest(config: Config, manifest: dict[str, Any], numbers: np.ndarray | 
 
 def _is_column(name: str, asked: str) -> bool:
     return name.startswith(f"{asked}_") and name.removeprefix(f"{asked}_").isdecimal()
+
+
+def _file_column(header: Sequence[str]) -> int | None:
+    return next((header.index(name) for name in _FILE_COLUMNS if name in header), None)
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -19,6 +19,8 @@ LARGE_BYTES = 2**30
 _SMALL = 2**12
 """bytes of a sample below which a loop over samples costs more than a second copy"""
 
+_KINDS_OF_TEXT = ("units", "channels")
+
 logger = logging.getLogger(__name__)
 
 
@@ -51,6 +53,9 @@ class NumpyArray(Stored):
 class NumpyFile(Container):
     """An .npy file with one array, or an .npz archive with arrays by name.
 
+    In an archive, an array of text `x_units` holds the units of the channels of the array `x`, and `x_channels` their
+    names, as hvdgan.sample writes them.
+
     An .npy file and an uncompressed .npz are memory-mapped; every rank holds a compressed array in memory.
 
     Args:
@@ -65,12 +70,14 @@ class NumpyFile(Container):
         with _reasons(data):
             self._stamp = identity(data)
             self._members: dict[str, zipfile.ZipInfo] | None = None
+            self._texts: dict[str, list[str]] = {}
             if zipfile.is_zipfile(data):
                 with zipfile.ZipFile(data) as archive:
                     self._members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
+                    self._texts = _texts_among(archive, self._members)
 
     def names(self) -> list[str]:
-        return [""] if self._members is None else list(self._members)
+        return [""] if self._members is None else [name for name in self._members if name not in self._texts]
 
     def get(self, name: str) -> NumpyArray:
         with _reasons(self.data):
@@ -78,7 +85,8 @@ class NumpyFile(Container):
                 return NumpyArray(self.data, npy_format.open_memmap(self.data, mode="r"))
             with zipfile.ZipFile(self.data) as archive:
                 array = _open_member(self.data, archive, self._members[name])
-            return NumpyArray(f"{self.data}:{name}", array)
+            units, channels = (self._texts.get(f"{name}_{kind}", ()) for kind in _KINDS_OF_TEXT)
+            return NumpyArray(f"{self.data}:{name}", array, units=units, channels=channels)
 
     def stamp(self) -> list[Any]:
         return self._stamp
@@ -120,6 +128,25 @@ def _open_member(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
     if 0 in shape:
         return np.empty(shape, dtype)  # nothing to map
     return np.memmap(name, dtype, "r", offset, shape, "F" if fortran_order else "C")
+
+
+def _texts_among(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]) -> dict[str, list[str]]:
+    """The arrays of text that describe other arrays of an archive, by their names."""
+    found = {}
+    for name, member in members.items():
+        described, _, kind = name.rpartition("_")
+        if kind in _KINDS_OF_TEXT and described in members and _is_text(archive, member):
+            with archive.open(member) as file:
+                found[name] = np.atleast_1d(npy_format.read_array(file, allow_pickle=False)).tolist()
+    return found
+
+
+def _is_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+    try:
+        with archive.open(member) as file:
+            return _read_header(file)[2].kind == "U"
+    except ValueError:  # Python objects, which nobody may ask for
+        return False
 
 
 def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import BadImage, Source, open_source
+from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.order import sample_indices
@@ -66,9 +68,9 @@ def open_data(
         scans: cache of what was found out about the data.
 
     Raises:
-        UserError: the data cannot be opened, or have another shape.
+        UserError: the data cannot be opened, or have another shape, other channels, or no conditions.
     """
-    wanted = dataclasses.replace(config, data=data or config.data)
+    wanted, hint = _wanted(config, spec, data)
     if spec.is_pictures:
         height, width, channels = spec.parts.shape
         size = height if height == width else (height, width)
@@ -76,7 +78,6 @@ def open_data(
     try:
         return _fitting(open_source(wanted, paired=spec.input_shape is not None, peers=peers, scans=scans), spec)
     except UserError as error:
-        hint = "" if data else "; if the images of the run have moved, name them or others with --data"
         raise UserError(f"{error}{hint}") from error
 
 
@@ -99,7 +100,8 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
     spec = dataclasses.replace(
         spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=layout, constants=None
     )
-    arrays = dataclasses.replace(config.arrays, conditions=(), condition_table=None, constants=None, inputs=None)
+    absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
+    arrays = dataclasses.replace(config.arrays, conditions=(), **absent)
     source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
     return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes)
 
@@ -109,14 +111,44 @@ def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
     return itertools.chain.from_iterable(itertools.repeat(one, members) for one in inputs)
 
 
+def _wanted(config: Config, spec: DataSpec, data: str | None) -> tuple[Config, str]:
+    """The settings with which data are opened, and a hint for an error.
+
+    The rows of a table in order belong to the samples of the run alone, so other data must hold the conditions.
+    """
+    if not data:
+        return config, "; if the images of the run have moved, name them or others with --data"
+    wanted, table = dataclasses.replace(config, data=data), config.arrays.condition_table
+    if data == config.data or table is None or not conditions.is_in_order(table):
+        return wanted, ""
+    arrays = dataclasses.replace(config.arrays, condition_table=None, conditions=spec.conditions)
+    return dataclasses.replace(wanted, arrays=arrays), (
+        f"; the rows of --condition-table {table} are in the order of {config.data}, so other data must hold "
+        f"{', '.join(spec.conditions)}, or the table a column `file` with their paths"
+    )
+
+
 def _fitting(source: Source, spec: DataSpec) -> Source:
-    """The source, if its samples have the shapes that the networks were trained on."""
+    """The source, if its samples have the shapes, and the channels in the order, that the networks were trained on."""
     if (source.layout.shape, source.layout.input_shape) != (spec.parts.shape, spec.parts.input_shape):
         raise UserError(
             f"--data {source.name}: samples of shape {source.layout.shape} with inputs {source.layout.input_shape}; "
             f"the run was trained on {spec.parts.shape} with inputs {spec.parts.input_shape}"
         )
+    for part in ("images", "inputs"):
+        before, now = (_channels(values, part) for values in (spec.values, source.values))
+        if before and now and before != now:
+            raise UserError(
+                f"--data {source.name}: the channels of the {part} are {', '.join(now)}, and the run was trained on "
+                f"{', '.join(before)}; name these, in this order"
+            )
     return source
+
+
+def _channels(values: SampleValues | None, part: str) -> tuple[str, ...]:
+    """The names of a part's channels; empty if they are mere numbers, which the data do not name."""
+    value_map = None if values is None else values.parts()[part]
+    return () if value_map is None or all(map(str.isdecimal, value_map.channels)) else value_map.channels
 
 
 def maps_of(spec: DataSpec) -> SampleValues:

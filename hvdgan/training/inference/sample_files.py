@@ -1,6 +1,6 @@
 """Writes samples as files: pictures, or arrays in the units of the data with the conditions they were drawn for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,8 @@ def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Inpu
     """Write samples to one file.
 
     Args:
-        path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names, and `index`.
+        path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names, `index`, and
+            the units and names of channels as hvdgan reads them: attributes, or arrays of text such as `samples_units`.
         samples: samples in the units of the data, (N, ...).
         spec: facts about the data.
         inputs: inputs that each sample was drawn from.
@@ -51,9 +52,9 @@ def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Inpu
         arrays = {"samples": samples, **_conditions(spec, inputs)}
         if of_data:
             arrays["index"] = np.array([each["numbers"] for each in inputs], np.int64)
-        units = _units(spec)
+        texts = _texts(spec, arrays)
         save = _save_npz if suffix == ".npz" else _save_hdf5
-        outputs.write(path, lambda partial: save(partial, arrays, units))
+        outputs.write(path, lambda partial: save(partial, arrays, texts))
 
 
 def _conditions(spec: DataSpec, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
@@ -65,25 +66,32 @@ def _conditions(spec: DataSpec, inputs: Sequence[Input]) -> dict[str, np.ndarray
     return {name: numbers[:, place] for place, name in enumerate(spec.conditions)}
 
 
-def _units(spec: DataSpec) -> dict[str, str]:
-    """The units of the arrays, where the data named some."""
-    found = {}
-    if spec.values is not None and any(spec.values.images.units):
-        found["samples"] = ", ".join(dict.fromkeys(spec.values.images.units))
-    if spec.values is not None and spec.values.conditions is not None:
-        found |= dict(zip(spec.conditions, spec.values.conditions.units, strict=False))
-    return {name: unit for name, unit in found.items() if unit}
+def _texts(spec: DataSpec, names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """The units of arrays, one for each channel, and the names of their channels, where the data gave some."""
+    found: dict[str, dict[str, list[str]]] = {name: {} for name in names}
+    if spec.values is None:
+        return found
+    images, given = spec.values.images, spec.values.conditions
+    if any(images.units):
+        found["samples"]["units"] = list(images.units)
+    if not all(map(str.isdecimal, images.channels)):
+        found["samples"]["channels"] = list(images.channels)
+    for name, unit in zip(given.channels, given.units, strict=False) if given is not None else ():
+        if unit and name in found:
+            found[name]["units"] = [unit]
+    return found
 
 
-def _save_npz(path: Path, arrays: dict[str, np.ndarray], units: dict[str, str]) -> None:
-    np.savez(path, **arrays)  # type: ignore[arg-type]  # a name is never allow_pickle
+def _save_npz(path: Path, arrays: dict[str, np.ndarray], texts: dict[str, dict[str, list[str]]]) -> None:
+    beside = {f"{name}_{kind}": np.array(each) for name, kinds in texts.items() for kind, each in kinds.items()}
+    np.savez(path, **{**beside, **arrays})  # type: ignore[arg-type]  # a name is never allow_pickle
 
 
-def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], units: dict[str, str]) -> None:
+def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: dict[str, dict[str, list[str]]]) -> None:
     import h5py  # only for this kind of file
 
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             written = file.create_dataset(name, data=array)
-            if name in units:
-                written.attrs["units"] = units[name]
+            for kind, each in texts[name].items():
+                written.attrs[kind] = each[0] if len(each) == 1 else each  # one text, as other programs expect

@@ -17,6 +17,7 @@ from hvdgan.training.resuming.changes import changed_versions, check_settings
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
+from hvdgan.training.resuming.value_maps import check_value_maps
 
 
 def take(run: Run, resume: Resume) -> ResumePoint:
@@ -165,6 +166,7 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     resume_point.remarks += changed_versions(manifest)
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
+    resume_point.remarks += check_value_maps(run, source, manifest["data"], resume.allow_changed)
     resume_point.statistics, remarks = restore_tensors(run, source, manifest, resume.allow_changed)
     resume_point.remarks += remarks
     resume_point.step = manifest["step"]

@@ -1,0 +1,89 @@
+"""Checks that the run which resumes maps numbers as its checkpoint did: `standard` is computed anew at each start."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdgan.cli.errors import UserError
+from hvdgan.training.building.run import Run
+from hvdgan.values import sample_values
+from hvdgan.values.steps import Standard, Step
+from hvdgan.values.value_map import ValueMap
+
+_TOLERANCE = 1e-6  # far above what the order of a sum changes
+_FLAGS = {
+    "images": "values",
+    "inputs": "input_values",
+    "conditions": "condition_values",
+    "constants": "constant_values",
+}
+
+
+def check_value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed: Sequence[str]) -> list[str]:
+    """Refuse other value maps than those of a checkpoint, whose networks learned the numbers that those gave.
+
+    The fingerprint of arrays covers 64 samples only. Units are not compared: they change no number.
+
+    Args:
+        run: run to resume.
+        source: path of the checkpoint.
+        before: facts about the data from the manifest of the checkpoint.
+        allowed: names of settings that may differ, from --allow-changed.
+
+    Returns:
+        Lines to log.
+
+    Raises:
+        UserError: a map has changed, and neither `data` nor its own flag is allowed.
+    """
+    saved, now = (before.get("spec") or {}).get("values"), run.recipe.data.values
+    if saved is None or now is None:
+        return []
+    lines = []
+    parts = sample_values.of_json(saved).parts()
+    for part, new in now.parts().items():
+        # Parts that come or go do so by settings, which are compared; an allowed flag has been warned about.
+        if (old := parts[part]) is None or new is None or _FLAGS[part] in allowed:
+            continue
+        difference = next(_differences(old, new), None)
+        if difference and "data" not in allowed:
+            raise UserError(
+                f"--resume: {source} was made with another value map of the {part}: {difference}; the data have "
+                "changed: restore them, start anew in another --run-dir, or allow it with --allow-changed data"
+            )
+        if difference:
+            lines.append(f"warning: the value map of the {part} has changed: {difference}")
+    return lines
+
+
+def _differences(old: ValueMap, new: ValueMap) -> Iterator[str]:
+    """Yield what differs between two maps, in words."""
+    if len(old.channels) != len(new.channels):
+        yield f"it had the channels {', '.join(old.channels)}, and has {', '.join(new.channels)} now"
+        return
+    for place, name in enumerate(new.channels):
+        (before,), (now,) = old.channel(place).chains, new.channel(place).chains
+        if [type(step) for step in before] != [type(step) for step in now]:
+            yield f"channel {name} had {old.channel(place)}, and has {new.channel(place)} now"
+            return
+        for step, other in zip(before, now, strict=True):
+            if not _are_close(step, other):
+                yield f"channel {name} had {_exactly(step)}, and has {_exactly(other)} now"
+
+
+def _are_close(one: Step, other: Step) -> bool:
+    if not isinstance(one, Standard) or not isinstance(other, Standard):
+        return one == other
+    (mean,), (deviation,), (new_mean,), (new_deviation,) = one.means, one.deviations, other.means, other.deviations
+    # A mean near 0 is as exact as the deviation is large.
+    return math.isclose(mean, new_mean, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE * deviation) and math.isclose(
+        deviation, new_deviation, rel_tol=_TOLERANCE
+    )
+
+
+def _exactly(step: Step) -> str:
+    """A step with enough digits to see a small change."""
+    if isinstance(step, Standard):
+        return f"mean {step.means[0]:.9g} and deviation {step.deviations[0]:.9g}"
+    return str(step)
