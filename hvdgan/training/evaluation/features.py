@@ -33,7 +33,7 @@ class Features:
 
     Args:
         name: value of --eval-features.
-        digest: SHA-256 of the file, of all files of a SavedModel, or of the source file of a function.
+        digest: SHA-256 of the file, of all files of a SavedModel, or of the source file and the name of a function.
         resize: way in which pictures are resized; none: they have the network's size already.
         is_inception: True for the network whose distance is named FID.
         dimension: number of features of a sample.
@@ -112,7 +112,9 @@ def _open_function(text: str, spec: DataSpec) -> Features:
     who = _flag(text)
     function, module = load_function(text, who)
     network, _ = fitted(function, None, spec, "clean", who)
-    return _checked(text, network, spec, sha256_of(Path(str(module.__file__))), "none")
+    name = text.partition(":")[2]  # two functions of one file have other features
+    digest = hashlib.sha256(f"{sha256_of(Path(str(module.__file__)))}  {name}\n".encode()).hexdigest()
+    return _checked(text, network, spec, digest, "none")
 
 
 def _flag(text: str) -> str:

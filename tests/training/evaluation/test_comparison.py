@@ -192,6 +192,16 @@ def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
     assert len(files(tmp_path)) == 4 and kept()[1]
 
 
+def test_two_functions_of_one_file_share_no_sums(kept, tmp_path):
+    """They have equally many features and classes, so that the file of one would fit the other."""
+    kept()
+    other, was_read = kept(eval_features="pooled:spread")
+    assert not was_read and len(files(tmp_path)) == 2
+    for path in files(tmp_path):
+        path.unlink()
+    assert kept(eval_features="pooled:spread")[0] == other
+
+
 def test_other_data_in_the_same_file_are_noticed(kept, tmp_path):
     first, _ = kept()
     some = np.load(tmp_path / "some.npy")
