@@ -193,6 +193,19 @@ def test_samples_of_another_program_are_measured(folder, tmp_path, capsys):
     assert pictures == pytest.approx(array, rel=0.5) and noise > 3 * max(pictures, array)
 
 
+def test_other_samples_under_the_same_name_are_measured_anew(folder, tmp_path, capsys):
+    """An array is written over by one of the same shape; the record does not name weights of the run."""
+    path, random = tmp_path / "samples.npy", np.random.default_rng(0)
+    words = [str(folder), "--num", "100", "--images", str(path)]
+    for most in (256, 100):
+        np.save(path, random.integers(0, most, (120, 8, 8), np.uint8))
+        assert evaluate(words) == evaluate(words) == 0
+    bright, dark = records(folder)
+    assert printed(capsys) == [bright, bright, dark, dark] and bright["eval/histogram"] != dark["eval/histogram"]
+    assert bright["images_fingerprint"] != dark["images_fingerprint"] and bright["images"] == str(path)
+    assert all(bright[name] is None for name in ("weights", "ema_decay", "seed", "truncation"))
+
+
 def test_networks_that_have_diverged_are_named(folder, capsys):
     """The weights of the newest checkpoint become NaN, with its checksums."""
     checkpoint = folder / "checkpoints" / "step-00000006"

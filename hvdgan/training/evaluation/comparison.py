@@ -20,7 +20,7 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.distances import FEWEST, distances, names
 from hvdgan.training.evaluation.features import Features
-from hvdgan.training.evaluation.real_statistics import Kept, real_tally
+from hvdgan.training.evaluation.real_statistics import Kept, real_tally, stamp_of
 from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet
 from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.training.sampling.sample_random import SampleRandom
@@ -224,7 +224,7 @@ class Comparison:
         """What the figures depend on besides the networks and the seed, as JSON types."""
         facts = {"samples": self._chosen.count, "real_samples": self._reals.count, "mirrored": self._reals.mirrored}
         named = {"features": self._measure.name, "sha256": self._measure.digest, "resize": self._measure.resize}
-        return {**facts, **named, "data": self._reals.source.fingerprint}
+        return {**facts, **named, "data": self._reals.source.fingerprint, **self._files()}
 
     def facts(self) -> dict[str, Any]:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
@@ -239,7 +239,15 @@ class Comparison:
             "dimension": measure.plan.dimension,
             "resize": measure.resize,
             "ranks": self._ranks.size,
+            **self._files(),
         }
+
+    def _files(self) -> dict[str, Any]:
+        """What identifies samples that another program made, as JSON types; empty for generated ones."""
+        if not isinstance(self._chosen, RealSet):
+            return {}
+        source = self._chosen.source
+        return {"images_fingerprint": source.fingerprint, "images_stamp": stamp_of(source)}
 
     def _real_tally(self, say: Say) -> Tally:
         """The sums over the real samples; those of features that change are computed anew each time."""
