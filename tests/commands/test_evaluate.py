@@ -176,6 +176,17 @@ def test_standing_statistics_are_those_of_all_ranks(tmp_path):
     assert together["eval/histogram"] == pytest.approx(alone["eval/histogram"], rel=1e-5) and together["ranks"] == 2
 
 
+def test_standing_statistics_of_other_batches_are_other_figures(tmp_path):
+    flags = ["--recipe", "tiny:Tiny", "--norm", "batch", *TINY, "--steps", "2", "--run-dir", str(tmp_path)]
+    assert train(flags) == 0
+    words = [str(tmp_path), "--num", "120", "--standing-statistics", "2", "--batch-size"]
+    for size in ("16", "4", "16"):
+        assert evaluate([*words, size]) == 0
+    large, small = records(tmp_path)
+    assert (large["batch_size"], small["batch_size"]) == (16, 4)
+    assert large["eval/histogram"] != small["eval/histogram"]
+
+
 def test_samples_of_another_program_are_measured(folder, tmp_path, capsys):
     """The digits themselves are near, in a folder of PNGs and in an array; noise is far."""
     from hvdgan.cli.config import Config

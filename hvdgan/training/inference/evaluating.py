@@ -138,10 +138,12 @@ class Evaluating:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
         asked = self._asked
         weights = weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
-        how = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
+        how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
         if asked.images is not None:
             how = dict.fromkeys(how)
-        return {**how, "images": asked.images, "standing_statistics": asked.standing_statistics}
+        how |= {"images": asked.images, "standing_statistics": asked.standing_statistics}
+        # Without standing statistics, the batches change the last bits alone.
+        return how if asked.standing_statistics is None else {**how, "batch_size": asked.batch_size}
 
     def _write(self, record: dict[str, Any]) -> None:
         def append() -> None:
