@@ -88,7 +88,9 @@ class Tally:
         if not len(some.numbers):
             return
         _check_finite("sample", some.numbers, some.samples)
-        self.fields.add(shown(some.samples, self.plan.spec), physical_conditions(some.conditions, self.plan.spec))
+        in_units = _in_units(some.samples, self.plan.spec)
+        _check_finite("sample", some.numbers, in_units, " in the data's units")
+        self.fields.add(in_units, physical_conditions(some.conditions, self.plan.spec))
         features, probabilities = None, None
         if self.plan.extract is not None:
             features, probabilities = self.plan.extract(some)
@@ -187,10 +189,17 @@ def physical_conditions(conditions: np.ndarray | None, spec: DataSpec) -> np.nda
     return spec.values.conditions.inverse(conditions)
 
 
-def _check_finite(what: str, numbers: np.ndarray, values: np.ndarray) -> None:
+def _in_units(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
+    """Samples in the units of the data; infinite where an exponential or a power of the maps overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks that they are finite
+        return shown(samples, spec)
+
+
+def _check_finite(what: str, numbers: np.ndarray, values: np.ndarray, where: str = "") -> None:
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
         raise RunError(
-            f"evaluation: {what} {int(numbers[~finite][0])} is not finite, and {int((~finite).sum())} of {len(values)} "
-            "of its batch are not: the networks have diverged, or the features overflow; use an earlier checkpoint"
+            f"evaluation: {what} {int(numbers[~finite][0])}{where} is not finite, and {int((~finite).sum())} of "
+            f"{len(values)} of its batch are not: the networks have diverged, or the features or the data's units "
+            "overflow; use an earlier checkpoint"
         )

@@ -15,12 +15,15 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import Source
 from hvdgan.data.base.source import SourceWrapper
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import DataSpec
 from hvdgan.training.evaluation import tally
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.of_run import measure_for
 from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import RealSet
-from hvdgan.training.evaluation.tally import shortened
+from hvdgan.training.evaluation.sets import RealSet, Samples
+from hvdgan.training.evaluation.tally import Plan, Tally, shortened
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.value_map import parse
 from tiny import Conditional, Tiny
 
 POOLED = "pooled:pooled"
@@ -149,6 +152,18 @@ def test_networks_that_have_diverged_end_the_evaluation_with_one_line():
         average.assign(np.nan * average)
     with pytest.raises(RunError, match=r"evaluation: sample 0 is not finite, and 16 of 16.*the networks have diverged"):
         compared(run)
+
+
+def test_a_sample_that_overflows_in_the_units_of_the_data_is_named():
+    """Networks see log(1 + x), and exp(100) is more than float32 can hold."""
+    values = SampleValues(parse("log1p", "--values", ("0",)))
+    plan = Plan(DataSpec((4, 4, 1), 10, values=values))
+    sums = Tally(plan, np.linspace(0, 10, 11)[None], 8)
+    samples = np.ones((3, 4, 4, 1), np.float32)
+    sums.add(Samples(np.arange(3), samples, None, None))
+    samples[1, 2, 2] = 100
+    with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
+        sums.add(Samples(np.arange(3, 6), samples, None, None))
 
 
 def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():
