@@ -107,12 +107,17 @@ def test_a_checkpoint_folder_is_measured_in_and_out_of_its_run(folder, tmp_path,
 
 
 def test_the_figures_in_training_are_those_afterwards(tmp_path, capsys):
-    flags = "--steps 4 --eval-samples 120 --eval-features pooled:pooled --eval-every 2".split()
+    flags = "--steps 4 --eval-samples 120 --eval-features pooled:pooled --eval-every 2 --flip".split()
     assert train(["--recipe", "tiny:Tiny", *TINY, *flags, "--run-dir", str(tmp_path)]) == 0
     assert evaluate([str(tmp_path), "--num", "120", "--all-checkpoints"]) == 0
     first, second = records(tmp_path)[:2], records(tmp_path)[2:]
     assert [record["by"] for record in first + second] == ["training"] * 2 + ["evaluate"] * 2
+    same = ("step", "run_id", "samples_seen", "mirrored", "samples", "real_samples", "features_sha256", "weights")
+    assert [record["samples_seen"] for record in first] == [16, 32] and first[0]["mirrored"] == ["width"]
     for one, other in zip(first, second, strict=True):
+        assert set(other) - set(one) == {"checkpoint", "identity", "images", "standing_statistics"}
+        assert not set(one) - set(other)
+        assert [one[name] for name in same] == [other[name] for name in same]
         for name in FIGURES:
             assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7)
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

@@ -232,6 +232,7 @@ class Comparison:
         return {
             "samples": self._chosen.count,
             "real_samples": self._reals.count if self._real is None else self._real.fields.count,
+            "mirrored": self._reals.mirrored,
             "data": source.name,
             "data_fingerprint": source.fingerprint,
             "features": measure.name,
