@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
@@ -27,6 +27,8 @@ from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 Say = Callable[[str], None]
+_NAMED = 5
+"""classes that a line names, at most"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +112,10 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: i
     return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
 
 
+def _in_short(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
 def _filled(values: np.ndarray, count: int) -> np.ndarray:
     """Values (N, ...) with their last one repeated until there are `count`, so that one shape is traced."""
     return np.concatenate([values, np.repeat(values[-1:], count - len(values), axis=0)])
@@ -178,6 +184,21 @@ class Comparison:
             f"warning: {fewest:,} samples for {dimension:,} features: their covariance is singular, and the Fréchet "
             f"distance is too large; compare more than {dimension:,} samples, better {10 * dimension:,}"
         )
+
+    def _about_classes(self) -> str | None:
+        """A line to log if distances within classes are left out although both sets have classes, else None."""
+        plan, chosen = self._measure.plan, self._chosen
+        if isinstance(chosen, RealSet) and chosen.has_classes and self._reals.has_classes and not plan.classes:
+            return (
+                f"no distances within classes: --images {chosen.source.name} has the classes "
+                f"{_in_short(chosen.class_names)}, and the data have {_in_short(self._reals.class_names)}"
+            )
+        if plan.classes and plan.dimension and not plan.sums_classes:
+            return (
+                f"no eval/intra_{self._measure.frechet}: the sums of {plan.dimension:,} features within "
+                f"{plan.classes:,} classes would take {plan.bytes_of_classes / 2**20:,.0f} MiB on each rank"
+            )
+        return None
 
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, on every rank; every rank calls this.
@@ -265,6 +286,6 @@ class Comparison:
         self._real, was_kept = real_tally(self._reals, plan, self._kept, self._ranks, facts)
         how = "read" if was_kept else "computed"
         say(f"statistics of {self._real.fields.count:,} real samples {how} in {time.perf_counter() - begin:.1f} s")
-        if (warning := self.warning()) is not None:
-            say(warning)
+        for line in filter(None, (self.warning(), self._about_classes())):
+            say(line)
         return self._real

@@ -21,7 +21,8 @@ KEPT = 10_000
 _SEED_OF_DIRECTIONS = 0
 _LONGEST = 4096
 """numbers of a sample that are projected without features, at most"""
-_MOST_BYTES_OF_CLASSES = 2**29
+MOST_BYTES_OF_CLASSES = 2**29
+"""bytes of the features' moments of all classes, at most"""
 Extract = Callable[[Samples], tuple[np.ndarray, np.ndarray | None]]
 """function of samples as networks see them: their features (N, d) and class probabilities (N, c), or None"""
 
@@ -45,9 +46,14 @@ class Plan:
     classes: int = 0
 
     @property
+    def bytes_of_classes(self) -> int:
+        """Bytes of the features' moments of all classes."""
+        return self.classes * self.dimension**2 * 8
+
+    @property
     def sums_classes(self) -> bool:
         """Whether the features' moments of each class are summed, too."""
-        return bool(self.classes and 0 < self.classes * self.dimension**2 * 8 <= _MOST_BYTES_OF_CLASSES)
+        return 0 < self.bytes_of_classes <= MOST_BYTES_OF_CLASSES
 
     @property
     def projected(self) -> int:

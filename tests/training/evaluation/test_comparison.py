@@ -15,6 +15,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import Source
 from hvdgan.data.base.source import SourceWrapper
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.metrics.frechet import frechet_distance
 from hvdgan.recipe import DataSpec
 from hvdgan.training.evaluation import tally
 from hvdgan.training.evaluation.comparison import Comparison
@@ -56,13 +57,13 @@ class Part(SourceWrapper):
         return self.change(self.whole.fetch_batch(self.indices[indices]))
 
 
-def distances_of(source, run):
+def distances_of(source, run, say=ignore):
     """The distances of a source's samples from the first half of the digits."""
     half = Part(run.source, np.arange(0, len(run.source), 2))
     both = [RealSet(each, run.recipe.data, count=10**6, batch_size=16, threads=2) for each in (source, half)]
     nets = run.state.sampling_nets
     measure = measure_for(run.config.evaluation, run.recipe, nets, run.recipe.data, both, batch_size=16)
-    return Comparison(both[0], both[1], measure, Kept(None, None), ALONE)(ignore)
+    return Comparison(both[0], both[1], measure, Kept(None, None), ALONE)(say)
 
 
 def blurred(pictures):
@@ -129,6 +130,34 @@ def test_a_class_that_is_never_drawn_leaves_the_distance_within_classes_undefine
     found = compared(tiny_run(Never, eval_samples=200, eval_features=POOLED))
     assert math.isnan(found["eval/intra_frechet"]) and math.isnan(found["eval/intra_sliced_wasserstein"])
     assert math.isfinite(found["eval/frechet"])
+
+
+def test_the_distance_within_classes_is_the_mean_of_those_of_each_class():
+    run = comparing()
+    halves = [np.arange(start, len(run.source), 2) for start in (1, 0)]
+    pictures = run.source.fetch_batch(np.arange(len(run.source))) / 127.5 - 1
+    blocks = pictures.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(-1, 16)
+    each = []
+    for label in range(10):
+        some, others = (blocks[half][run.source.labels[half] == label] for half in halves)
+        moments = some.mean(0), np.cov(some, rowvar=False), others.mean(0), np.cov(others, rowvar=False)
+        each.append(frechet_distance(*moments))
+    found = distances_of(Part(run.source, halves[0]), run)
+    assert found["eval/intra_frechet"] == pytest.approx(np.mean(each), rel=1e-4) != found["eval/frechet"]
+
+
+def test_classes_are_paired_by_name_and_what_is_left_out_is_logged(monkeypatch):
+    run, lines, within = comparing(), [], {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
+    theirs = Part(run.source, np.arange(1, 301))
+    theirs.class_names = [str(number) for number in range(10)]  # the digits have numbers alone
+    assert within < distances_of(theirs, run, lines.append).keys() and "classes" not in "".join(lines)
+    theirs.class_names = theirs.class_names[::-1]
+    assert not within & distances_of(theirs, run, lines.append).keys()
+    assert sum("no distances within classes: --images" in line and "9, 8, 7" in line for line in lines) == 1
+    theirs.class_names = None
+    monkeypatch.setattr(tally, "MOST_BYTES_OF_CLASSES", 10 * 16**2 * 8 - 1)
+    assert "eval/intra_frechet" not in distances_of(theirs, run, lines.append)
+    assert sum("no eval/intra_frechet: the sums of 16 features within 10 classes" in line for line in lines) == 1
 
 
 def test_the_recipes_own_features_follow_its_networks():
