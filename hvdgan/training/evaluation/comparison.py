@@ -41,6 +41,7 @@ class Measure:
         digest: digest that identifies the features; None: they change with the networks.
         resize: way in which pictures are resized for them: clean, legacy or none.
         frechet: name of the Fréchet distance.
+        published: True if fid is that of the file that published FIDs use; None: no distance is named fid.
     """
 
     plan: Plan
@@ -48,6 +49,7 @@ class Measure:
     digest: str | None = "none"
     resize: str = "none"
     frechet: str = "frechet"
+    published: bool | None = None
 
     @property
     def names(self) -> set[str]:
@@ -75,7 +77,7 @@ def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, cl
 
     plan = Plan(spec, extract, features.dimension, features.classes, classes)
     frechet = "fid" if features.is_inception else "frechet"
-    return Measure(plan, features.name, features.digest, features.resize, frechet)
+    return Measure(plan, features.name, features.digest, features.resize, frechet, features.published)
 
 
 def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: int) -> Measure:
@@ -185,6 +187,15 @@ class Comparison:
             f"distance is too large; compare more than {dimension:,} samples, better {10 * dimension:,}"
         )
 
+    def about_features(self) -> str | None:
+        """A line to log if figures named fid are of another network than published ones, else None."""
+        if self._measure.published is not False:
+            return None
+        return (
+            "warning: the size or the MD5 of the --inception file is not that of the graph that published FIDs use, so "
+            "eval/fid cannot be compared with them; python -m hvdgan.features fetch gets the published file"
+        )
+
     def _about_classes(self) -> str | None:
         """A line to log if distances within classes are left out although both sets have classes, else None."""
         plan, chosen = self._measure.plan, self._chosen
@@ -260,6 +271,7 @@ class Comparison:
             "features_sha256": None if measure.name == "none" else measure.digest,
             "dimension": measure.plan.dimension,
             "resize": measure.resize,
+            "published": measure.published,
             "ranks": self._ranks.size,
             **self._files(),
         }

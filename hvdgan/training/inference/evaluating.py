@@ -245,6 +245,8 @@ class Evaluating:
             )
             folder = self._run_dir and self._run_dir / "cache"
             again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
+            if (line := again.about_features()) is not None:
+                self._say(line)
         self._last = again
         return again
 
