@@ -21,6 +21,7 @@ from cyclopts import Parameter
 
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.evaluation_config import INCEPTION_BYTES, INCEPTION_MD5
 from hvdgan.cli.files import outputs
 
 _HELP = """Get the network of FID: the frozen graph classify_image_graph_def.pb of the archive inception-2015-12-05.tgz.
@@ -30,10 +31,6 @@ else of the archive is unpacked. The SHA-256 of the file is printed and written 
 URL = "https://storage.googleapis.com/download.tensorflow.org/models/image/imagenet/inception-2015-12-05.tgz"
 """the address in TensorFlow's own documentation of its graph transforms; FID's first programs name the same file"""
 MEMBER = "classify_image_graph_def.pb"
-# Its makers have published no checksum that could be found. One public program lists the archive with this size of the
-# file; another states size and MD5 of OpenAI's copy, which guided-diffusion measures with. Neither gives a SHA-256.
-BYTES = 95_673_916
-MD5 = "e6bb154e85f5d4331c22abcddb5dcf31"
 _BLOCK = 1 << 20
 _SECONDS = 60
 
@@ -81,11 +78,11 @@ class _Facts:
 
     def unlike(self) -> str | None:
         """Say what differs from the graph that published FIDs use; None: nothing."""
-        if (self.size, self.md5.hexdigest()) == (BYTES, MD5):
+        if (self.size, self.md5.hexdigest()) == (INCEPTION_BYTES, INCEPTION_MD5):
             return None
         return (
             f"this is not the graph that published FIDs use: {self.size:,} bytes, MD5 {self.md5.hexdigest()}; expected "
-            f"{BYTES:,} bytes, MD5 {MD5}"
+            f"{INCEPTION_BYTES:,} bytes, MD5 {INCEPTION_MD5}"
         )
 
 

@@ -33,7 +33,9 @@ def main() -> None:
     with np.load(given.data) as file:
         images = file["images"]
     trainer, spent = Trainer(images.shape[1], images.shape[-1], given.nf, given.learning_rate), 0.0
-    steps = enumerate(batches(images, given.batch_size, given.seed).take(given.steps), start=1)
+    dataset = batches(images, given.batch_size, given.seed)
+    steps = enumerate(dataset.take(given.steps), start=1)
+    trainer.train_step.get_concrete_function(dataset.element_spec)  # hvdgan traces before its first step, too
     with (given.out / "times.jsonl").open("w") as times:
         begin = time.perf_counter()
         for step, pixels in steps:

@@ -48,7 +48,7 @@ class Between:
         self._observations = observations
         self._layer_state = LayerState(run.ranks, run.state)
         self._saving = Saving(run, resume_point, record, commits, written)
-        self._evaluations = Evaluations(run, record, observations, self._saving.add)
+        self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add)
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, is_root=run.ranks.is_root)
 
     def begin(self) -> None:

@@ -9,6 +9,7 @@ from hvdgan.training.evaluation.of_run import weights_facts
 from hvdgan.training.evaluation.results import append, record_of
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.observations import Observations
+from hvdgan.training.resuming.resume_point import ResumePoint
 
 
 class Evaluations:
@@ -16,15 +17,22 @@ class Evaluations:
 
     Args:
         run: run, built and restored.
+        resume_point: place from which the run has resumed.
         record: record of the run.
         observations: receives the figures, on which a plateau may end a stage.
         add: function that receives the figures, one of which may be the best metric.
     """
 
     def __init__(
-        self, run: Run, record: Record, observations: Observations, add: Callable[[dict[str, float]], None]
+        self,
+        run: Run,
+        resume_point: ResumePoint,
+        record: Record,
+        observations: Observations,
+        add: Callable[[dict[str, float]], None],
     ) -> None:
-        self._run, self._record, self._observations, self._add = run, record, observations, add
+        self._run, self._resume_point = run, resume_point
+        self._record, self._observations, self._add = record, observations, add
 
     def __call__(self, done: int, at: Position) -> None:
         """Evaluate after `done` steps.
@@ -50,9 +58,16 @@ class Evaluations:
                     append(run.run_dir, self._result(done, values, run.comparison.facts()))
 
     def _result(self, done: int, values: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
-        config = self._run.config
+        config, resume_point = self._run.config, self._resume_point
         weights = weights_facts(config, self._run.recipe, averaged=True)
-        return record_of(done, values, {**facts, **weights, "seed": config.seed, "truncation": 1.0}, by="training")
+        return record_of(
+            done,
+            values,
+            {**facts, **weights, "seed": config.seed, "truncation": 1.0},
+            run_id=resume_point.run_id,
+            samples_seen=resume_point.samples_seen(done, config.global_batch_size),
+            by="training",
+        )
 
     def _note(self, done: int, at: Position, values: dict[str, float], what: str) -> None:
         self._add(values)

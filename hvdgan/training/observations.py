@@ -17,6 +17,7 @@ from hvdgan.training.monitoring.meter import Meter
 from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.loop_state import part_of_rank
+from hvdgan.training.resuming.other_distances import scale_of
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.steps.diagnosis import not_finite
 
@@ -119,6 +120,7 @@ class Observations:
             "bad_files": dict(self._bad_files.known),
             "bad_updates": dict(self._bad_updates.counts),
             "evaluated": run.evaluated and len(run.evaluated),
+            "scale": scale_of(run),
             "ranks": run.ranks.gather(mine, "progress"),
         }
 

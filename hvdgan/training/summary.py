@@ -37,12 +37,13 @@ def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) ->
         resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
     )
     changed = run.evaluator.remark(before) if run.evaluator else None
+    about_features = run.comparison.about_features() if run.comparison else None
     for remark in [
         *_one_of_many(run.ranks),
         *too_large(run),
         *_left(run),
         *resume_point.remarks,
-        *([changed] if changed else []),
+        *filter(None, (changed, about_features)),
     ]:
         say(remark)
     if resume_point.step >= run.last_step:

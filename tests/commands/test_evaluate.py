@@ -107,12 +107,17 @@ def test_a_checkpoint_folder_is_measured_in_and_out_of_its_run(folder, tmp_path,
 
 
 def test_the_figures_in_training_are_those_afterwards(tmp_path, capsys):
-    flags = "--steps 4 --eval-samples 120 --eval-features pooled:pooled --eval-every 2".split()
+    flags = "--steps 4 --eval-samples 120 --eval-features pooled:pooled --eval-every 2 --flip".split()
     assert train(["--recipe", "tiny:Tiny", *TINY, *flags, "--run-dir", str(tmp_path)]) == 0
     assert evaluate([str(tmp_path), "--num", "120", "--all-checkpoints"]) == 0
     first, second = records(tmp_path)[:2], records(tmp_path)[2:]
     assert [record["by"] for record in first + second] == ["training"] * 2 + ["evaluate"] * 2
+    same = ("step", "run_id", "samples_seen", "mirrored", "samples", "real_samples", "features_sha256", "weights")
+    assert [record["samples_seen"] for record in first] == [16, 32] and first[0]["mirrored"] == ["width"]
     for one, other in zip(first, second, strict=True):
+        assert set(other) - set(one) == {"checkpoint", "identity", "images", "standing_statistics"}
+        assert not set(one) - set(other)
+        assert [one[name] for name in same] == [other[name] for name in same]
         for name in FIGURES:
             assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7)
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -130,19 +135,32 @@ def test_a_run_that_resumes_on_other_ranks_measures_the_same(tmp_path):
             assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_several_ranks_give_the_figures_of_one(folder, capsys, ranks):
-    assert evaluate([str(folder), *FEW]) == 0
+@pytest.fixture(scope="module")
+def coloured(tmp_path_factory):
+    """A run of two steps that has every kind of distance but that to conditions, and its record by one rank."""
+    folder = tmp_path_factory.mktemp("runs") / "coloured"
+    flags = ["--recipe", "tiny:Conditional", *TINY, "--channels", "3", "--steps", "2", "--run-dir", str(folder)]
+    assert train(flags) == evaluate([str(folder), *FEW]) == 0
     (alone,) = records(folder)
     (folder / "evaluation.jsonl").unlink()
     shutil.rmtree(folder / "cache", ignore_errors=True)
+    return folder, alone
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_several_ranks_give_the_figures_of_one(coloured, tmp_path, ranks):
+    made, alone = coloured
+    folder = shutil.copytree(made, tmp_path / "run")
     words = [*launcher(ranks), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120", *FEW[2:]]
     done = run(words, folder.parent, forked=True)
     assert done.returncode == 0, done.stderr
     (together,) = records(folder)
     assert together["ranks"] == ranks
-    for name in FIGURES:
-        assert together[f"eval/{name}"] == pytest.approx(alone[f"eval/{name}"], rel=1e-5), name
+    names = {name for name in alone if name.startswith("eval/")}
+    more = ("channel_correlation", "kid_deviation", "inception_score", "intra_frechet", "intra_sliced_wasserstein")
+    assert names > {f"eval/{name}" for name in (*FIGURES, *more)}
+    for name in names:
+        assert together[name] == pytest.approx(alone[name], rel=1e-5), name
 
 
 def test_held_out_samples_are_measured_as_in_training(tmp_path, capsys):
@@ -176,6 +194,17 @@ def test_standing_statistics_are_those_of_all_ranks(tmp_path):
     assert together["eval/histogram"] == pytest.approx(alone["eval/histogram"], rel=1e-5) and together["ranks"] == 2
 
 
+def test_standing_statistics_of_other_batches_are_other_figures(tmp_path):
+    flags = ["--recipe", "tiny:Tiny", "--norm", "batch", *TINY, "--steps", "2", "--run-dir", str(tmp_path)]
+    assert train(flags) == 0
+    words = [str(tmp_path), "--num", "120", "--standing-statistics", "2", "--batch-size"]
+    for size in ("16", "4", "16"):
+        assert evaluate([*words, size]) == 0
+    large, small = records(tmp_path)
+    assert (large["batch_size"], small["batch_size"]) == (16, 4)
+    assert large["eval/histogram"] != small["eval/histogram"]
+
+
 def test_samples_of_another_program_are_measured(folder, tmp_path, capsys):
     """The digits themselves are near, in a folder of PNGs and in an array; noise is far."""
     from hvdgan.cli.config import Config
@@ -191,6 +220,19 @@ def test_samples_of_another_program_are_measured(folder, tmp_path, capsys):
         assert evaluate([str(folder), *FEW, "--images", str(tmp_path / name)]) == 0
     pictures, array, noise = (record["eval/frechet"] for record in records(folder))
     assert pictures == pytest.approx(array, rel=0.5) and noise > 3 * max(pictures, array)
+
+
+def test_other_samples_under_the_same_name_are_measured_anew(folder, tmp_path, capsys):
+    """An array is written over by one of the same shape; the record does not name weights of the run."""
+    path, random = tmp_path / "samples.npy", np.random.default_rng(0)
+    words = [str(folder), "--num", "100", "--images", str(path)]
+    for most in (256, 100):
+        np.save(path, random.integers(0, most, (120, 8, 8), np.uint8))
+        assert evaluate(words) == evaluate(words) == 0
+    bright, dark = records(folder)
+    assert printed(capsys) == [bright, bright, dark, dark] and bright["eval/histogram"] != dark["eval/histogram"]
+    assert bright["images_fingerprint"] != dark["images_fingerprint"] and bright["images"] == str(path)
+    assert all(bright[name] is None for name in ("weights", "ema_decay", "seed", "truncation"))
 
 
 def test_networks_that_have_diverged_are_named(folder, capsys):

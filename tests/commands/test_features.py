@@ -95,8 +95,8 @@ def test_the_record_can_be_checked_with_sha256sum(server, folder, capsys):
 
 
 def test_the_published_graph_is_recognised(server, capsys, monkeypatch):
-    monkeypatch.setattr(features, "BYTES", len(GRAPH))
-    monkeypatch.setattr(features, "MD5", hashlib.md5(GRAPH).hexdigest())
+    monkeypatch.setattr(features, "INCEPTION_BYTES", len(GRAPH))
+    monkeypatch.setattr(features, "INCEPTION_MD5", hashlib.md5(GRAPH).hexdigest())
     said = fetch(capsys, "--url", f"{server}/whole.tgz")
     assert "its size and MD5 are those of the graph that published FIDs use" in said and "not the graph" not in said
 

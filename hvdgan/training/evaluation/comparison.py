@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
@@ -20,13 +20,15 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.distances import FEWEST, distances, names
 from hvdgan.training.evaluation.features import Features
-from hvdgan.training.evaluation.real_statistics import Kept, real_tally
+from hvdgan.training.evaluation.real_statistics import Kept, real_tally, stamp_of
 from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet
 from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 Say = Callable[[str], None]
+_NAMED = 5
+"""classes that a line names, at most"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Measure:
         digest: digest that identifies the features; None: they change with the networks.
         resize: way in which pictures are resized for them: clean, legacy or none.
         frechet: name of the Fréchet distance.
+        published: True if fid is that of the file that published FIDs use; None: no distance is named fid.
     """
 
     plan: Plan
@@ -46,6 +49,7 @@ class Measure:
     digest: str | None = "none"
     resize: str = "none"
     frechet: str = "frechet"
+    published: bool | None = None
 
     @property
     def names(self) -> set[str]:
@@ -73,7 +77,7 @@ def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, cl
 
     plan = Plan(spec, extract, features.dimension, features.classes, classes)
     frechet = "fid" if features.is_inception else "frechet"
-    return Measure(plan, features.name, features.digest, features.resize, frechet)
+    return Measure(plan, features.name, features.digest, features.resize, frechet, features.published)
 
 
 def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: int) -> Measure:
@@ -108,6 +112,10 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: i
     )
     dimension = extract(Samples(*blank))[0].shape[1]
     return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
+
+
+def _in_short(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _filled(values: np.ndarray, count: int) -> np.ndarray:
@@ -179,6 +187,30 @@ class Comparison:
             f"distance is too large; compare more than {dimension:,} samples, better {10 * dimension:,}"
         )
 
+    def about_features(self) -> str | None:
+        """A line to log if figures named fid are of another network than published ones, else None."""
+        if self._measure.published is not False:
+            return None
+        return (
+            "warning: the size or the MD5 of the --inception file is not that of the graph that published FIDs use, so "
+            "eval/fid cannot be compared with them; python -m hvdgan.features fetch gets the published file"
+        )
+
+    def _about_classes(self) -> str | None:
+        """A line to log if distances within classes are left out although both sets have classes, else None."""
+        plan, chosen = self._measure.plan, self._chosen
+        if isinstance(chosen, RealSet) and chosen.has_classes and self._reals.has_classes and not plan.classes:
+            return (
+                f"no distances within classes: --images {chosen.source.name} has the classes "
+                f"{_in_short(chosen.class_names)}, and the data have {_in_short(self._reals.class_names)}"
+            )
+        if plan.classes and plan.dimension and not plan.sums_classes:
+            return (
+                f"no eval/intra_{self._measure.frechet}: the sums of {plan.dimension:,} features within "
+                f"{plan.classes:,} classes would take {plan.bytes_of_classes / 2**20:,.0f} MiB on each rank"
+            )
+        return None
+
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, on every rank; every rank calls this.
 
@@ -224,7 +256,7 @@ class Comparison:
         """What the figures depend on besides the networks and the seed, as JSON types."""
         facts = {"samples": self._chosen.count, "real_samples": self._reals.count, "mirrored": self._reals.mirrored}
         named = {"features": self._measure.name, "sha256": self._measure.digest, "resize": self._measure.resize}
-        return {**facts, **named, "data": self._reals.source.fingerprint}
+        return {**facts, **named, "data": self._reals.source.fingerprint, **self._files()}
 
     def facts(self) -> dict[str, Any]:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
@@ -232,14 +264,24 @@ class Comparison:
         return {
             "samples": self._chosen.count,
             "real_samples": self._reals.count if self._real is None else self._real.fields.count,
+            "mirrored": self._reals.mirrored,
             "data": source.name,
             "data_fingerprint": source.fingerprint,
             "features": measure.name,
             "features_sha256": None if measure.name == "none" else measure.digest,
             "dimension": measure.plan.dimension,
             "resize": measure.resize,
+            "published": measure.published,
             "ranks": self._ranks.size,
+            **self._files(),
         }
+
+    def _files(self) -> dict[str, Any]:
+        """What identifies samples that another program made, as JSON types; empty for generated ones."""
+        if not isinstance(self._chosen, RealSet):
+            return {}
+        source = self._chosen.source
+        return {"images_fingerprint": source.fingerprint, "images_stamp": stamp_of(source)}
 
     def _real_tally(self, say: Say) -> Tally:
         """The sums over the real samples; those of features that change are computed anew each time."""
@@ -256,6 +298,6 @@ class Comparison:
         self._real, was_kept = real_tally(self._reals, plan, self._kept, self._ranks, facts)
         how = "read" if was_kept else "computed"
         say(f"statistics of {self._real.fields.count:,} real samples {how} in {time.perf_counter() - begin:.1f} s")
-        if (warning := self.warning()) is not None:
-            say(warning)
+        for line in filter(None, (self.warning(), self._about_classes())):
+            say(line)
         return self._real

@@ -16,7 +16,7 @@ from hvdgan.data.formats.manifest import sha256_of
 from hvdgan.recipe.mistakes import described
 from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.training.evaluation.feature_networks import fitted, load_function, load_keras, load_saved_model
-from hvdgan.training.evaluation.inception import SIZE, load_inception
+from hvdgan.training.evaluation.inception import SIZE, is_published, load_inception
 from hvdgan.training.evaluation.resizing import Method
 
 Pair = tuple[tf.Tensor, tf.Tensor | None]
@@ -33,11 +33,12 @@ class Features:
 
     Args:
         name: value of --eval-features.
-        digest: SHA-256 of the file, of all files of a SavedModel, or of the source file of a function.
+        digest: SHA-256 of the file, of all files of a SavedModel, or of the source file and the name of a function.
         resize: way in which pictures are resized; none: they have the network's size already.
         is_inception: True for the network whose distance is named FID.
         dimension: number of features of a sample.
         classes: number of class probabilities of a sample; 0: there are none.
+        published: True if the Inception file is the one that published FIDs use; None: the features are others.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Features:
     dimension: int
     classes: int
     _compute: Callable[[np.ndarray], Rows] = dataclasses.field(repr=False, compare=False)
+    published: bool | None = None
 
     def __call__(self, samples: np.ndarray) -> Rows:
         """Compute the features of a batch. A new batch size is traced once, so that equal sizes are fast.
@@ -91,7 +93,9 @@ def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: 
             raise UserError(f"{who}: takes pictures of 1 or 3 channels, and the data are arrays of shape {spec.shape}")
         path = _inception_file(inception)
         digest = _digest_as_recorded(path)
-        return _checked(text, load_inception(path, resize), spec, digest, resize if spec.shape[:2] != SIZE else "none")
+        how = resize if spec.shape[:2] != SIZE else "none"
+        found = _checked(text, load_inception(path, resize), spec, digest, how)
+        return dataclasses.replace(found, published=is_published(path))
     if text.endswith(".keras"):
         network, shape = load_keras(Path(text), who)
         digest = sha256_of(Path(text))
@@ -112,7 +116,9 @@ def _open_function(text: str, spec: DataSpec) -> Features:
     who = _flag(text)
     function, module = load_function(text, who)
     network, _ = fitted(function, None, spec, "clean", who)
-    return _checked(text, network, spec, sha256_of(Path(str(module.__file__))), "none")
+    name = text.partition(":")[2]  # two functions of one file have other features
+    digest = hashlib.sha256(f"{sha256_of(Path(str(module.__file__)))}  {name}\n".encode()).hexdigest()
+    return _checked(text, network, spec, digest, "none")
 
 
 def _flag(text: str) -> str:

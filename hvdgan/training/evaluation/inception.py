@@ -10,6 +10,7 @@ The names and the preprocessing are those of these programs:
   299 x 299 in float before the graph, neither rounded nor clipped.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError, in_one_line
+from hvdgan.cli.evaluation_config import INCEPTION_BYTES, INCEPTION_MD5
 from hvdgan.training.evaluation.resizing import Method, resize
 
 SIZE = (299, 299)
@@ -65,6 +67,17 @@ def load_inception(path: Path, method: Method) -> Callable[[tf.Tensor], dict[str
         return {"features": features, "logits": features @ matrix}
 
     return compute
+
+
+def is_published(path: Path) -> bool:
+    """Whether the size and the MD5 of a file are those of the graph that published FIDs use.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if path.stat().st_size != INCEPTION_BYTES:
+        return False
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == INCEPTION_MD5
 
 
 def _read(path: Path) -> Any:

@@ -138,11 +138,20 @@ def measure_for(
         UserError: the features cannot be opened, or are not the data's.
         Mistake: the recipe's features() is missing or wrong.
     """
-    classes = both[1].source.num_classes if all(each.has_classes for each in both) else 0
+    classes = _classes_of(*both)
     if settings.eval_features == "recipe":
         return measure_of_recipe(recipe, nets, batch_size=batch_size, classes=classes)
     features = open_features(settings.eval_features, spec, inception=settings.inception, resize=settings.eval_resize)
     return measure_of(spec, features, batch_size=batch_size, classes=classes)
+
+
+def _classes_of(chosen: SampleSet, reals: RealSet) -> int:
+    """Number of classes that both sets have; 0 if one has none, or if those of another program are not the data's."""
+    if not (chosen.has_classes and reals.has_classes):
+        return 0
+    # Each folder of samples numbers its own classes, so the same number may mean another class.
+    is_other = isinstance(chosen, RealSet) and chosen.class_names != reals.class_names
+    return 0 if is_other else reals.source.num_classes
 
 
 def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:

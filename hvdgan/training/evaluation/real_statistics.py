@@ -12,6 +12,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.cli.shared_errors import from_all, from_root
+from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import shown
@@ -43,16 +44,20 @@ class Kept:
             reals: real samples.
             facts: other facts that the sums depend on, as JSON types.
         """
-        source = reals.source
-        try:
-            stamp = source.stamp()
-        except OSError:
-            stamp = None
+        source, stamp = reals.source, stamp_of(reals.source)
         if self.folder is None or self.features is None or stamp is None:
             return None
         key = [_FORMAT, self.features, source.fingerprint, len(source), stamp, reals.count, facts]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         return self.folder / f"real-{digest[:16]}.npz"
+
+
+def stamp_of(source: Source) -> list[Any] | None:
+    """Facts that change with the files of a source, as JSON types; None if nothing proves that they are the same."""
+    try:
+        return source.stamp()
+    except OSError:
+        return None
 
 
 def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:

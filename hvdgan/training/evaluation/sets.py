@@ -92,6 +92,12 @@ class RealSet:
         return self.source.num_classes > 1
 
     @property
+    def class_names(self) -> list[str]:
+        """Names of the classes 0, 1, ...; their numbers, if the data name none."""
+        names = self.source.class_names
+        return [str(number) for number in range(self.source.num_classes)] if names is None else names
+
+    @property
     def bad_files(self) -> list[BadFile]:
         """Distinct broken samples that this rank has met."""
         return [bad for _, bad in sorted(self._reader.bad.items())]

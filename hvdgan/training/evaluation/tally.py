@@ -21,7 +21,8 @@ KEPT = 10_000
 _SEED_OF_DIRECTIONS = 0
 _LONGEST = 4096
 """numbers of a sample that are projected without features, at most"""
-_MOST_BYTES_OF_CLASSES = 2**29
+MOST_BYTES_OF_CLASSES = 2**29
+"""bytes of the features' moments of all classes, at most"""
 Extract = Callable[[Samples], tuple[np.ndarray, np.ndarray | None]]
 """function of samples as networks see them: their features (N, d) and class probabilities (N, c), or None"""
 
@@ -45,9 +46,14 @@ class Plan:
     classes: int = 0
 
     @property
+    def bytes_of_classes(self) -> int:
+        """Bytes of the features' moments of all classes."""
+        return self.classes * self.dimension**2 * 8
+
+    @property
     def sums_classes(self) -> bool:
         """Whether the features' moments of each class are summed, too."""
-        return bool(self.classes and 0 < self.classes * self.dimension**2 * 8 <= _MOST_BYTES_OF_CLASSES)
+        return 0 < self.bytes_of_classes <= MOST_BYTES_OF_CLASSES
 
     @property
     def projected(self) -> int:
@@ -88,7 +94,9 @@ class Tally:
         if not len(some.numbers):
             return
         _check_finite("sample", some.numbers, some.samples)
-        self.fields.add(shown(some.samples, self.plan.spec), physical_conditions(some.conditions, self.plan.spec))
+        in_units = _in_units(some.samples, self.plan.spec)
+        _check_finite("sample", some.numbers, in_units, " in the data's units")
+        self.fields.add(in_units, physical_conditions(some.conditions, self.plan.spec))
         features, probabilities = None, None
         if self.plan.extract is not None:
             features, probabilities = self.plan.extract(some)
@@ -187,10 +195,17 @@ def physical_conditions(conditions: np.ndarray | None, spec: DataSpec) -> np.nda
     return spec.values.conditions.inverse(conditions)
 
 
-def _check_finite(what: str, numbers: np.ndarray, values: np.ndarray) -> None:
+def _in_units(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
+    """Samples in the units of the data; infinite where an exponential or a power of the maps overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks that they are finite
+        return shown(samples, spec)
+
+
+def _check_finite(what: str, numbers: np.ndarray, values: np.ndarray, where: str = "") -> None:
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
         raise RunError(
-            f"evaluation: {what} {int(numbers[~finite][0])} is not finite, and {int((~finite).sum())} of {len(values)} "
-            "of its batch are not: the networks have diverged, or the features overflow; use an earlier checkpoint"
+            f"evaluation: {what} {int(numbers[~finite][0])}{where} is not finite, and {int((~finite).sum())} of "
+            f"{len(values)} of its batch are not: the networks have diverged, or the features or the data's units "
+            "overflow; use an earlier checkpoint"
         )

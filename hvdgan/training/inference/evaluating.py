@@ -111,9 +111,7 @@ class Evaluating:
         training, held_out = self._opened(trained)
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
         comparison = self._comparison(trained, (training, held_out))
-        how = {"seed": self._seed(trained), "truncation": asked.truncation, "images": asked.images}
-        how["standing_statistics"] = asked.standing_statistics
-        how |= weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
+        how = self._how(trained)
         self._settings = {**how, **comparison.identity()}
         manifest = read_manifest(checkpoint)
         key = _identity(manifest, self._settings)
@@ -135,6 +133,17 @@ class Evaluating:
             )
             self._write(record)
         return record
+
+    def _how(self, trained: Trained) -> dict[str, Any]:
+        """How the samples are made, as JSON types; those of another program do not depend on the run."""
+        asked = self._asked
+        weights = weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
+        how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
+        if asked.images is not None:
+            how = dict.fromkeys(how)
+        how |= {"images": asked.images, "standing_statistics": asked.standing_statistics}
+        # Without standing statistics, the batches change the last bits alone.
+        return how if asked.standing_statistics is None else {**how, "batch_size": asked.batch_size}
 
     def _write(self, record: dict[str, Any]) -> None:
         def append() -> None:
@@ -236,6 +245,8 @@ class Evaluating:
             )
             folder = self._run_dir and self._run_dir / "cache"
             again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
+            if (line := again.about_features()) is not None:
+                self._say(line)
         self._last = again
         return again
 

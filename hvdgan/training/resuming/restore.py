@@ -9,7 +9,7 @@ from hvdgan.cli import shared_errors
 from hvdgan.cli.errors import unwritable
 from hvdgan.training.building.command import Resume
 from hvdgan.training.building.run import Run
-from hvdgan.training.resuming import run_folder
+from hvdgan.training.resuming import other_distances, run_folder
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
 
@@ -47,6 +47,7 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     for name in _SHARED:
         setattr(resume_point, name, shared[name])
     run.schedule.restore(resume_point.progress)
+    other_distances.begin_anew(run, resume_point)
     ranks.broadcast(list(run.state.tensors().values()), root)
     if shared["saved_by"] == ranks.size > 1:  # else all ranks resume with the means
         _share_statistics(run, resume_point.statistics, root)

@@ -31,3 +31,7 @@ class ResumePoint:
     remarks: list[str] = dataclasses.field(default_factory=list)
     lock: Lock | None = None
     recovered: bool = False
+
+    def samples_seen(self, done: int, global_batch_size: int) -> int:
+        """Number of samples seen after `done` steps of the run."""
+        return self.position + (done - self.step) * global_batch_size

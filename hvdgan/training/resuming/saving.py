@@ -80,7 +80,7 @@ class Saving:
         shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
 
     def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
-        position = self._resume_point.position + (done - self._resume_point.step) * self._run.config.global_batch_size
+        position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
         best = self._best and dataclasses.asdict(self._best)
         return snapshot(self._run, done, position, self._resume_point.run_id, statistics, {**progress, "best": best})
 

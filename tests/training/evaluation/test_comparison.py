@@ -15,12 +15,16 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import Source
 from hvdgan.data.base.source import SourceWrapper
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.metrics.frechet import frechet_distance
+from hvdgan.recipe import DataSpec
 from hvdgan.training.evaluation import tally
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.of_run import measure_for
 from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import RealSet
-from hvdgan.training.evaluation.tally import shortened
+from hvdgan.training.evaluation.sets import RealSet, Samples
+from hvdgan.training.evaluation.tally import Plan, Tally, shortened
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.value_map import parse
 from tiny import Conditional, Tiny
 
 POOLED = "pooled:pooled"
@@ -53,13 +57,13 @@ class Part(SourceWrapper):
         return self.change(self.whole.fetch_batch(self.indices[indices]))
 
 
-def distances_of(source, run):
+def distances_of(source, run, say=ignore):
     """The distances of a source's samples from the first half of the digits."""
     half = Part(run.source, np.arange(0, len(run.source), 2))
     both = [RealSet(each, run.recipe.data, count=10**6, batch_size=16, threads=2) for each in (source, half)]
     nets = run.state.sampling_nets
     measure = measure_for(run.config.evaluation, run.recipe, nets, run.recipe.data, both, batch_size=16)
-    return Comparison(both[0], both[1], measure, Kept(None, None), ALONE)(ignore)
+    return Comparison(both[0], both[1], measure, Kept(None, None), ALONE)(say)
 
 
 def blurred(pictures):
@@ -128,6 +132,34 @@ def test_a_class_that_is_never_drawn_leaves_the_distance_within_classes_undefine
     assert math.isfinite(found["eval/frechet"])
 
 
+def test_the_distance_within_classes_is_the_mean_of_those_of_each_class():
+    run = comparing()
+    halves = [np.arange(start, len(run.source), 2) for start in (1, 0)]
+    pictures = run.source.fetch_batch(np.arange(len(run.source))) / 127.5 - 1
+    blocks = pictures.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(-1, 16)
+    each = []
+    for label in range(10):
+        some, others = (blocks[half][run.source.labels[half] == label] for half in halves)
+        moments = some.mean(0), np.cov(some, rowvar=False), others.mean(0), np.cov(others, rowvar=False)
+        each.append(frechet_distance(*moments))
+    found = distances_of(Part(run.source, halves[0]), run)
+    assert found["eval/intra_frechet"] == pytest.approx(np.mean(each), rel=1e-4) != found["eval/frechet"]
+
+
+def test_classes_are_paired_by_name_and_what_is_left_out_is_logged(monkeypatch):
+    run, lines, within = comparing(), [], {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
+    theirs = Part(run.source, np.arange(1, 301))
+    theirs.class_names = [str(number) for number in range(10)]  # the digits have numbers alone
+    assert within < distances_of(theirs, run, lines.append).keys() and "classes" not in "".join(lines)
+    theirs.class_names = theirs.class_names[::-1]
+    assert not within & distances_of(theirs, run, lines.append).keys()
+    assert sum("no distances within classes: --images" in line and "9, 8, 7" in line for line in lines) == 1
+    theirs.class_names = None
+    monkeypatch.setattr(tally, "MOST_BYTES_OF_CLASSES", 10 * 16**2 * 8 - 1)
+    assert "eval/intra_frechet" not in distances_of(theirs, run, lines.append)
+    assert sum("no eval/intra_frechet: the sums of 16 features within 10 classes" in line for line in lines) == 1
+
+
 def test_the_recipes_own_features_follow_its_networks():
     class Judged(Tiny):
         def features(self, nets, batch):
@@ -149,6 +181,18 @@ def test_networks_that_have_diverged_end_the_evaluation_with_one_line():
         average.assign(np.nan * average)
     with pytest.raises(RunError, match=r"evaluation: sample 0 is not finite, and 16 of 16.*the networks have diverged"):
         compared(run)
+
+
+def test_a_sample_that_overflows_in_the_units_of_the_data_is_named():
+    """Networks see log(1 + x), and exp(100) is more than float32 can hold."""
+    values = SampleValues(parse("log1p", "--values", ("0",)))
+    plan = Plan(DataSpec((4, 4, 1), 10, values=values))
+    sums = Tally(plan, np.linspace(0, 10, 11)[None], 8)
+    samples = np.ones((3, 4, 4, 1), np.float32)
+    sums.add(Samples(np.arange(3), samples, None, None))
+    samples[1, 2, 2] = 100
+    with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
+        sums.add(Samples(np.arange(3, 6), samples, None, None))
 
 
 def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():
@@ -190,6 +234,16 @@ def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
     assert was_read and again == first
     assert kept(eval_features="none")[1] is False and kept(eval_samples=100)[1] is False and kept(flip=True)[1] is False
     assert len(files(tmp_path)) == 4 and kept()[1]
+
+
+def test_two_functions_of_one_file_share_no_sums(kept, tmp_path):
+    """They have equally many features and classes, so that the file of one would fit the other."""
+    kept()
+    other, was_read = kept(eval_features="pooled:spread")
+    assert not was_read and len(files(tmp_path)) == 2
+    for path in files(tmp_path):
+        path.unlink()
+    assert kept(eval_features="pooled:spread")[0] == other
 
 
 def test_other_data_in_the_same_file_are_noticed(kept, tmp_path):

@@ -7,9 +7,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from building import tiny_run
 from frozen_inception import CLASSES, DIMENSION, Nodes, frozen_graph, run_as_published
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import DataSpec
+from hvdgan.training.evaluation import inception
 from hvdgan.training.evaluation.features import open_features
 
 RGB = DataSpec((40, 64, 3), 10)
@@ -84,6 +86,19 @@ def test_what_a_record_needs(file):
     assert (features.name, features.resize, features.is_inception) == ("inception", "clean", True)
     assert (features.dimension, features.classes) == (DIMENSION, CLASSES)
     assert opened(file, DataSpec((299, 299, 3), 10), "clean").resize == "none"
+
+
+def test_only_the_published_file_gives_published_fids(file, monkeypatch):
+    assert opened(file).published is False
+    run = tiny_run(eval_samples=10, eval_features="inception", inception=file)
+    assert "eval/fid cannot be compared with them" in run.comparison.about_features()
+    assert run.comparison.facts()["published"] is False
+    monkeypatch.setattr(inception, "INCEPTION_BYTES", file.stat().st_size)
+    assert opened(file).published is False
+    monkeypatch.setattr(inception, "INCEPTION_MD5", hashlib.md5(file.read_bytes()).hexdigest())
+    assert opened(file).published is True
+    others = tiny_run(eval_samples=10, eval_features="pooled:pooled").comparison
+    assert others.about_features() is None and others.facts()["published"] is None
 
 
 def test_the_environment_names_the_file(file, monkeypatch):

@@ -1,0 +1,69 @@
+"""A run that resumes with other features or samples: distances on different scales do not compete."""
+
+import json
+
+import pytest
+
+from building import tiny_run
+from ending import EndingOnDistance
+from hvdgan.train import main
+from hvdgan.training.resuming.other_distances import begin_anew, scale_of
+from hvdgan.training.resuming.resume_point import ResumePoint
+
+FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --eval-every 2 --checkpoint-every 2".split()
+FLAGS += "--keep 0 --eval-features pooled:pooled --best-metric eval/frechet".split()
+LINE = "samples are compared in another way than before"
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """A function that trains to a step and returns the best one; no distance is less than the one saved at step 2."""
+
+    def train(last, samples):
+        flags = [*FLAGS, "--max-steps", str(last), "--eval-samples", str(samples), "--run-dir", str(tmp_path)]
+        assert main(flags) == 0
+        return json.loads((tmp_path / "checkpoints" / f"step-{last:08}" / "manifest.json").read_text())["best"]["step"]
+
+    assert train(2, 60) == 2
+    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["progress"]["best"]["value"] = -1.0
+    path.write_text(json.dumps(manifest))
+    return train
+
+
+@pytest.mark.parametrize(("samples", "best"), [(60, 2), (70, 4)])
+def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(resumed, tmp_path, samples, best):
+    assert resumed(4, samples) == best
+    said = (tmp_path / "log.txt").read_text()
+    assert said.count(LINE) == (samples != 60)
+    assert ("(real_samples, samples)" in said and "the best checkpoint will be sought anew" in said) == (samples != 60)
+    resumed(6, samples)
+    assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)
+
+
+def test_a_checkpoint_that_does_not_say_how_it_compared_is_resumed(resumed, tmp_path):
+    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["progress"]["scale"]
+    path.write_text(json.dumps(manifest))
+    assert resumed(4, 70) == 2
+    assert LINE not in (tmp_path / "log.txt").read_text()
+
+
+def test_the_plateau_of_a_distance_begins_anew():
+    def resuming(samples, features="none"):
+        run = tiny_run(EndingOnDistance, eval_samples=samples, eval_features=features)
+        best = {"metric": "other/loss", "mode": "min", "value": 1.0, "step": 2}
+        ranks = [{"watch": {"best": 0.1, "waited": 1, "window": None}, "window": {}}]
+        scale = scale_of(tiny_run(eval_samples=60))
+        point = ResumePoint(step=2, progress={"best": best, "ranks": ranks, "scale": scale})
+        begin_anew(run, point)
+        assert point.progress["best"] == best
+        return point.progress["ranks"][0]["watch"], point.remarks
+
+    watch, remarks = resuming(60)
+    assert watch["best"] == 0.1 and not remarks
+    for others in ((70,), (60, "pooled:pooled")):
+        watch, (line,) = resuming(*others)
+        assert watch is None and "the plateau that ends the stage will be sought anew" in line
