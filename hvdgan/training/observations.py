@@ -43,6 +43,8 @@ class Observations:
         self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
         self._input_check = InputCheck(ranks, config, record.say, prepared=source.prepared)
         self._watch = Watch(None)
+        for line in source.outside_beside:
+            record.say(line)
 
     def begin_stage(self, at: Position) -> None:
         """Follow the metric that may end the stage; a stage that is resumed continues with what was saved of it."""

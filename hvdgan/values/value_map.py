@@ -90,6 +90,12 @@ class ValueMap:
                 count += int(np.count_nonzero((some < chain[0].low) | (some > chain[0].high)))
         return count
 
+    def outside_in_words(self, values: np.ndarray) -> str:
+        """How many numbers of the data lie outside of the ranges, for messages; an empty string if none does."""
+        count = self.outside(values)
+        of = f"{count:,} of {values.size:,} numbers"
+        return f"{of} lie outside of the declared range, and are not clipped: {self}" if count else ""
+
     def before_statistics(self, values: np.ndarray) -> np.ndarray:
         """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""
         before = dataclasses.replace(self, chains=tuple(chain[: _unresolved_in(chain)] for chain in self.chains))
