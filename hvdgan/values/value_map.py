@@ -53,15 +53,14 @@ class ValueMap:
 
     @property
     def has_range(self) -> bool:
-        """True if a chain begins with a range."""
-        return any(chain and isinstance(chain[0], Range) for chain in self.chains)
+        """True if a chain has a range."""
+        return any(isinstance(step, Range) for chain in self.chains for step in chain)
 
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
         if self.is_identity:
             return values.astype(np.float32, copy=False)
-        wide = values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
-        return self.forward_of(wide, NUMPY).astype(np.float32, copy=False)
+        return self.forward_of(_wide(values), NUMPY).astype(np.float32, copy=False)
 
     def inverse(self, values: np.ndarray) -> np.ndarray:
         """Map numbers that networks see, (..., C), to those of the data, float32 (..., C)."""
@@ -78,16 +77,14 @@ class ValueMap:
         return self._for_chains(_undone, values, ops)
 
     def outside(self, values: np.ndarray) -> int:
-        """How many numbers of the data lie outside of the ranges that the chains begin with.
+        """How many numbers of the data lie outside of a range of their chain, once the steps before it are applied.
 
         Args:
             values: numbers of the data, (..., C).
         """
         count = 0
         for place, chain in enumerate(self.chains):
-            if chain and isinstance(chain[0], Range):
-                some = values if len(self.chains) == 1 else values[..., place]
-                count += int(np.count_nonzero((some < chain[0].low) | (some > chain[0].high)))
+            count += _outside(chain, values if len(self.chains) == 1 else values[..., place : place + 1])
         return count
 
     def outside_in_words(self, values: np.ndarray) -> str:
@@ -189,6 +186,22 @@ def _chained(chain: Chain, values: Any, ops: Operations) -> Any:
     for step in chain:
         values = step.forward(values, ops)
     return values
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the type that they are computed with."""
+    return values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
+
+
+def _outside(chain: Chain, values: np.ndarray) -> int:
+    beyond = np.zeros(values.shape, bool)
+    for place, step in enumerate(chain):
+        if isinstance(step, Range):
+            # Without steps before the range, the type of the data rounds its ends as it has rounded the numbers.
+            with np.errstate(all="ignore"):
+                before = _chained(chain[:place], _wide(values), NUMPY) if place else values
+            beyond |= (before < step.low) | (before > step.high)
+    return int(np.count_nonzero(beyond))
 
 
 def _undone(chain: Chain, values: Any, ops: Operations) -> Any:

@@ -104,6 +104,14 @@ def test_numbers_outside_a_range_are_counted_once_and_kept(tmp_path):
     assert source.take_outside() == 0
 
 
+def test_numbers_outside_a_range_after_other_steps_are_counted(tmp_path):
+    array = np.zeros((17, 4, 6, 2), np.float32)
+    array[5, 0, 0] = 40
+    source = seen(tmp_path, array, "log1p+range:0,3")
+    source.fetch_batch(np.arange(17))
+    assert source.values.has_ranges and source.take_outside() == 2
+
+
 @pytest.mark.parametrize("size", [(4, 6), (2, 3)])
 def test_inputs_and_samples_have_maps_of_their_own(tmp_path, size):
     inputs = RNG.uniform(0, 5, (17, *size, 3)).astype(np.float32)
