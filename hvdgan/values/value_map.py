@@ -25,11 +25,13 @@ class ValueMap:
         chains: one chain for all channels, or one for each channel.
         channels: names of the channels, or of the conditions.
         units: unit of each channel; "" where it is not known.
+        is_assumed: True for `none` that is not declared: the numbers should lie in [-1, 1], as a few samples do.
     """
 
     chains: tuple[Chain, ...]
     channels: tuple[str, ...]
     units: tuple[str, ...] = ()
+    is_assumed: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def is_identity(self) -> bool:
@@ -53,8 +55,8 @@ class ValueMap:
 
     @property
     def has_range(self) -> bool:
-        """True if a chain has a range."""
-        return any(isinstance(step, Range) for chain in self.chains for step in chain)
+        """True if a chain has a range, or if the numbers should lie in [-1, 1]."""
+        return self.is_assumed or any(isinstance(step, Range) for chain in self.chains for step in chain)
 
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
@@ -82,7 +84,7 @@ class ValueMap:
         Args:
             values: numbers of the data, (..., C).
         """
-        count = 0
+        count = int(np.count_nonzero((values < -1) | (values > 1))) if self.is_assumed else 0
         for place, chain in enumerate(self.chains):
             count += _outside(chain, values if len(self.chains) == 1 else values[..., place : place + 1])
         return count
@@ -91,7 +93,8 @@ class ValueMap:
         """How many numbers of the data lie outside of the ranges, for messages; an empty string if none does."""
         count = self.outside(values)
         of = f"{count:,} of {values.size:,} numbers"
-        return f"{of} lie outside of the declared range, and are not clipped: {self}" if count else ""
+        where = "[-1, 1]" if self.is_assumed else "the declared range"
+        return f"{of} lie outside of {where}, and are not clipped: {self}" if count else ""
 
     def before_statistics(self, values: np.ndarray) -> np.ndarray:
         """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""
