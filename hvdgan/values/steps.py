@@ -1,11 +1,13 @@
 """The steps of a value map: each is a function of one channel's numbers with an exact inverse."""
 
 import dataclasses
+import hashlib
 import importlib
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -65,7 +67,7 @@ class Range:
         return [self.low, self.high]
 
     def __str__(self) -> str:
-        return f"range:{self.low:g},{self.high:g}"
+        return f"range:{_exact(self.low)},{_exact(self.high)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Power:
         return [self.exponent]
 
     def __str__(self) -> str:
-        return f"power:{self.exponent:g}"
+        return f"power:{_exact(self.exponent)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +156,15 @@ class Own:
 
     def __str__(self) -> str:
         return f"{self.module}:{self.there},{self.back}"
+
+    def digest(self) -> str:
+        """A SHA-256 that differs once the functions do: of the file of their module, and of what they return."""
+        there = np.asarray(self.forward(_TRIED, NUMPY))
+        digest = hashlib.sha256(there.tobytes() + np.asarray(self.inverse(there, NUMPY)).tobytes())
+        file = getattr(importlib.import_module(self.module), "__file__", None)
+        if file and os.path.isfile(file):
+            digest.update(Path(file).read_bytes())
+        return digest.hexdigest()
 
     def _function(self, name: str) -> Callable[[Any], Any]:
         function: Callable[[Any], Any] = getattr(importlib.import_module(self.module), name)
@@ -235,6 +246,11 @@ def _numbers(text: str) -> list[float]:
     except ValueError:
         return []
     return numbers if all(map(math.isfinite, numbers)) else []
+
+
+def _exact(value: float) -> str:
+    """The shortest decimal number that is read as this one."""
+    return repr(float(value)).removesuffix(".0").replace("e+", "e")  # + joins steps
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.values import steps
-from hvdgan.values.steps import NUMPY, Operations, Range, Standard, Step
+from hvdgan.values.steps import NUMPY, Operations, Own, Range, Standard, Step
 
 Chain = tuple[Step, ...]
 NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
@@ -134,6 +134,10 @@ class ValueMap:
     def to_json(self) -> dict[str, Any]:
         chains = [[[step.name, step.arguments()] for step in chain] for chain in self.chains]
         return {"chains": chains, "channels": list(self.channels), "units": list(self.units)}
+
+    def identity(self) -> list[Any]:
+        """What tells this map from any other, as JSON types: its steps, and digests of functions of the user's own."""
+        return [self.to_json(), *(step.digest() for chain in self.chains for step in chain if isinstance(step, Own))]
 
     def __str__(self) -> str:
         texts = ["+".join(map(str, chain)) or "none" for chain in self.chains]

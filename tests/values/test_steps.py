@@ -49,7 +49,10 @@ def test_a_step_is_made_again_from_its_name_and_arguments(step):
     assert steps.of(step.name, step.arguments()) == step
 
 
-@pytest.mark.parametrize("text", ["range:0,1", "standard", "log1p", "power:0.85"])
+EXACT = ["range:0,1000001", "range:-0.1,0.30000000000000004", "range:1e-07,1e20", "power:0.8500001", "power:2"]
+
+
+@pytest.mark.parametrize("text", ["range:0,1", "standard", "log1p", "power:0.85", *EXACT])
 def test_a_step_is_written_as_it_is_read(text):
     assert [str(step) for step in steps.parse(text, "--values")] == [text]
 
