@@ -44,6 +44,8 @@ class Observations:
         self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
         self._input_check = InputCheck(ranks, config, record.say, prepared=source.prepared)
         self._watch = Watch(None)
+        for line in source.outside_beside:
+            record.say(line)
 
     def begin_stage(self, at: Position) -> None:
         """Follow the metric that may end the stage; a stage that is resumed continues with what was saved of it."""
@@ -125,11 +127,12 @@ class Observations:
         }
 
     def _say_outside(self) -> None:
-        """Log how many numbers outside of the declared ranges were read; every rank calls this."""
+        """Log how many numbers outside of their ranges were read; every rank calls this."""
         count = sum(self._run.ranks.gather(self._run.source.take_outside(), "numbers outside"))
         if count:
-            lines = "; ".join(self._run.source.values.lines())
-            self._record.say(f"{count:,} numbers outside of the declared range were read, and not clipped: {lines}")
+            values = self._run.source.values
+            of, lines = values.ranges_in_words, "; ".join(values.lines())
+            self._record.say(f"{count:,} numbers outside of {of} were read, and not clipped: {lines}")
 
     def _end_stage_early(self, at: Position) -> None:
         if at.stage_step + 1 == at.stage.steps or at.stage.until is None:

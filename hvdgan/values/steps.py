@@ -1,16 +1,18 @@
 """The steps of a value map: each is a function of one channel's numbers with an exact inverse."""
 
 import dataclasses
+import hashlib
 import importlib
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import UserError, in_one_line
 
 _TOLERANCE = 1e-4
 _TRIED = np.linspace(0.0, 1.0, 11)
@@ -65,7 +67,7 @@ class Range:
         return [self.low, self.high]
 
     def __str__(self) -> str:
-        return f"range:{self.low:g},{self.high:g}"
+        return f"range:{_exact(self.low)},{_exact(self.high)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Power:
         return [self.exponent]
 
     def __str__(self) -> str:
-        return f"power:{self.exponent:g}"
+        return f"power:{_exact(self.exponent)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +157,26 @@ class Own:
     def __str__(self) -> str:
         return f"{self.module}:{self.there},{self.back}"
 
+    def digest(self) -> str:
+        """A SHA-256 that differs once the functions do: of the file of their module, and of what they return."""
+        there = np.asarray(self.forward(_TRIED, NUMPY))
+        digest = hashlib.sha256(there.tobytes() + np.asarray(self.inverse(there, NUMPY)).tobytes())
+        file = getattr(sys.modules[self.module], "__file__", None)
+        if file and os.path.isfile(file):
+            digest.update(Path(file).read_bytes())
+        return digest.hexdigest()
+
     def _function(self, name: str) -> Callable[[Any], Any]:
-        function: Callable[[Any], Any] = getattr(importlib.import_module(self.module), name)
+        # Python does not search the working folder for an installed command, as it does for python -m.
+        if self.module not in sys.modules and os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            function: Callable[[Any], Any] = getattr(importlib.import_module(self.module), name)
+        except Exception as error:  # the user's code may raise anything
+            raise UserError(
+                f"value map {self}: {self.module} cannot be loaded: {type(error).__name__}: {in_one_line(error)}; "
+                f"give the command in the folder of {self.module}.py, or name that folder in PYTHONPATH"
+            ) from error
         return function
 
 
@@ -214,13 +234,13 @@ def _parse_one(text: str, flag: str) -> Step:
 
 def _own(module: str, there: str, back: str, flag: str) -> Own:
     """The user's own functions, tried once on the numbers 0 to 1."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     step = Own(module, there, back)
     try:
         again = np.asarray(step.inverse(step.forward(_TRIED, NUMPY), NUMPY))
+    except UserError as error:
+        raise UserError(f"{flag}: {error}") from error
     except Exception as error:  # the user's code may raise anything
-        raise UserError(f"{flag}: {step}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise UserError(f"{flag}: {step}: {type(error).__name__}: {in_one_line(error)}") from error
     if again.shape != _TRIED.shape:
         raise UserError(f"{flag}: {step} changes the shape of an array from {_TRIED.shape} to {again.shape}")
     if not np.allclose(again, _TRIED, rtol=_TOLERANCE, atol=_TOLERANCE):
@@ -235,6 +255,11 @@ def _numbers(text: str) -> list[float]:
     except ValueError:
         return []
     return numbers if all(map(math.isfinite, numbers)) else []
+
+
+def _exact(value: float) -> str:
+    """The shortest decimal number that is read as this one."""
+    return repr(float(value)).removesuffix(".0").replace("e+", "e")  # + joins steps
 
 
 def _listed(values: Sequence[float]) -> str:

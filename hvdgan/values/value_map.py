@@ -8,7 +8,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.values import steps
-from hvdgan.values.steps import NUMPY, Operations, Range, Standard, Step
+from hvdgan.values.steps import NUMPY, Operations, Own, Range, Standard, Step
 
 Chain = tuple[Step, ...]
 NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
@@ -25,11 +25,13 @@ class ValueMap:
         chains: one chain for all channels, or one for each channel.
         channels: names of the channels, or of the conditions.
         units: unit of each channel; "" where it is not known.
+        is_assumed: True for `none` that is not declared: the numbers should lie in [-1, 1], as a few samples do.
     """
 
     chains: tuple[Chain, ...]
     channels: tuple[str, ...]
     units: tuple[str, ...] = ()
+    is_assumed: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def is_identity(self) -> bool:
@@ -53,15 +55,14 @@ class ValueMap:
 
     @property
     def has_range(self) -> bool:
-        """True if a chain begins with a range."""
-        return any(chain and isinstance(chain[0], Range) for chain in self.chains)
+        """True if a chain has a range, or if the numbers should lie in [-1, 1]."""
+        return self.is_assumed or any(isinstance(step, Range) for chain in self.chains for step in chain)
 
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
         if self.is_identity:
             return values.astype(np.float32, copy=False)
-        wide = values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
-        return self.forward_of(wide, NUMPY).astype(np.float32, copy=False)
+        return self.forward_of(_wide(values), NUMPY).astype(np.float32, copy=False)
 
     def inverse(self, values: np.ndarray) -> np.ndarray:
         """Map numbers that networks see, (..., C), to those of the data, float32 (..., C)."""
@@ -78,17 +79,22 @@ class ValueMap:
         return self._for_chains(_undone, values, ops)
 
     def outside(self, values: np.ndarray) -> int:
-        """How many numbers of the data lie outside of the ranges that the chains begin with.
+        """How many numbers of the data lie outside of a range of their chain, once the steps before it are applied.
 
         Args:
             values: numbers of the data, (..., C).
         """
-        count = 0
+        count = int(np.count_nonzero((values < -1) | (values > 1))) if self.is_assumed else 0
         for place, chain in enumerate(self.chains):
-            if chain and isinstance(chain[0], Range):
-                some = values if len(self.chains) == 1 else values[..., place]
-                count += int(np.count_nonzero((some < chain[0].low) | (some > chain[0].high)))
+            count += _outside(chain, values if len(self.chains) == 1 else values[..., place : place + 1])
         return count
+
+    def outside_in_words(self, values: np.ndarray) -> str:
+        """How many numbers of the data lie outside of the ranges, for messages; an empty string if none does."""
+        count = self.outside(values)
+        of = f"{count:,} of {values.size:,} numbers"
+        where = "[-1, 1]" if self.is_assumed else "the declared range"
+        return f"{of} lie outside of {where}, and are not clipped: {self}" if count else ""
 
     def before_statistics(self, values: np.ndarray) -> np.ndarray:
         """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""
@@ -128,6 +134,10 @@ class ValueMap:
     def to_json(self) -> dict[str, Any]:
         chains = [[[step.name, step.arguments()] for step in chain] for chain in self.chains]
         return {"chains": chains, "channels": list(self.channels), "units": list(self.units)}
+
+    def identity(self) -> list[Any]:
+        """What tells this map from any other, as JSON types: its steps, and digests of functions of the user's own."""
+        return [self.to_json(), *(step.digest() for chain in self.chains for step in chain if isinstance(step, Own))]
 
     def __str__(self) -> str:
         texts = ["+".join(map(str, chain)) or "none" for chain in self.chains]
@@ -183,6 +193,22 @@ def _chained(chain: Chain, values: Any, ops: Operations) -> Any:
     for step in chain:
         values = step.forward(values, ops)
     return values
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the type that they are computed with."""
+    return values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
+
+
+def _outside(chain: Chain, values: np.ndarray) -> int:
+    beyond = np.zeros(values.shape, bool)
+    for place, step in enumerate(chain):
+        if isinstance(step, Range):
+            # Without steps before the range, the type of the data rounds its ends as it has rounded the numbers.
+            with np.errstate(all="ignore"):
+                before = _chained(chain[:place], _wide(values), NUMPY) if place else values
+            beyond |= (before < step.low) | (before > step.high)
+    return int(np.count_nonzero(beyond))
 
 
 def _undone(chain: Chain, values: Any, ops: Operations) -> Any:

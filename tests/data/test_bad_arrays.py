@@ -209,10 +209,34 @@ def missing_zarr_array(folder):
     return nameless_zarr(folder, np.ones((4, 3)))[:-4] + "energy", "no array group/energy in "
 
 
+def pictures_and_hdf5(folder, picture="z.png"):
+    hdf5(folder, FLOATS)
+    (folder / picture).touch()
+    return folder, f"holds images and arrays, such as {picture} and a.h5; move one kind elsewhere"
+
+
+def hdf5_after_pictures(folder):
+    return pictures_and_hdf5(folder, "0.PNG")
+
+
+def hdf5_and_netcdf(folder):
+    hdf5(folder, FLOATS)
+    (folder / "below").mkdir()
+    (folder / "below" / "b.NC").touch()
+    return folder, "holds arrays in files of two kinds, such as a.h5 and below/b.NC; move one kind elsewhere"
+
+
+def npy_and_hdf5(folder):
+    np.save(folder / "0.npy", FLOATS[0])
+    hdf5(folder, FLOATS)
+    return folder, "holds arrays in files of two kinds, such as 0.npy and a.h5; move one kind elsewhere"
+
+
 FILES = [pickled, pickled_npz, pickled_folder, one_pickled, ragged_folder, truncated, truncated_netcdf, damaged_head]
 FILES += [no_hdf5, no_netcdf, no_zarr, missing_set, missing_variable, missing_file, missing_pattern, a_group]
 FILES += [variable_length, empty_set, a_number, two_sets, labels_of_text, dates, damaged_zarr]
 FILES += [complex_zarr, missing_zarr_array]
+FILES += [pictures_and_hdf5, hdf5_after_pictures, hdf5_and_netcdf, npy_and_hdf5]
 
 
 @pytest.mark.parametrize("make", FILES)

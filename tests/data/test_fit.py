@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.formats.images import read_image
@@ -36,7 +37,7 @@ def folder(tmp_path):
 def refusal(width, height, wanted="8 x 8"):
     return (
         f"{width} x {height} pixels, and {wanted} are wanted; say what to do with --fit crop, --fit pad or "
-        "--fit stretch, or give --image-size HEIGHT,WIDTH"
+        "--fit stretch, or give --image-size HEIGHT,WIDTH, and --crop for a part of each"
     )
 
 
@@ -54,6 +55,18 @@ def test_tfrecords_are_refused_with_the_first_record(tmp_path):
     raw = write(tmp_path / "raw.tfrecord", [{"image": striped(64, 32).tobytes()}] * 3)
     with pytest.raises(UserError, match="has 64 x 32 pixels, and 8 x 8 are wanted"):
         open_source(Config(data=str(raw), image_size=8, tfrecord=TFRecordConfig(shape="32,64,3")))
+
+
+def test_a_crop_of_pictures_that_are_not_square_needs_their_size(tmp_path):
+    for number in range(3):
+        Image.fromarray(striped(96, 64)).save(tmp_path / f"{number}.png")
+    crop = ArrayConfig(crop=(32, 32))
+    with pytest.raises(UserError) as caught:
+        open_source(Config(data=str(tmp_path), arrays=crop))
+    assert str(caught.value) == f"--data {tmp_path}: 0.png has {refusal(96, 64, '32 x 32')}"
+    source = open_source(Config(data=str(tmp_path), image_size=(64, 96), arrays=crop))
+    assert (source.layout.shape, source.layout.seen) == ((64, 96, 3), (32, 32, 3))
+    np.testing.assert_array_equal(source.fetch(0), striped(96, 64))  # from which the step cuts
 
 
 def test_digits_are_square():

@@ -32,6 +32,17 @@ LAYOUTS = {
 }
 
 
+def test_a_folder_gives_the_samples_of_all_its_hdf5_files_whatever_their_suffix(tmp_path):
+    (tmp_path / "below").mkdir()
+    for number, name in enumerate(("a.h5", "b.hdf5", "below/c.H5", "below/d.HDF")):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["x"] = ARRAY[5 * number : 5 * number + 5]
+    (tmp_path / "notes.txt").touch()
+    source = arrays(tmp_path)
+    assert len(source) == 20
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(20)), ARRAY[:20])
+
+
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("dtype", ["<f4", ">f8"])
 def test_every_layout_gives_the_numbers_of_h5py(tmp_path, options, dtype):

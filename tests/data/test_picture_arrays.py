@@ -54,7 +54,8 @@ def test_pictures_keep_their_own_size_unless_asked(tmp_path):
         opened(tmp_path / "wide.npy", fit=None)
     assert str(caught.value) == (
         f"--data {tmp_path}/wide.npy: each picture has 6 x 4 pixels, and 8 x 8 are wanted; say what to do with "
-        "--fit crop, --fit pad or --fit stretch, or give --image-size HEIGHT,WIDTH"
+        "--fit crop, --fit pad or --fit stretch, or give --image-size HEIGHT,WIDTH, "
+        "and --crop for a part of each"
     )
 
 

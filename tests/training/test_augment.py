@@ -1,6 +1,7 @@
 """Flips, and the augmentations of --diff-augment, of pictures, fields and volumes."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.unpacking import Parts
+from hvdgan.train import main
 from hvdgan.training.steps.augment import check_augmentations, diff_augment, flip
 from tiny import Tiny
 
@@ -80,9 +82,37 @@ def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message
         check_augmentations(Config(**settings), shape)
 
 
+@pytest.mark.parametrize(
+    ("settings", "shape", "input_shape"),
+    [
+        ({"flip": True}, (4, 4, 1), (3,)),
+        ({"arrays": ArrayConfig(flip_axes=("width",))}, (4, 4, 1), (3,)),
+        ({"arrays": ArrayConfig(flip_axes=("height",))}, (4, 4, 1), (3,)),
+        ({"arrays": ArrayConfig(flip_axes=("depth",))}, (4, 8, 8, 1), (8, 8, 1)),
+        ({"arrays": ArrayConfig(flip_axes=("width",))}, (8, 8, 1), (4, 8, 8, 1)),
+    ],
+)
+def test_flips_of_samples_whose_inputs_have_other_axes_are_refused(settings, shape, input_shape):
+    """A vector has no width: mirrored along it, inputs would go to other samples of the batch."""
+    flag = "--flip" if settings.get("flip") else "--flip-axes"
+    message = f"^{flag}: mirrors inputs .* of shape {re.escape(str(input_shape))} have other .*; leave the flag out$"
+    with pytest.raises(UserError, match=message):
+        check_augmentations(Config(**settings), shape, input_shape)
+    check_augmentations(Config(), shape, input_shape)
+
+
+def test_a_run_with_vectors_as_inputs_refuses_flips(tmp_path, capsys):
+    np.savez(tmp_path / "a.npz", images=VOLUMES[:, 0], inputs=VOLUMES[:, 0, 0, 0])
+    flags = "--recipe tiny_arrays:Pairs --values none --input-values none --global-batch-size 4 --flip --dry-run"
+    assert main([*flags.split(), "--data", f"{tmp_path}/a.npz"]) == 2
+    assert "hvdgan: --flip: mirrors inputs along the axes of their samples, and inputs of shape (2,)" in (
+        capsys.readouterr().err
+    )
+
+
 def test_what_samples_of_a_shape_can_have_is_not():
     check_augmentations(Config(diff_augment=("color",)), (7,))
-    check_augmentations(Config(arrays=ArrayConfig(flip_axes=("depth", "width"))), (4, 8, 8, 1))
+    check_augmentations(Config(arrays=ArrayConfig(flip_axes=("depth", "width"))), (4, 8, 8, 1), (2, 4, 4, 3))
 
 
 @pytest.mark.parametrize("kind", ["translation", "cutout"])

@@ -22,6 +22,14 @@ def test_one_condition_for_all():
     assert numbers.dtype == np.float32 and numbers.tolist() == [[0.0, 1.5]]
 
 
+@pytest.mark.parametrize(("energy", "count"), [("100", 0), ("5000", 1), ("-1", 1)])
+def test_one_line_warns_of_a_condition_outside_of_the_declared_range(capsys, energy, count):
+    given(f"energy={energy},theta=700", None, SPEC)
+    where = "1 of 2 numbers lie outside of the declared range, and are not clipped: energy=range:0,100; theta=none"
+    warning = f"hvdgan: warning: --condition energy={energy},theta=700: {where}"
+    assert capsys.readouterr().err.splitlines() == [warning] * count
+
+
 @pytest.mark.parametrize("kind", ["csv", "npy"])
 def test_a_table(tmp_path, kind):
     path = tmp_path / f"c.{kind}"

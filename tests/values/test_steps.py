@@ -1,6 +1,7 @@
 """Each step of a value map against its formula; what is no step is refused in one line."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -49,7 +50,10 @@ def test_a_step_is_made_again_from_its_name_and_arguments(step):
     assert steps.of(step.name, step.arguments()) == step
 
 
-@pytest.mark.parametrize("text", ["range:0,1", "standard", "log1p", "power:0.85"])
+EXACT = ["range:0,1000001", "range:-0.1,0.30000000000000004", "range:1e-07,1e20", "power:0.8500001", "power:2"]
+
+
+@pytest.mark.parametrize("text", ["range:0,1", "standard", "log1p", "power:0.85", *EXACT])
 def test_a_step_is_written_as_it_is_read(text):
     assert [str(step) for step in steps.parse(text, "--values")] == [text]
 
@@ -120,6 +124,41 @@ def test_functions_of_ones_own():
     np.testing.assert_array_equal(step.forward(NUMBERS[:2], NUMPY), np.sinh(NUMBERS[:2]))
     np.testing.assert_allclose(step.inverse(step.forward(NUMBERS[:2], NUMPY), NUMPY), NUMBERS[:2], atol=1e-15)
     assert steps.of(step.name, step.arguments()) == step and str(step) == "own_values:there,back"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """An installed command, for which Python searches the folder of the command and not the working one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(tmp_path))])
+    sys.modules.pop("own_values", None)
+    yield tmp_path
+    sys.modules.pop("own_values", None)
+
+
+def test_an_installed_command_finds_the_functions_of_a_checkpoint_in_the_working_folder(installed):
+    (installed / "own_values.py").write_text(OWN)
+    step = steps.of("own", ["own_values", "there", "back"])
+    np.testing.assert_array_equal(step.inverse(NUMBERS, NUMPY), np.arcsinh(NUMBERS))
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (None, "ModuleNotFoundError: No module named 'own_values'"),
+        ("1 +", "SyntaxError: invalid syntax"),
+        ("there = abs", "AttributeError: module 'own_values' has no attribute 'back'"),
+    ],
+)
+def test_functions_of_a_checkpoint_that_cannot_be_loaded_are_named(installed, code, reason):
+    if code:
+        (installed / "own_values.py").write_text(code)
+    step = steps.of("own", ["own_values", "there", "back"])
+    with pytest.raises(UserError) as caught:
+        step.inverse(NUMBERS, NUMPY)
+    message = str(caught.value)
+    assert message.startswith(f"value map own_values:there,back: own_values cannot be loaded: {reason}")
+    assert message.endswith("the folder of own_values.py, or name that folder in PYTHONPATH") and "\n" not in message
 
 
 @pytest.mark.usefixtures("own")

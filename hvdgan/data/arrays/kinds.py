@@ -1,5 +1,6 @@
 """What is refused or taken as the numbers of an array, and the map that they get where none is declared."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,7 +60,7 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     low, high = float(finite.min()), float(finite.max())
     for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
         if low >= bottom - _SLACK and high <= 1 + _SLACK:
-            return value_map.parse(found, flag, channels, units)
+            return dataclasses.replace(value_map.parse(found, flag, channels, units), is_assumed=found == "none")
     raise UserError(
         f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] "
         f"and [-1, 1]; declare their map, {example}"

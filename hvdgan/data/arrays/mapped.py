@@ -23,10 +23,15 @@ def mapped(source: Source, values: SampleValues) -> Source:
         source: samples as they are stored.
         values: maps of the parts, with all statistics.
     """
-    if source.is_pictures:
-        conditions = _forward(values.conditions, source.conditions)
-        return source if conditions is None else Described(source, values, conditions)
-    return Mapped(source, values)
+    seen: SourceWrapper
+    if not source.is_pictures:
+        seen = Mapped(source, values)
+    elif (conditions := _forward(values.conditions, source.conditions)) is None:
+        return source
+    else:
+        seen = Described(source, values, conditions)
+    seen.outside_beside = _outside_beside(source, values)
+    return seen
 
 
 class Mapped(SourceWrapper):
@@ -104,6 +109,13 @@ def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
     if reason := not_finite(sample):
         return reason
     return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
+
+
+def _outside_beside(source: Source, values: SampleValues) -> list[str]:
+    """A line on each part in memory that has numbers outside of its declared range."""
+    parts = (("conditions", values.conditions, source.conditions), ("constants", values.constants, source.constants))
+    known = [(name, each, numbers) for name, each, numbers in parts if each is not None and numbers is not None]
+    return [f"{name}: {words}" for name, each, numbers in known if (words := each.outside_in_words(numbers))]
 
 
 def _forward(value_map: ValueMap | None, numbers: np.ndarray | None) -> np.ndarray | None:

@@ -96,7 +96,7 @@ def _from_cache(source: Source, part: str, value_map: ValueMap, scans: ScanCache
         stamp = None
     if stamp is None:
         return [None, None]
-    key = json.dumps([source.fingerprint, len(source), part, str(value_map), stamp])
+    key = json.dumps([source.fingerprint, len(source), part, value_map.identity(), stamp])
     content = scans.get(f"{part}-{_FILE}", key)
     return [key, None if content is None else json.loads(content)]
 

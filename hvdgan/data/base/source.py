@@ -74,6 +74,9 @@ class Source(abc.ABC):
     """operations that turn a tensor of `fetch_records` (B,) into the images of `fetch_batch` (B, *shape); None if the
     source has no records"""
 
+    outside_beside: Sequence[str] = ()
+    """how many conditions and constants lie outside of their declared ranges: a line for each of the two, if any do"""
+
     def __init__(
         self,
         *,

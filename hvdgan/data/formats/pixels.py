@@ -58,7 +58,7 @@ def refuse_aspect(width: int, height: int, image_size: Size, fit: Fit | None) ->
     if fit is None and width * wanted[0] != height * wanted[1]:
         raise WrongAspect(
             f"{width} x {height} pixels, and {wanted[1]} x {wanted[0]} are wanted; say what to do with --fit crop, "
-            "--fit pad or --fit stretch, or give --image-size HEIGHT,WIDTH"
+            "--fit pad or --fit stretch, or give --image-size HEIGHT,WIDTH, and --crop for a part of each"
         )
 
 

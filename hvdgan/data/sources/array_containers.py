@@ -17,13 +17,20 @@ from hvdgan.data.arrays.numpy_files import NumpyFile
 from hvdgan.data.arrays.stored import Container
 from hvdgan.data.arrays.xarray_files import is_store
 from hvdgan.data.base.sharing import from_first, list_from_first
-from hvdgan.data.base.source import Unreadable
-from hvdgan.data.formats.images import SUFFIXES as IMAGES
-from hvdgan.data.sources.folder_listing import ARRAYS, classes_of, find_arrays, first_suffix, refuse_unlisted
+from hvdgan.data.base.source import BadFile, Unreadable
+from hvdgan.data.sources.folder_listing import (
+    ARRAYS,
+    JOINED,
+    classes_of,
+    find,
+    find_arrays,
+    first_suffix,
+    refuse_unlisted,
+)
 
 _NUMPY = (".npy", ".npz")
-_JOINED = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
-"""files of which several can be joined"""
+_OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
+"""files of which a pattern can name several"""
 
 
 def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None:
@@ -47,7 +54,7 @@ def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None
         return opener(path), name
     if os.path.isdir(path):
         container = _of_folder(path, config, peers)
-    elif not os.path.exists(path) and path.lower().endswith(_JOINED) and glob.has_magic(path):
+    elif not os.path.exists(path) and path.lower().endswith(_OF_PATTERNS) and glob.has_magic(path):
         container = _joined(path, lambda: sorted(glob.glob(path, recursive=True)), config, peers)
     else:
         container = None
@@ -78,23 +85,22 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
 
 def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     """The arrays in a folder; None if it holds images, or nothing that is known."""
-    known = (*ARRAYS, *hdf5_files.SUFFIXES, *xarray_files.FILES, *IMAGES)
-    suffix = from_first(lambda: first_suffix(path, known), peers, f"--data {path}: its kind")
+    suffix = from_first(lambda: first_suffix(path), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
-        files = list_from_first(lambda: _listed(path, config), peers, f"--data {path}: its files")
+        files = list_from_first(lambda: _listed(path, config, find_arrays), peers, f"--data {path}: its files")
         container = NpyFolder(path, files, config.max_bad_fraction, peers)
         container.labels, container.class_names = classes_of([(file,) for file in container.files])
         return container
-    if suffix in _JOINED:
-        every = os.path.join(glob.escape(path), "**", f"*{suffix}")
-        return _joined(path, lambda: sorted(glob.glob(every, recursive=True)), config, peers)
+    if (kind := next((each for each in JOINED if suffix in each), None)) is not None:
+        look = functools.partial(find, suffixes=kind)
+        return _joined(path, lambda: [os.path.join(path, file) for file in _listed(path, config, look)], config, peers)
     return None
 
 
-def _listed(path: str, config: Config) -> list[str]:
-    """The .npy files of a folder."""
+def _listed(path: str, config: Config, find_files: Callable[[str], tuple[list[str], list[BadFile]]]) -> list[str]:
+    """The files of arrays in a folder, sorted."""
     try:
-        files, unlisted = find_arrays(path)
+        files, unlisted = find_files(path)
     except Unreadable as error:
         raise RunError(f"--data {path}: {error}") from error
     except UserError as error:

@@ -1,12 +1,14 @@
 """Lists the files of a kind in a folder and in all folders below it, and the classes that its subfolders name."""
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays import hdf5_files, xarray_files
 from hvdgan.data.base.source import BadFile, Unreadable, printable
 from hvdgan.data.formats.images import SUFFIXES
 
@@ -15,47 +17,53 @@ _OF_THE_FOLDER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 
 
 ARRAYS = (".npy",)
+JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
+"""suffixes of the kinds of files that hold several samples each"""
+_KINDS = (SUFFIXES, ARRAYS, *JOINED)
 
 
 def find_images(folder: str) -> tuple[list[str], list[BadFile]]:
     """The paths of the image files relative to the folder, sorted, and the folders that may not be listed.
 
     Raises:
-        UserError: there are .npy files, too.
+        UserError: there are files of arrays, too.
         Unreadable: the disk has failed, or a folder has disappeared.
     """
-    return _find(folder, SUFFIXES, ARRAYS)
+    return find(folder, SUFFIXES)
 
 
 def find_arrays(folder: str) -> tuple[list[str], list[BadFile]]:
-    """As find_images(), for .npy files.
-
-    Raises:
-        UserError: there are images, too.
-        Unreadable: the disk has failed, or a folder has disappeared.
-    """
-    return _find(folder, ARRAYS, SUFFIXES)
+    """As find_images(), for .npy files."""
+    return find(folder, ARRAYS)
 
 
-def first_suffix(folder: str, suffixes: tuple[str, ...]) -> str | None:
-    """The suffix of the first file in a folder or below it that has one of these; None if there is none."""
+def first_suffix(folder: str) -> str | None:
+    """The suffix of the first file of a known kind in a folder or below it; None if there is none."""
+    known = tuple(itertools.chain(*_KINDS))
     try:
-        first = next(_files_below(folder, suffixes, []), None)
+        first = next(_files_below(folder, known, []), None)
     except Unreadable:
         return None  # the source of images meets it again, and says so
-    return None if first is None else next(each for each in suffixes if first.lower().endswith(each))
+    return None if first is None else next(each for each in known if first.lower().endswith(each))
 
 
-def _find(folder: str, suffixes: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str], list[BadFile]]:
+def find(folder: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[BadFile]]:
+    """As find_images(), for files of any kind: suffixes in lower case, which match in upper case, too.
+
+    Raises:
+        UserError: there are files of another known kind, too.
+        Unreadable: the disk has failed, or a folder has disappeared.
+    """
     unlisted: list[BadFile] = []
     files: list[str] = []
     mixed: list[str] = []
-    for path in _files_below(folder, suffixes + others, unlisted):
+    for path in _files_below(folder, tuple(itertools.chain(*_KINDS)), unlisted):
         (files if path.lower().endswith(suffixes) else mixed).append(path)
     if files and mixed:
-        examples = [printable(min(files)), printable(min(mixed))]
-        image, array = examples if suffixes == SUFFIXES else reversed(examples)
-        raise UserError(f"{folder}: holds images and arrays, such as {image} and {array}; move one kind elsewhere")
+        first, second = sorted((min(files), min(mixed)), key=lambda path: not path.lower().endswith(SUFFIXES))
+        kinds = "images and arrays" if first.lower().endswith(SUFFIXES) else "arrays in files of two kinds"
+        examples = f"{printable(first)} and {printable(second)}"
+        raise UserError(f"{folder}: holds {kinds}, such as {examples}; move one kind elsewhere")
     return sorted(files), unlisted
 
 

@@ -127,7 +127,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     check_jit(config, ranks)
     scans = ScanCache(folder_of(config) / "cache", is_root=ranks.is_root)
     source, held_out = _open(config, recipe_class, ranks, scans)
-    check_augmentations(config, source.layout.seen)
+    check_augmentations(config, source.layout.seen, source.layout.input_seen)
     spec = spec_of(source)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from hvdgan.recipe import DataSpec
 
 def given(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | None:
     """The conditions of samples as networks see them, float32 (N, k); the samples take the rows in turn.
+
+    A line on stderr warns of numbers outside of the range that the run has declared.
 
     Args:
         text: value of --condition, such as energy=50,theta=1.57, or None.
@@ -36,6 +39,8 @@ def given(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | N
     numbers = np.array(rows, np.float64)
     if not np.isfinite(numbers).all():
         raise UserError(f"{flag}: expected finite numbers")
+    if words := spec.values.conditions.outside_in_words(numbers):
+        print(f"hvdgan: warning: {flag}: {words}", file=sys.stderr, flush=True)
     return spec.values.conditions.forward(numbers)
 
 

@@ -37,24 +37,30 @@ def flip_axes(config: Config) -> Sequence[str]:
     return config.arrays.flip_axes or (("width",) if config.flip else ())
 
 
-def check_augmentations(config: Config, shape: Sequence[int]) -> None:
+def check_augmentations(config: Config, shape: Sequence[int], input_shape: Sequence[int] | None = None) -> None:
     """Refuse flips and augmentations that samples of this shape cannot have.
 
     Args:
         config: settings of the run.
         shape: shape of a sample, channels last.
+        input_shape: shape of its input; None if it has none.
 
     Raises:
         UserError: names the flag and the axes that there are.
     """
     names = list(AXES)[: len(shape) - 1]
+    flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
     for axis in flip_axes(config):
         if axis not in names:
-            flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
             there = f"the axes {', '.join(names)}" if names else "no axes in space"
             raise UserError(f"{flag}: no axis {axis} in samples of shape {tuple(shape)}, which have {there}")
     if config.flip and config.arrays.flip_axes:
         raise UserError("--flip: mirrors along width; leave it out beside --flip-axes")
+    if flip_axes(config) and input_shape is not None and len(input_shape) != len(shape):
+        raise UserError(
+            f"{flag}: mirrors inputs along the axes of their samples, and inputs of shape {tuple(input_shape)} have "
+            f"other axes than samples of shape {tuple(shape)}; leave the flag out"
+        )
     if not names and (moved := [kind for kind in config.diff_augment if kind != "color"]):
         raise UserError(f"--diff-augment {moved[0]}: moves samples in space, and these are vectors {tuple(shape)}")
 

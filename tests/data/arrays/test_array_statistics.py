@@ -4,6 +4,7 @@ Modules: data.arrays.statistics
 """
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -138,6 +139,45 @@ def test_they_are_kept_for_the_next_start_with_the_same_data(tmp_path, size):
     source = other
     assert Threads(size).run(start) == [None] * size
     assert sum(read) == len(FIELDS) and found[-1] != found[0]
+
+
+def samples_read(folder, values):
+    """How many samples a start reads for the statistics of a.npy, and the maps."""
+    source = open_source(Config(data=str(folder / "a.npy"), arrays=ArrayConfig(values=values)))
+    read, scans = count_reads(source), ScanCache(folder / "cache")
+    found = with_statistics(source, ALONE, scans)
+    scans.write()
+    return sum(read), found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("squash = np.sqrt\nunsquash = np.square", "squash = np.cbrt\nunsquash = lambda x: x ** 3"),
+        ("squash = unsquash = np.positive", "squash = lambda x: np.minimum(x, 1000)\nunsquash = np.positive"),
+    ],
+    ids=["other numbers", "the same numbers from 0 to 1"],
+)
+def test_they_are_computed_again_once_a_map_of_ones_own_has_changed(tmp_path, monkeypatch, before, after):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes it for new within the second of a change
+    np.save(tmp_path / "a.npy", np.abs(FIELDS) + 1)
+    counts, maps = [], []
+    for code in (before, before, after):
+        (tmp_path / "changed_maps.py").write_text(f"import numpy as np\n{code}\n")
+        sys.modules.pop("changed_maps", None)
+        count, found = samples_read(tmp_path, "changed_maps:squash,unsquash+standard")
+        counts.append(count)
+        maps.append(found)
+    assert counts == [len(FIELDS), 0, len(FIELDS)]
+    assert maps[0] == maps[1] != maps[2]
+
+
+@pytest.mark.parametrize("text", ["power:0.8500001+standard", "range:0,1000001+standard"])
+def test_maps_that_differ_in_a_late_digit_have_statistics_of_their_own(tmp_path, text):
+    np.save(tmp_path / "a.npy", np.abs(FIELDS))
+    other = text.replace("0001", "0002")
+    assert [samples_read(tmp_path, values)[0] for values in (text, other, other)] == [len(FIELDS), len(FIELDS), 0]
 
 
 def test_a_sample_that_was_changed_in_place_is_noticed_also_with_a_holdout(tmp_path):

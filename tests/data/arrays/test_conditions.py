@@ -63,6 +63,24 @@ def test_networks_see_them_normalised(tmp_path):
     np.testing.assert_allclose(seen.values.conditions.inverse(seen.conditions)[:, 0], ENERGY, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["arrays", "pictures"])
+def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
+    fields = FIELDS if kind == "arrays" else (FIELDS * 255).astype(np.uint8)
+    np.savez(tmp_path / "a.npz", x=fields, energy=ENERGY, ground=FIELDS[0] * 100)
+    ground = {"constants": "ground", "constant_values": "range:0,50"} if kind == "arrays" else {}
+    source = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:20,45", **ground)
+    seen = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    assert seen.is_pictures == (kind == "pictures")
+    lines = ["conditions: 3 of 6 numbers lie outside of the declared range, and are not clipped: range:20,45"]
+    if ground:
+        of = f"{np.count_nonzero(FIELDS[0] > 0.5)} of 16 numbers"
+        lines.append(f"constants: {of} lie outside of the declared range, and are not clipped: range:0,50")
+    assert seen.outside_beside == lines
+    np.testing.assert_allclose(seen.conditions[:, 0], (ENERGY - 20) / 12.5 - 1, rtol=1e-6)
+    within = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:10,60")
+    assert not mapped(within, within.values).outside_beside
+
+
 def test_the_map_is_that_of_the_samples_to_train_on(tmp_path):
     np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (40, 4, 4)), energy=np.arange(40.0) ** 2)
     training, held = hold_out(opened(tmp_path / "a.npz", conditions=("energy",)), 0.3)

@@ -22,6 +22,15 @@ def test_floats_of_a_usual_range_have_its_map(low, high, found, dtype):
     assert mapped_by(np.linspace(low, high, 27).reshape(3, 3, 3).astype(dtype)) == found
 
 
+def test_a_map_that_is_not_declared_counts_what_the_samples_looked_at_do_not_show():
+    stored = NumpyArray("a.npy", np.zeros((3, 2, 2), np.float32))
+    found = {}
+    for given, low in ((None, -1), (None, 0), ("none", -1)):
+        made = map_of(given, stored, np.linspace(low, 1, 12).reshape(3, 2, 2, 1), flag="--values", channels=("0",))
+        found[given, low] = made.has_range, made.outside(np.array([[-500.0], [-1], [0.5], [1], [1.5], [np.nan]]))
+    assert found == {(None, -1): (True, 2), (None, 0): (True, 3), ("none", -1): (False, 0)}
+
+
 def test_numbers_that_are_not_finite_do_not_decide():
     array = np.full((3, 2, 2), 0.5)
     array[1, 0] = np.nan, np.inf

@@ -104,6 +104,26 @@ def test_numbers_outside_a_range_are_counted_once_and_kept(tmp_path):
     assert source.take_outside() == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_sample_beyond_those_looked_at_is_counted_where_no_map_is_declared(tmp_path, dtype):
+    array = np.full((200, 2, 2), -0.5, dtype)
+    array[1, 0] = 500  # none of the 64 that decide
+    np.save(tmp_path / "a.npy", array)
+    source = open_source(Config(data=str(tmp_path / "a.npy")))
+    read = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    assert str(read.values.images) == "none" and read.values.has_ranges
+    assert read.fetch_batch(np.arange(200)).max() == 500 and read.take_outside() == 2
+    assert read.values.ranges_in_words == "the declared range, or of [-1, 1] where no map is declared,"
+
+
+def test_numbers_outside_a_range_after_other_steps_are_counted(tmp_path):
+    array = np.zeros((17, 4, 6, 2), np.float32)
+    array[5, 0, 0] = 40
+    source = seen(tmp_path, array, "log1p+range:0,3")
+    source.fetch_batch(np.arange(17))
+    assert source.values.has_ranges and source.take_outside() == 2
+
+
 @pytest.mark.parametrize("size", [(4, 6), (2, 3)])
 def test_inputs_and_samples_have_maps_of_their_own(tmp_path, size):
     inputs = RNG.uniform(0, 5, (17, *size, 3)).astype(np.float32)
