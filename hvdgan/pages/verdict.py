@@ -100,9 +100,7 @@ def _reason(run: RunFacts, state: State) -> str:
     if state == "unknown":
         return "There is no log.txt with a start of the run."
     if state == "failed" and not run.journal.ended:
-        if run.journal.lost.lines:
-            return run.journal.lost.lines[-1]
-        return (
+        return run.journal.loss or (
             "The process has ended without a last line in log.txt: it was killed, ran out of memory, or met an error "
             "that its terminal or job output shows."
         )

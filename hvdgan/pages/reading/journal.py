@@ -14,7 +14,11 @@ _LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at st
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
 _SKIPPED_UPDATE = re.compile(r"warning: step (\d{1,15}), stage .*: loss or gradients are not finite; every rank skips")
 _SKIPPED_FILE = re.compile(r"skipped (.+?): (.+)", re.DOTALL)
-_LOST = re.compile(r".*; this run (continues without it|ends here)")
+_LOST = re.compile(
+    r"(?:stopped: .*; )?(rank \d{1,9} \(host [^()]{1,255}, pid \d{1,10}\)) "
+    r"(?:has failed and|has ended without|has been silent for|is alive and has made no progress for) "
+)
+_STALLED = "no rank has made progress for "
 _ENDS = {
     "done: ": "finished",
     "nothing to do: ": "finished",
@@ -93,7 +97,11 @@ class Journal:
     skipped_count: int = 0
     """number of skipped updates"""
     lost: Kept = dataclasses.field(default_factory=Kept)
-    """lines about lost ranks"""
+    """first line about each lost rank"""
+    lost_names: set[str] = dataclasses.field(default_factory=set)
+    """ranks that the latest start has lost, with their hosts and pids"""
+    loss: str = ""
+    """latest line about a lost rank, or about ranks that all stand still, since the latest start or recovery"""
     warnings: Kept = dataclasses.field(default_factory=Kept)
     """warnings other than skipped updates"""
     skipped_files: Kept = dataclasses.field(default_factory=Kept)
@@ -148,7 +156,8 @@ def _continued(paragraphs: list[str], line: str) -> list[str]:
 def _begin(journal: Journal) -> None:
     """Note another start; what it is made of replaces what the earlier one was."""
     journal.starts += 1
-    journal.ended, journal.ending = "", ""
+    journal.ended, journal.ending, journal.loss = "", "", ""
+    journal.lost_names.clear()  # a pid may come again
     journal.machine, journal.networks, journal.stages, journal.data = [], [], [], []
 
 
@@ -156,16 +165,15 @@ def _say(journal: Journal, text: str) -> None:
     """Note a line outside of a start."""
     if text.startswith("step "):  # nearly all lines
         return
+    _note_loss(journal, text)
     if again := _RECOVERS.match(text):
         journal.recoveries += 1
-        journal.ranks, journal.ended = int(again[1]), ""
+        journal.ranks, journal.ended, journal.loss = int(again[1]), "", ""
     elif skipped := _SKIPPED_UPDATE.match(text):
         journal.skipped_count += 1
         _add_step(journal.skipped_updates, skipped[1])
     elif file := _SKIPPED_FILE.match(text):
         journal.skipped_files.add(f"{file[1]}: {file[2]}")
-    elif _LOST.match(text):
-        journal.lost.add(text)
     elif text.startswith(("input keeps up", "warning: input is the bottleneck")):
         journal.input = text.removeprefix("warning: ")
     elif text.startswith("warning: "):
@@ -173,6 +181,17 @@ def _say(journal: Journal, text: str) -> None:
     elif begin := next((begin for begin in _ENDS if text.startswith(begin)), ""):
         journal.ended, journal.ending = _ENDS[begin], text
         journal.stops += _ENDS[begin] == "stopped"
+
+
+def _note_loss(journal: Journal, text: str) -> None:
+    """Note a line about a lost rank; each rank counts once, however many lines name it."""
+    found = _LOST.match(text)
+    if found or text.startswith(_STALLED):
+        journal.loss = text
+    if found and found[1] not in journal.lost_names:
+        journal.lost.add(text)
+        if len(journal.lost_names) < _MOST:
+            journal.lost_names.add(found[1])
 
 
 def _describe(journal: Journal, paragraphs: list[str]) -> None:
