@@ -108,7 +108,7 @@ def train(
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
         page.follow(run.run_dir if is_root else None)
         with contextlib.closing(record), _in_words(run, heart, record.say):
-            announce(run, resume_point, record.say)
+            announce(run, resume_point, record)
             with record.tolerant("the index of the data"):
                 run.scans.write()
             page.is_finished = first >= run.last_step

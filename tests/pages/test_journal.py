@@ -41,3 +41,15 @@ def test_long_lines_and_many_ranks_are_put_together(tmp_path):
     assert journal.networks == [("a", "1,000", "2"), ("b", "3", "4")]
     assert journal.stages[0].updates == [("judge", "b", "every step", "all-reduces 12 bytes")]
     assert (journal.ranks, journal.launcher, journal.restarts, journal.ended) == (8, "srun", [70], "finished")
+
+
+def test_a_last_paragraph_that_an_older_log_has_cut_ends_a_start(tmp_path):
+    (tmp_path / "log.txt").write_text(
+        "2026-11-25 10:00:00 hvdgan 1.0, recipe my.long:GAN; Python 3\n"
+        "2026-11-25 10:00:00 stage both, 5,000 steps: judge owns b\n"
+        f"2026-11-25 10:00:00 run folder /a: b/{100 * 'x'}: …\n"
+        "2026-11-25 10:00:01 skipped a.png: no picture\n"
+        "2026-11-25 10:00:02 done: 5000 steps; samples in /a\n"
+    )
+    journal = read(Folder(tmp_path))
+    assert (journal.starts, journal.ended, journal.skipped_files.count) == (1, "finished", 1)

@@ -10,7 +10,8 @@ FILE = "log.txt"
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)
 _START = re.compile(r"hvdgan \S+, recipe ")
 _LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on \d+ host\(s\), launcher (\S+?), ")
-_LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of )", re.DOTALL)
+# Older logs hold the paragraphs as the terminal shows them: cut where a long path ends.
+_LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of |…\Z)", re.DOTALL)
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
 _SKIPPED_UPDATE = re.compile(r"warning: step (\d{1,15}), stage .*: loss or gradients are not finite; every rank skips")
 _SKIPPED_FILE = re.compile(r"skipped (.+?): (.+)", re.DOTALL)
