@@ -61,7 +61,7 @@ def _state(run: RunFacts) -> State:
         return "running"
     if run.journal.ended in ("finished", "stopped", "failed"):
         return run.journal.ended  # type: ignore[return-value]
-    return "failed" if run.journal.starts else "unknown"
+    return "failed" if run.journal.starts and run.holder is not None else "unknown"
 
 
 def _sentence(run: RunFacts, state: State) -> str:
@@ -79,6 +79,8 @@ def _sentence(run: RunFacts, state: State) -> str:
             "there is no checkpoint that can be read" if kept is None else f"the newest checkpoint is of step {kept:,}"
         )
         return f"Failed after step {step:,}{of}; {saved}"
+    if run.journal.starts:
+        return f"State unknown: this file system has no locks; last line at {run.journal.until}"
     return f"State unknown at step {step:,}{of}"
 
 
@@ -97,6 +99,8 @@ def _left(run: RunFacts, steps: int) -> str:
 def _reason(run: RunFacts, state: State) -> str:
     if state == "running":
         return f"Its lock is held by {run.holder}."
+    if state == "unknown" and run.journal.starts:
+        return "It is running, or has ended without a last line in log.txt: only the host of its rank 0 can say which."
     if state == "unknown":
         return "There is no log.txt with a start of the run."
     if state == "failed" and not run.journal.ended:

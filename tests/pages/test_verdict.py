@@ -3,6 +3,10 @@
 Modules: pages.reading.journal, pages.reading.run_folder.
 """
 
+import errno
+import fcntl
+import os
+
 import pytest
 
 import run_folders
@@ -60,6 +64,20 @@ def test_a_run_whose_lock_is_held_is_running(tmp_path):
         verdict = judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60)
         assert verdict.state == "running" and "pid" in verdict.reason and not verdict.resume
     assert judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60).state == "failed"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_without_locks_a_run_without_a_last_line_is_not_called_failed(tmp_path, monkeypatch, number):
+    def no_lock(*_):
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    monkeypatch.setattr(fcntl, "lockf", no_lock)
+    verdict = judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60)
+    said = "State unknown: this file system has no locks; last line at 2026-11-25 10:22:31"
+    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
+    assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
 
 
 def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_path):

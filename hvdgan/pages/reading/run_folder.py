@@ -53,7 +53,7 @@ class RunFacts:
         evaluations: latest records of evaluation.jsonl.
         checkpoints: checkpoints, the newest first.
         grids: step and name of each grid of samples.
-        holder: process that holds the lock of the folder; empty if none does.
+        holder: process that holds the lock of the folder; empty if none does; None if its file system has no locks.
     """
 
     folder: Folder
@@ -63,7 +63,7 @@ class RunFacts:
     evaluations: list[Facts]
     checkpoints: list[Saved]
     grids: list[tuple[int, str]]
-    holder: str
+    holder: str | None
 
     @property
     def name(self) -> str:
