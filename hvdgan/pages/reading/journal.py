@@ -28,7 +28,7 @@ _ENDS = {
     "stopped: ": "failed",
 }
 _NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
-_STAGE = re.compile(r"stage (\S+), ([\d,]+) steps: (.*)")
+_STAGE = re.compile(r"stage (\S+), (\d[\d,]*) steps: (.*)")
 _UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
 _MOST = 200
 
