@@ -53,3 +53,17 @@ def test_a_last_paragraph_that_an_older_log_has_cut_ends_a_start(tmp_path):
     )
     journal = read(Folder(tmp_path))
     assert (journal.starts, journal.ended, journal.skipped_files.count) == (1, "finished", 1)
+
+
+def test_a_paragraph_without_end_is_cut(tmp_path):
+    date, network = "2026-11-25 10:00:00 ", "a 1,000 trainable parameters, 2 other"
+    endless = f"{date}    {200 * 'x'}\n" * 5000
+    (tmp_path / "log.txt").write_text(
+        f"{date}hvdgan 1.0, recipe my.long:GAN; Python 3\n"
+        f"{date}networks: {network};\n{date}    {network};\n{endless}"
+        f"{date}2 rank(s) on 1 host(s), launcher none, {50_000 * 'x'}\n{endless}"
+        f"{date}run folder /a: a new run\n{date}done: 4 steps\n"
+    )
+    journal = read(Folder(tmp_path))
+    assert (journal.networks, journal.ended) == ([("a", "1,000", "2")] * 2, "finished")
+    assert [len(line) < 11_000 for line in journal.machine] == [True] * 3

@@ -31,6 +31,8 @@ _NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
 _STAGE = re.compile(r"stage (\S+), (\d[\d,]*) steps: (.*)")
 _UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
 _MOST = 200
+_LONGEST = 10_000
+"""characters of a paragraph that are kept"""
 
 
 @dataclasses.dataclass
@@ -131,13 +133,13 @@ def read(folder: Folder) -> Journal:
             continue
         journal.began, journal.until = journal.began or dated[1], dated[1]
         if _START.match(dated[2]):
-            start = [dated[2]]
+            start = [dated[2][:_LONGEST]]
             _begin(journal)
         elif start is None:
             _say(journal, dated[2])
         else:
             start = _continued(start[:_MOST], dated[2])
-            if last := _LAST_OF_START.match(start[-1]):
+            if len(start[-1]) <= _LONGEST and (last := _LAST_OF_START.match(start[-1])):
                 _describe(journal, start)
                 if last[1] == "resuming":
                     _add_step(journal.restarts, last[2])
@@ -148,10 +150,11 @@ def read(folder: Folder) -> Journal:
 
 
 def _continued(paragraphs: list[str], line: str) -> list[str]:
-    """Add a line of a start to its paragraphs, whose later lines are indented."""
+    """Add a line of a start to its paragraphs, whose later lines are indented; one that is too long is cut."""
     if line.startswith("    "):
-        return [*paragraphs[:-1], f"{paragraphs[-1]} {line.strip()}"]
-    return [*paragraphs, line]
+        *paragraphs, last = paragraphs
+        line = f"{last} {line.strip()}"
+    return [*paragraphs, line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"]
 
 
 def _begin(journal: Journal) -> None:
