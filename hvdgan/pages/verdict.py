@@ -6,7 +6,18 @@ from typing import Literal
 
 from hvdgan.pages.reading.run_folder import RunFacts
 
-_LAUNCHERS = {"horovodrun": "horovodrun -np {}", "mpirun": "mpirun -np {}", "srun": "srun --ntasks={}"}
+# What starts ranks on one host, and on several, whose names and slots the log does not have.
+_MPIRUN = "launch/mpirun.sh -H HOSTS -np {ranks} {flags}"
+_SBATCH = "launch/multi_node.sh -np {ranks} {flags}  # in an allocation; or submit the same job again (sbatch)"
+_LAUNCHERS = {
+    "horovodrun": (
+        "horovodrun -np {ranks} python -m hvdgan.train {flags}",
+        "launch/multi_node.sh -H HOSTS -np {ranks} {flags}",
+    ),
+    "mpirun": ("mpirun -np {ranks} python -m hvdgan.train {flags}", _MPIRUN),
+    "mpiexec": ("launch/mpirun.sh -np {ranks} {flags}", _MPIRUN),
+    "srun": (_SBATCH, _SBATCH),
+}
 
 State = Literal["finished", "running", "stopped", "failed", "unknown"]
 
@@ -19,7 +30,8 @@ class Verdict:
         state: one word.
         sentence: word and step, for a person.
         reason: reason as the log has it; empty if there is none.
-        resume: command that resumes the run; empty if it is running, or if nothing is left to do.
+        resume: command that resumes the run, with HOSTS to fill in; empty if it is running, if nothing is left to do,
+            or if its launcher is unknown.
         history: starts, resumptions, lost ranks and skipped updates, in words.
     """
 
@@ -119,9 +131,12 @@ def _resume(run: RunFacts, state: State) -> str:
     if state == "finished" and (end is None or step >= end):
         return ""
     path = run.folder.path
-    words = ["python", "-m", "hvdgan.train", "--config", str(path / "config.json"), "--run-dir", str(path)]
-    launcher = _LAUNCHERS.get(run.journal.launcher, "") if run.journal.ranks > 1 else ""
-    return f"{launcher.format(run.journal.ranks)} {shlex.join(words)}".strip()
+    flags = shlex.join(["--config", str(path / "config.json"), "--run-dir", str(path)])
+    journal = run.journal
+    if journal.ranks <= 1:
+        return f"python -m hvdgan.train {flags}"
+    on_one, on_several = _LAUNCHERS.get(journal.launcher, ("", ""))
+    return (on_several if journal.hosts > 1 else on_one).format(ranks=journal.ranks, flags=flags)
 
 
 def _history(run: RunFacts) -> list[str]:

@@ -89,6 +89,28 @@ def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_pa
     )
 
 
+@pytest.mark.parametrize(
+    ("launched", "command"),
+    [
+        ("1 rank(s) on 1 host(s), launcher none", "python -m hvdgan.train FLAGS"),
+        ("4 rank(s) on 1 host(s), launcher mpirun", "mpirun -np 4 python -m hvdgan.train FLAGS"),
+        ("4 rank(s) on 1 host(s), launcher mpiexec", "launch/mpirun.sh -np 4 FLAGS"),
+        ("8 rank(s) on 2 host(s), launcher horovodrun", "launch/multi_node.sh -H HOSTS -np 8 FLAGS"),
+        ("8 rank(s) on 2 host(s), launcher mpirun", "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
+        ("8 rank(s) on 2 host(s), launcher mpiexec", "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
+        (
+            "8 rank(s) on 2 host(s), launcher srun",
+            "launch/multi_node.sh -np 8 FLAGS  # in an allocation; or submit the same job again (sbatch)",
+        ),
+        ("8 rank(s) on 2 host(s), launcher unheard-of", ""),
+    ],
+)
+def test_the_command_starts_as_many_ranks_on_as_many_hosts(tmp_path, launched, command):
+    launch = LAUNCH.replace("2 rank(s) on 1 host(s), launcher horovodrun", launched)
+    flags = f"--config {tmp_path}/config.json --run-dir {tmp_path}"
+    assert judged(tmp_path, launch + SAVED, 40).resume == command.replace("FLAGS", flags)
+
+
 def test_the_history_counts_what_has_happened(tmp_path):
     resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step 40 of 100;")
     bad = (

@@ -9,7 +9,7 @@ from hvdgan.pages.reading.untrusted import Folder
 FILE = "log.txt"
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)
 _START = re.compile(r"hvdgan \S+, recipe ")
-_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on \d+ host\(s\), launcher (\S+?), ")
+_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on (\d{1,9}) host\(s\), launcher (\S+?), ")
 # Older logs hold the paragraphs as the terminal shows them: cut where a long path ends.
 _LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of |…\Z)", re.DOTALL)
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
@@ -81,6 +81,8 @@ class Journal:
     """date and time of the latest line"""
     ranks: int = 0
     """number of ranks of the latest start"""
+    hosts: int = 0
+    """number of hosts of the latest start"""
     launcher: str = ""
     """name of the launcher of the latest start; none: a single process"""
     machine: list[str] = dataclasses.field(default_factory=list)
@@ -210,7 +212,7 @@ def _describe(journal: Journal, paragraphs: list[str]) -> None:
         elif stage := _STAGE.fullmatch(text):
             journal.stages.append(Made(stage[1], stage[2], list(_updates(stage[3]))))
         elif launch := _LAUNCH.match(text):
-            journal.ranks, journal.launcher = int(launch[1]), launch[2]
+            journal.ranks, journal.hosts, journal.launcher = int(launch[1]), int(launch[2]), launch[3]
             journal.machine += paragraphs[number : number + 2]  # the hosts are in the next one
 
 
