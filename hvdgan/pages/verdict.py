@@ -143,6 +143,7 @@ def _history(run: RunFacts) -> list[str]:
     journal = run.journal
     lines = [
         _times("resumed from a checkpoint", len(journal.restarts)),
+        f"requeued by Slurm, latest as {journal.requeue}" if journal.requeue else "",
         _times("asked to stop by a signal, a stop file or its time budget, as before a requeue", journal.stops),
         _times("resumed from memory with other ranks", journal.recoveries),
         _times("lost a rank", journal.lost.count),

@@ -135,6 +135,18 @@ def test_the_log_has_what_the_terminal_leaves_out(folder, capsys):
     assert judge(facts).sentence == "Finished at step 1"
 
 
+@pytest.mark.parametrize(("restarts", "said"), [("0", ""), ("2", "Slurm job 31, restart 2")])
+def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch, restarts, said):
+    monkeypatch.setenv("SLURM_JOB_ID", "31")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --max-steps 1 --report never --run-dir run".split()
+    assert main(words) == 0
+    (line,) = [line for line in logged(folder / "run").splitlines() if " rank(s) on " in line]
+    assert line.endswith(f"images each per step{said and '; '}{said}")
+    history = judge(run_folder.read(folder / "run", verify=False)).history
+    assert history == ([f"requeued by Slurm, latest as {said}"] if said else [])
+
+
 @pytest.mark.parametrize(
     ("lengths", "limit", "expected"),
     [

@@ -10,6 +10,7 @@ FILE = "log.txt"
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)
 _START = re.compile(r"hvdgan \S+, recipe ")
 _LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on (\d{1,9}) host\(s\), launcher (\S+?), ")
+_REQUEUED = re.compile(r".*; (Slurm job \S{1,50}, restart \d{1,9})")
 # Older logs hold the paragraphs as the terminal shows them: cut where a long path ends.
 _LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of |…\Z)", re.DOTALL)
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
@@ -85,6 +86,8 @@ class Journal:
     """number of hosts of the latest start"""
     launcher: str = ""
     """name of the launcher of the latest start; none: a single process"""
+    requeue: str = ""
+    """Slurm job of the latest start that was one after a requeue, and how many times it was requeued by then"""
     machine: list[str] = dataclasses.field(default_factory=list)
     """versions, hosts and devices"""
     networks: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
@@ -213,6 +216,8 @@ def _describe(journal: Journal, paragraphs: list[str]) -> None:
             journal.stages.append(Made(stage[1], stage[2], list(_updates(stage[3]))))
         elif launch := _LAUNCH.match(text):
             journal.ranks, journal.hosts, journal.launcher = int(launch[1]), int(launch[2]), launch[3]
+            if requeued := _REQUEUED.fullmatch(text):
+                journal.requeue = requeued[1]
             journal.machine += paragraphs[number : number + 2]  # the hosts are in the next one
 
 
