@@ -53,7 +53,7 @@ def _elastic(command: Command, page: Page) -> bool:
 def _work(command: Command, page: Page) -> bool:
     with failures_in_words(lambda: None):
         ranks = joining.start(command.expect_size)
-    with session.watch(command, ranks) as heart, failures_in_words(heart.explanation):
+    with session.watch(command, ranks, page) as heart, failures_in_words(heart.explanation):
         reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart, page)
         ranks.shutdown()
     return reached

@@ -65,6 +65,12 @@ def allocated() -> int | None:
     return int(tasks) if tasks.isdigit() and "SLURM_JOB_ID" in os.environ else None
 
 
+def requeued() -> tuple[str, int] | None:
+    """The Slurm job of this process, and how many times it was requeued; None if it was not, or outside of a job."""
+    job, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "")
+    return (job, int(restarts)) if job and restarts.isdigit() and int(restarts) else None
+
+
 def refuse_srun_without_pmi(*, over_mpi: bool) -> None:
     """Refuse tasks of srun that cannot find each other: MPI would abort, or make each of them rank 0 of 1.
 

@@ -205,7 +205,7 @@ def _networks(run: RunFacts) -> tuple[list[str], Rows] | None:
     if run.journal.networks:
         return ["network", "trainable parameters", "others"], [list(each) for each in run.journal.networks]
     counted = run.newest.get("networks") or {}
-    rows = [[name, f"{facts['parameters']:,}", f"{facts['tensors']:,}"] for name, facts in counted.items()]
+    rows = [[name, _count(facts["parameters"]), _count(facts["tensors"])] for name, facts in counted.items()]
     return (["network", "parameters", "tensors"], rows) if rows else None
 
 
@@ -232,4 +232,6 @@ def _checkpoints(run: RunFacts) -> Rows:
 
 
 def _count(value: Any) -> str:
-    return f"{value:,}" if type(value) is int and abs(value) < 1 << 63 else "" if value is None else _text(value)
+    if type(value) is int:
+        return f"{value:,}" if abs(value) < 1 << 63 else "out of range"
+    return _text(value)

@@ -6,7 +6,18 @@ from typing import Literal
 
 from hvdgan.pages.reading.run_folder import RunFacts
 
-_LAUNCHERS = {"horovodrun": "horovodrun -np {}", "mpirun": "mpirun -np {}", "srun": "srun --ntasks={}"}
+# What starts ranks on one host, and on several, whose names and slots the log does not have.
+_MPIRUN = "launch/mpirun.sh -H HOSTS -np {ranks} {flags}"
+_SBATCH = "launch/multi_node.sh -np {ranks} {flags}  # in an allocation; or submit the same job again (sbatch)"
+_LAUNCHERS = {
+    "horovodrun": (
+        "horovodrun -np {ranks} python -m hvdgan.train {flags}",
+        "launch/multi_node.sh -H HOSTS -np {ranks} {flags}",
+    ),
+    "mpirun": ("mpirun -np {ranks} python -m hvdgan.train {flags}", _MPIRUN),
+    "mpiexec": ("launch/mpirun.sh -np {ranks} {flags}", _MPIRUN),
+    "srun": (_SBATCH, _SBATCH),
+}
 
 State = Literal["finished", "running", "stopped", "failed", "unknown"]
 
@@ -19,7 +30,8 @@ class Verdict:
         state: one word.
         sentence: word and step, for a person.
         reason: reason as the log has it; empty if there is none.
-        resume: command that resumes the run; empty if it is running, or if nothing is left to do.
+        resume: command that resumes the run, with HOSTS to fill in; empty if it is running, if nothing is left to do,
+            or if its launcher is unknown.
         history: starts, resumptions, lost ranks and skipped updates, in words.
     """
 
@@ -61,7 +73,7 @@ def _state(run: RunFacts) -> State:
         return "running"
     if run.journal.ended in ("finished", "stopped", "failed"):
         return run.journal.ended  # type: ignore[return-value]
-    return "failed" if run.journal.starts else "unknown"
+    return "failed" if run.journal.starts and run.holder is not None else "unknown"
 
 
 def _sentence(run: RunFacts, state: State) -> str:
@@ -79,6 +91,8 @@ def _sentence(run: RunFacts, state: State) -> str:
             "there is no checkpoint that can be read" if kept is None else f"the newest checkpoint is of step {kept:,}"
         )
         return f"Failed after step {step:,}{of}; {saved}"
+    if run.journal.starts:
+        return f"State unknown: this file system has no locks; last line at {run.journal.until}"
     return f"State unknown at step {step:,}{of}"
 
 
@@ -97,12 +111,12 @@ def _left(run: RunFacts, steps: int) -> str:
 def _reason(run: RunFacts, state: State) -> str:
     if state == "running":
         return f"Its lock is held by {run.holder}."
+    if state == "unknown" and run.journal.starts:
+        return "It is running, or has ended without a last line in log.txt: only the host of its rank 0 can say which."
     if state == "unknown":
         return "There is no log.txt with a start of the run."
     if state == "failed" and not run.journal.ended:
-        if run.journal.lost.lines:
-            return run.journal.lost.lines[-1]
-        return (
+        return run.journal.loss or (
             "The process has ended without a last line in log.txt: it was killed, ran out of memory, or met an error "
             "that its terminal or job output shows."
         )
@@ -117,15 +131,19 @@ def _resume(run: RunFacts, state: State) -> str:
     if state == "finished" and (end is None or step >= end):
         return ""
     path = run.folder.path
-    words = ["python", "-m", "hvdgan.train", "--config", str(path / "config.json"), "--run-dir", str(path)]
-    launcher = _LAUNCHERS.get(run.journal.launcher, "") if run.journal.ranks > 1 else ""
-    return f"{launcher.format(run.journal.ranks)} {shlex.join(words)}".strip()
+    flags = shlex.join(["--config", str(path / "config.json"), "--run-dir", str(path)])
+    journal = run.journal
+    if journal.ranks <= 1:
+        return f"python -m hvdgan.train {flags}"
+    on_one, on_several = _LAUNCHERS.get(journal.launcher, ("", ""))
+    return (on_several if journal.hosts > 1 else on_one).format(ranks=journal.ranks, flags=flags)
 
 
 def _history(run: RunFacts) -> list[str]:
     journal = run.journal
     lines = [
         _times("resumed from a checkpoint", len(journal.restarts)),
+        f"requeued by Slurm, latest as {journal.requeue}" if journal.requeue else "",
         _times("asked to stop by a signal, a stop file or its time budget, as before a requeue", journal.stops),
         _times("resumed from memory with other ranks", journal.recoveries),
         _times("lost a rank", journal.lost.count),

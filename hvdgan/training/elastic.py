@@ -70,7 +70,7 @@ def train_with(
     """Train with these ranks to the end; returns None if other ranks are to continue."""
     ranks = membership.ranks
     try:
-        watch = session.watch(command, ranks, elastic=True)
+        watch = session.watch(command, ranks, page, elastic=True)
     except LostPeer:  # a rank was lost before the watch began
         return None
     # A rank that leaves this block without an error is not taken for one that has failed.

@@ -30,12 +30,13 @@ from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.summary import announce
 
 
-def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
+def watch(command: Command, ranks: Ranks, page: Page, *, elastic: bool = False) -> Heartbeat:
     """Begin to watch the other ranks; every rank calls this.
 
     Args:
         command: command line.
         ranks: ranks of the run.
+        page: page about the run, of which the last one is begun where a lost rank ends this process.
         elastic: True if the run continues without a lost rank.
 
     Raises:
@@ -51,6 +52,7 @@ def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat
             elastic=elastic,
             stall_seconds=config.stall_timeout,
             activity=ranks.activity,
+            before_exit=page.begin_last,
         )
 
 
@@ -108,7 +110,7 @@ def train(
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
         page.follow(run.run_dir if is_root else None)
         with contextlib.closing(record), _in_words(run, heart, record.say):
-            announce(run, resume_point, record.say)
+            announce(run, resume_point, record)
             with record.tolerant("the index of the data"):
                 run.scans.write()
             page.is_finished = first >= run.last_step

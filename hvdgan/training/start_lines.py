@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import __version__
+from hvdgan.cli.launcher import requeued
 from hvdgan.data import Source
 from hvdgan.data.base.source import printable
 from hvdgan.distributed import backend, devices
@@ -159,9 +160,11 @@ def _ranks(run: Run, places: Sequence[Device]) -> str:
     ranks, batch_size = run.ranks, run.config.global_batch_size
     hosts = len({place.host for place in places})
     counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
+    again = requeued()
     return (
         f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}, "
         f"{_collectives(ranks, on_gpu=places[0].gpu is not None)}; {' or '.join(map(str, counts))} images each per step"
+        + (f"; Slurm job {again[0]}, restart {again[1]}" if again else "")
     )
 
 

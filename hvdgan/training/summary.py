@@ -1,7 +1,8 @@
 """Describes a run in words: for --dry-run, at its start and at its end."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
@@ -10,28 +11,33 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.recomputation.choice import is_recomputed
 from hvdgan.training.building.run import Run
 from hvdgan.training.memory_use import too_large
+from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.changes import how_to_continue
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.start_lines import paragraphs, shortened
 
 _LINES = 15
-"""lines with which a run begins, warnings not counted"""
+"""lines with which a run begins on the terminal, warnings not counted; log.txt has all"""
 
 
-def announce(run: Run, resume_point: ResumePoint, say: Callable[[str], None]) -> None:
+def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     """Log what is about to be trained; every rank calls this.
 
     Args:
         run: run, built and restored.
         resume_point: place from which it resumes.
-        say: function that logs a line.
+        record: record of the run, which logs the lines.
     """
+    say = record.say
     if resume_point.recovered:
         say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
         return
     last = [f"run folder {run.run_dir}:", f"{_position(run, resume_point.step)};", "its config.json has every setting"]
-    for line in shortened(paragraphs(run, devices.everyones_devices(run.ranks), last), _LINES):
-        say(line)
+    parts = paragraphs(run, devices.everyones_devices(run.ranks), last)
+    for line in chain.from_iterable(parts):
+        record.note(line)
+    for line in shortened(parts, _LINES):
+        record.show(line)
     # Checkpoints from before --eval-images do not say how many images were evaluated: it was all held-out ones.
     before = (
         resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None

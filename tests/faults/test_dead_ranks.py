@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hvdgan.cli.files.lock import held_by
+from hvdgan.pages.reading import run_folder
+from hvdgan.pages.verdict import judge
 from launching import CONTROLLERS, SECONDS, environment, launcher
 
 ARGUMENTS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 1000000 --log-every 10 --peer-timeout 5"
@@ -95,3 +98,7 @@ def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
     assert f"{named}{what}" in said.read_text()
     if rank == "1":
         assert f"{named}{what}" in (run_dir / "log.txt").read_text()
+        # A process that ends keeps its lock for a moment.
+        wait_until(lambda: not held_by(run_dir), BOUND, said.read_text)
+        verdict = judge(run_folder.read(run_dir, verify=False))
+        assert f"{named}{what}" in verdict.reason and "lost a rank once" in verdict.history

@@ -41,3 +41,29 @@ def test_long_lines_and_many_ranks_are_put_together(tmp_path):
     assert journal.networks == [("a", "1,000", "2"), ("b", "3", "4")]
     assert journal.stages[0].updates == [("judge", "b", "every step", "all-reduces 12 bytes")]
     assert (journal.ranks, journal.launcher, journal.restarts, journal.ended) == (8, "srun", [70], "finished")
+
+
+def test_a_last_paragraph_that_an_older_log_has_cut_ends_a_start(tmp_path):
+    (tmp_path / "log.txt").write_text(
+        "2026-11-25 10:00:00 hvdgan 1.0, recipe my.long:GAN; Python 3\n"
+        "2026-11-25 10:00:00 stage both, 5,000 steps: judge owns b\n"
+        f"2026-11-25 10:00:00 run folder /a: b/{100 * 'x'}: …\n"
+        "2026-11-25 10:00:01 skipped a.png: no picture\n"
+        "2026-11-25 10:00:02 done: 5000 steps; samples in /a\n"
+    )
+    journal = read(Folder(tmp_path))
+    assert (journal.starts, journal.ended, journal.skipped_files.count) == (1, "finished", 1)
+
+
+def test_a_paragraph_without_end_is_cut(tmp_path):
+    date, network = "2026-11-25 10:00:00 ", "a 1,000 trainable parameters, 2 other"
+    endless = f"{date}    {200 * 'x'}\n" * 5000
+    (tmp_path / "log.txt").write_text(
+        f"{date}hvdgan 1.0, recipe my.long:GAN; Python 3\n"
+        f"{date}networks: {network};\n{date}    {network};\n{endless}"
+        f"{date}2 rank(s) on 1 host(s), launcher none, {50_000 * 'x'}\n{endless}"
+        f"{date}run folder /a: a new run\n{date}done: 4 steps\n"
+    )
+    journal = read(Folder(tmp_path))
+    assert (journal.networks, journal.ended) == ([("a", "1,000", "2")] * 2, "finished")
+    assert [len(line) < 11_000 for line in journal.machine] == [True] * 3

@@ -3,16 +3,24 @@
 Modules: pages.reading.journal, pages.reading.run_folder.
 """
 
+import errno
+import fcntl
+import os
+
 import pytest
 
 import run_folders
 from hvdgan.cli.files.lock import lock
+from hvdgan.distributed.liveness.connections import ENDED, FAILED, SILENT, STALLED, STANDING
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
+from monitors import group_of
 from run_folders import LAUNCH, record
 
 CONFIG = '{"recipe": "dcgan", "max_steps": 100}'
 DATE = "2026-11-25 10:30:00 "
+GROUP = group_of(4, 1234, 5.0)
+RECOVERY = DATE + "1 rank(s) resume at step 50 of 100, from the last commit\n"
 SAVED = DATE + "stopped after step 40 of 100 (rank 0: SIGUSR1) and saved; the same command resumes the run\n"
 ENDINGS = {
     "finished": (DATE + "done: 100 steps; samples in runs/dcgan/samples\n", 100, "finished", "Finished at step 100"),
@@ -58,6 +66,20 @@ def test_a_run_whose_lock_is_held_is_running(tmp_path):
     assert judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60).state == "failed"
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_without_locks_a_run_without_a_last_line_is_not_called_failed(tmp_path, monkeypatch, number):
+    def no_lock(*_):
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    monkeypatch.setattr(fcntl, "lockf", no_lock)
+    verdict = judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60)
+    said = "State unknown: this file system has no locks; last line at 2026-11-25 10:22:31"
+    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
+    assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
+
+
 def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_path):
     folder = tmp_path / "my run; rm"
     verdict = judged(folder, LAUNCH + SAVED, 40)
@@ -67,16 +89,35 @@ def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_pa
     )
 
 
+@pytest.mark.parametrize(
+    ("launched", "command"),
+    [
+        ("1 rank(s) on 1 host(s), launcher none", "python -m hvdgan.train FLAGS"),
+        ("4 rank(s) on 1 host(s), launcher mpirun", "mpirun -np 4 python -m hvdgan.train FLAGS"),
+        ("4 rank(s) on 1 host(s), launcher mpiexec", "launch/mpirun.sh -np 4 FLAGS"),
+        ("8 rank(s) on 2 host(s), launcher horovodrun", "launch/multi_node.sh -H HOSTS -np 8 FLAGS"),
+        ("8 rank(s) on 2 host(s), launcher mpirun", "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
+        ("8 rank(s) on 2 host(s), launcher mpiexec", "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
+        (
+            "8 rank(s) on 2 host(s), launcher srun",
+            "launch/multi_node.sh -np 8 FLAGS  # in an allocation; or submit the same job again (sbatch)",
+        ),
+        ("8 rank(s) on 2 host(s), launcher unheard-of", ""),
+    ],
+)
+def test_the_command_starts_as_many_ranks_on_as_many_hosts(tmp_path, launched, command):
+    launch = LAUNCH.replace("2 rank(s) on 1 host(s), launcher horovodrun", launched)
+    flags = f"--config {tmp_path}/config.json --run-dir {tmp_path}"
+    assert judged(tmp_path, launch + SAVED, 40).resume == command.replace("FLAGS", flags)
+
+
 def test_the_history_counts_what_has_happened(tmp_path):
     resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step 40 of 100;")
     bad = (
         DATE
         + "warning: step 55, stage both, update judge: loss or gradients are not finite; every rank skips the update\n"
     )
-    lost = (
-        DATE
-        + "rank 1 (host a, pid 7) is dead; this run ends here, and --resume auto resumes it from the last checkpoint\n"
-    )
+    lost = f"{DATE}{GROUP.describe(1, ENDED)}\n"
     verdict = judged(tmp_path, LAUNCH + SAVED + resumed + lost + resumed + bad * 3, 60)
     assert verdict.history == [
         "resumed from a checkpoint twice",
@@ -84,3 +125,32 @@ def test_the_history_counts_what_has_happened(tmp_path):
         "lost a rank once",
         "skipped a non-finite update 3 times",
     ]
+
+
+@pytest.mark.parametrize("kind", [FAILED, ENDED, SILENT, STANDING])
+def test_a_lost_rank_is_the_reason_and_counts_once(tmp_path, kind):
+    sentence = GROUP.describe(1, kind)
+    last = f"{sentence}; this run ends here, and --resume auto resumes it from the last checkpoint"
+    failure = f"stopped: a collective has failed: Horovod has been shut down; {sentence}"
+    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{sentence}\n{DATE}{last}\n", 60)
+    assert (verdict.state, verdict.reason, verdict.history) == ("failed", last, ["lost a rank once"])
+    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{sentence}\n{DATE}{failure}\n", 60)
+    assert verdict.reason == failure.removeprefix("stopped: ") and verdict.history == ["lost a rank once"]
+
+
+def test_ranks_that_all_stand_still_are_the_reason(tmp_path):
+    sentence = GROUP.describe(0, STALLED)
+    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{sentence}\n", 60)
+    assert (verdict.reason, verdict.history) == (sentence, [])
+
+
+def test_an_elastic_run_counts_each_lost_rank_and_is_not_ended_by_those_that_it_continued_without(tmp_path):
+    lost = [f"{DATE}{GROUP.describe(rank, ENDED)}\n" for rank in (1, 2)]
+    verdict = judged(tmp_path, LAUNCH + lost[0] + RECOVERY + lost[1] + RECOVERY, 60)
+    assert verdict.history == ["resumed from memory with other ranks twice", "lost a rank twice"]
+    assert "without a last line" in verdict.reason
+
+
+def test_a_rank_that_an_earlier_start_has_lost_is_not_the_reason(tmp_path):
+    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{GROUP.describe(1, ENDED)}\n{LAUNCH}", 60)
+    assert "without a last line" in verdict.reason and verdict.history == ["lost a rank once"]

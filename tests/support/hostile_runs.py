@@ -5,11 +5,16 @@ import os
 from pathlib import Path
 
 import run_folders
+from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, STATE
+from hvdgan.cli.files.lock import Lock, lock
 from run_folders import LAUNCH, record
 
 EVIL = """<script>window.struck = 1</script>"'><img src=x onerror="window.struck = 1">"""
 ANSI = "\x1b[31mred\x1b[0m \u202egnirts"
 DATE = "2026-11-25 10:30:00 "
+TIMES = record(1, step_seconds=1.0) + record(2, step_seconds=1.0)
+_HELD: list[Lock] = []
+"""locks of the runs that seem to be alive, as long as this process is"""
 
 
 def _everywhere(folder: Path) -> None:
@@ -117,6 +122,30 @@ def _odd_types(folder: Path) -> None:
     (folder / "evaluation.jsonl").write_text('{"step": null}\n{"step": 3, "eval/fid": {"a": []}}\n[]\n')
 
 
+def _no_number_of_steps(folder: Path) -> None:
+    start = LAUNCH.splitlines(keepends=True)
+    run_folders.write(folder, log="".join([*start[:-1], f"{DATE}stage x, ,, steps: judge owns b\n", start[-1]]))
+
+
+def _huge_batch(folder: Path) -> None:
+    run_folders.write(folder, metrics=TIMES, config=json.dumps({"global_batch_size": 10**400}))
+
+
+def _huge_shape(folder: Path) -> None:
+    run_folders.write(folder)
+    saved = folder / "checkpoints" / "step-00000004"
+    saved.mkdir(parents=True)
+    tensors = {"networks/generator/kernel": {"shape": [10**2000] * 3}}
+    manifest = {"format_version": FORMAT_VERSION, "step": 4, "config": {}, "data": {}, "tensors": tensors}
+    (saved / MANIFEST).write_text(json.dumps(manifest))
+    (saved / STATE).touch()
+
+
+def _huge_end_of_a_living_run(folder: Path) -> None:
+    run_folders.write(folder, metrics=TIMES, log=LAUNCH, config=json.dumps({"max_steps": 10**400}))
+    _HELD.append(lock(folder))
+
+
 # The folder, and words that the page must have.
 CASES = {
     "scripts everywhere": (_everywhere, ["&lt;script&gt;window.struck = 1"]),
@@ -132,6 +161,10 @@ CASES = {
     "long evaluations": (_long_evaluations, ["… (900 characters)"]),
     "garbage": (_garbage, ["config.json is not a JSON object", "step-00000004"]),
     "no config": (_no_config, ["config.json is missing"]),
+    "a stage of no number": (_no_number_of_steps, ["Failed after step 0;"]),
+    "a huge batch": (_huge_batch, ["milliseconds of a step"]),
+    "a huge shape": (_huge_shape, ["generator", "out of range"]),
+    "a huge end of a living run": (_huge_end_of_a_living_run, ["Running at step 2"]),
     "odd types": (_odd_types, ["that are no JSON objects are left out (2)"]),
 }
 

@@ -1,10 +1,13 @@
-"""The lines with which a run begins: few, readable, and complete."""
+"""The lines with which a run begins: few and readable on the terminal, complete in log.txt."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hvdgan.pages.reading import run_folder
+from hvdgan.pages.verdict import judge
 from hvdgan.train import main
 from hvdgan.training.start_lines import shortened
 from launching import train as launch
@@ -31,9 +34,14 @@ run folder runs/completion: a new run, which ends at step 1 of 500,000; its conf
 """
 
 
-def first_screen(run_dir):
-    """The lines of log.txt before the first step of its last start, without their times."""
-    lines = [line[20:] for line in (run_dir / "log.txt").read_text().splitlines()]
+def logged(run_dir):
+    """The lines of log.txt without their times."""
+    return "".join(line[20:] for line in (run_dir / "log.txt").read_text().splitlines(keepends=True))
+
+
+def first_screen(said):
+    """The lines of the terminal, or of a log, before the first step of the last start."""
+    lines = said.splitlines()
     begun = max(number for number, line in enumerate(lines) if line.startswith("hvdgan "))
     steps = [number for number, line in enumerate(lines) if number > begun and line.startswith("step ")]
     return lines[begun : steps[0]]
@@ -53,10 +61,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_dcgan_alone_and_resumed(folder):
+def test_dcgan_alone_and_resumed(folder, capsys):
     assert main([*DCGAN, "--max-steps", "1"]) == 0
     check(
-        first_screen(folder / "runs" / "dcgan"),
+        first_screen(capsys.readouterr().err),
         "recipe dcgan; Python 3.",
         "networks: generator ",
         "data: digits, 1,797 pictures of shape (32, 32, 1) in 10 classes stage adversarial, 2,000 steps: ",
@@ -67,12 +75,12 @@ def test_dcgan_alone_and_resumed(folder):
         "run folder runs/dcgan: a new run, which ends at step 1 of 2,000; its config.json has every setting",
     )
     assert main([*DCGAN, "--max-steps", "2"]) == 0
-    check(first_screen(folder / "runs" / "dcgan"), "run folder runs/dcgan: resuming at step 1 of 2; its config.json")
+    check(first_screen(capsys.readouterr().err), "run folder runs/dcgan: resuming at step 1 of 2; its config.json")
 
 
 def test_completion_with_holdout_on_two_ranks(folder):
     done = launch(folder, *COMPLETION, "--max-steps", "1", ranks=2)
-    screen = first_screen(folder / "runs" / "completion")
+    screen = first_screen(logged(folder / "runs" / "completion"))
     check(screen)
     text = "\n".join(screen) + "\n"
     text = re.sub(r"(hvdgan|Python|TensorFlow|Keras|Horovod) \d[\w.+]*", r"\1 VERSION", text)
@@ -82,13 +90,13 @@ def test_completion_with_holdout_on_two_ranks(folder):
     assert all(f"[0]<stderr>:{line}\n" in done.stderr for line in screen)
 
 
-def test_arrays_with_values(folder):
+def test_arrays_with_values(folder, capsys):
     volumes(folder / "v.npz")
     arrays = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
     arrays += ["--axes", "DHW", "--global-batch-size", "12", "--holdout", "0.25", "--eval-samples", "8"]
     assert main([*arrays, "--run-dir", "run", "--log-every", "1"]) == 0
     check(
-        first_screen(folder / "run"),
+        first_screen(capsys.readouterr().err),
         "data: v.npz:ECAL, 76 float32 arrays of shape (4, 6, 8, 1), and 20 held out",
         "values of images: log1p+standard (mean",
         "values of conditions",
@@ -98,7 +106,7 @@ def test_arrays_with_values(folder):
     )
 
 
-def test_names_with_control_codes_and_long_ones(folder):
+def test_names_with_control_codes_and_long_ones(folder, capsys):
     photos = "two\nlines \x1b[31m"
     (folder / photos).mkdir()
     for number in range(8):
@@ -107,7 +115,36 @@ def test_names_with_control_codes_and_long_ones(folder):
     run_dir = "a/" + "very-" * 14 + "long-name"
     assert main([*words, "--run-dir", run_dir]) == 0
     assert main([*words, "--run-dir", run_dir, "--steps", "6"]) == 0
-    check(first_screen(folder / run_dir), r"two\nlines \x1b[31m", "long-name: resuming at step 4 of 6; its config.json")
+    check(
+        first_screen(capsys.readouterr().err),
+        r"two\nlines \x1b[31m",
+        "long-name: resuming at step 4 of 6; its config.json",
+    )
+
+
+def test_the_log_has_what_the_terminal_leaves_out(folder, capsys):
+    stages = ["generator", "discriminator", "joint", "generator"] * 2
+    words = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --log-every 1 --max-steps 1".split()
+    words += ["--stages", ",".join(f"{name}=1" for name in stages), "--run-dir", f"a/{98 * 'x'}"]
+    assert main([*words, "--report", "never"]) == 0
+    said = capsys.readouterr().err
+    screen, log = first_screen(said), first_screen(logged(Path(words[-1])))
+    assert len(screen) <= 15 < len(log) and sum(line.startswith("stage ") for line in log) == 8
+    facts = run_folder.read(Path(words[-1]), verify=False)
+    assert [made.name for made in facts.journal.stages] == stages and len(facts.journal.networks) == 2
+    assert judge(facts).sentence == "Finished at step 1"
+
+
+@pytest.mark.parametrize(("restarts", "said"), [("0", ""), ("2", "Slurm job 31, restart 2")])
+def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch, restarts, said):
+    monkeypatch.setenv("SLURM_JOB_ID", "31")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --max-steps 1 --report never --run-dir run".split()
+    assert main(words) == 0
+    (line,) = [line for line in logged(folder / "run").splitlines() if " rank(s) on " in line]
+    assert line.endswith(f"images each per step{said and '; '}{said}")
+    history = judge(run_folder.read(folder / "run", verify=False)).history
+    assert history == ([f"requeued by Slurm, latest as {said}"] if said else [])
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,14 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
             return held
 
 
-def held_by(folder: Path) -> str:
-    """Return the process that holds the lock of a folder, as its lock file names it; empty if none does.
+def held_by(folder: Path) -> str | None:
+    """Return the process that holds the lock of a folder, as its lock file names it.
 
     Nothing is written. A process that wants the lock at the same moment waits for POLL_SECONDS. The holder itself must
     not call it: a fcntl lock would be released.
+
+    Returns:
+        That process; empty if none holds the lock; None if nobody can know, because the file system has no locks.
     """
     try:
         with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
@@ -141,10 +144,10 @@ def held_by(folder: Path) -> str:
                 except OSError as error:
                     if error.errno in _NO_SUCH_LOCK:
                         continue
-                break
+                return ""
+            return None
     except OSError:
-        pass  # there is no such file
-    return ""
+        return ""  # there is no such file
 
 
 def take(file: int) -> str:

@@ -74,6 +74,7 @@ def start(
     elastic: bool = False,
     stall_seconds: float = 0.0,
     activity: Activity | None = None,
+    before_exit: Callable[[], None] = lambda: None,
 ) -> Heartbeat:
     """Start the heartbeats; every rank calls it.
 
@@ -85,15 +86,12 @@ def start(
         elastic: True if the other ranks continue without a dead one.
         stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
         activity: Ranks.activity.
+        before_exit: function that is called where a lost rank ends this process at once; it must not wait.
 
     Raises:
         UserError: stall_seconds is shorter than a few heartbeats, so that moving ranks would seem to stand still.
     """
-    mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
-    members = [
-        Member(number, host, (process[0], process[1], process[2]), network)
-        for number, (host, process, network) in enumerate(gather(mine, "heartbeat: members"))
-    ]
+    members = _members(gather)
     if len(members) == 1:
         return Heartbeat()
     listener: socket.socket | None = None
@@ -109,11 +107,19 @@ def start(
         if listener:
             listener.close()
         raise UserError(complaint)
-    words = _LastWords(rank, group, log, elastic=elastic)
+    words = _LastWords(rank, group, log, before_exit, elastic=elastic)
     monitor: Monitor
     monitor = RootMonitor(listener, group, words, activity) if listener else MemberMonitor(rank, group, words, activity)
     monitor.start()
     return Heartbeat(monitor, activity)
+
+
+def _members(gather: Callable[[Any, str], list[Any]]) -> list[Member]:
+    mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
+    return [
+        Member(number, host, (process[0], process[1], process[2]), network)
+        for number, (host, process, network) in enumerate(gather(mine, "heartbeat: members"))
+    ]
 
 
 def _listen(members: Sequence[Member]) -> tuple[socket.socket, list[str]]:
@@ -138,10 +144,13 @@ def _too_short(group: Group) -> str | None:
 class _LastWords:
     """Logs a lost rank, and ends this process."""
 
-    def __init__(self, rank: int, group: Group, log: Path | None, *, elastic: bool) -> None:
+    def __init__(
+        self, rank: int, group: Group, log: Path | None, before_exit: Callable[[], None], *, elastic: bool
+    ) -> None:
         self._rank = rank
         self._group = group
         self._log = log
+        self._before_exit = before_exit
         self._elastic = elastic
 
     def say(self, text: str) -> None:
@@ -165,6 +174,7 @@ class _LastWords:
         if kind == SILENT:
             kill(self._group.members[rank].process)  # a launcher cannot end a frozen process of another host
         if not continues:
+            _attempt(self._before_exit)
             os._exit(1)
 
     def show_stacks(self) -> None:

@@ -9,12 +9,18 @@ from hvdgan.pages.reading.untrusted import Folder
 FILE = "log.txt"
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)
 _START = re.compile(r"hvdgan \S+, recipe ")
-_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on \d+ host\(s\), launcher (\S+?), ")
-_LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of )", re.DOTALL)
+_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on (\d{1,9}) host\(s\), launcher (\S+?), ")
+_REQUEUED = re.compile(r".*; (Slurm job \S{1,50}, restart \d{1,9})")
+# Older logs hold the paragraphs as the terminal shows them: cut where a long path ends.
+_LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of |…\Z)", re.DOTALL)
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
 _SKIPPED_UPDATE = re.compile(r"warning: step (\d{1,15}), stage .*: loss or gradients are not finite; every rank skips")
 _SKIPPED_FILE = re.compile(r"skipped (.+?): (.+)", re.DOTALL)
-_LOST = re.compile(r".*; this run (continues without it|ends here)")
+_LOST = re.compile(
+    r"(?:stopped: .*; )?(rank \d{1,9} \(host [^()]{1,255}, pid \d{1,10}\)) "
+    r"(?:has failed and|has ended without|has been silent for|is alive and has made no progress for) "
+)
+_STALLED = "no rank has made progress for "
 _ENDS = {
     "done: ": "finished",
     "nothing to do: ": "finished",
@@ -24,9 +30,11 @@ _ENDS = {
 }
 _CHANGED = ("differs from the defaults:", "all settings have their defaults")
 _NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
-_STAGE = re.compile(r"stage (\S+), ([\d,]+) steps: (.*)")
+_STAGE = re.compile(r"stage (\S+), (\d[\d,]*) steps: (.*)")
 _UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
 _MOST = 200
+_LONGEST = 10_000
+"""characters of a paragraph that are kept"""
 
 
 @dataclasses.dataclass
@@ -75,8 +83,12 @@ class Journal:
     """date and time of the latest line"""
     ranks: int = 0
     """number of ranks of the latest start"""
+    hosts: int = 0
+    """number of hosts of the latest start"""
     launcher: str = ""
     """name of the launcher of the latest start; none: a single process"""
+    requeue: str = ""
+    """Slurm job of the latest start that was one after a requeue, and how many times it was requeued by then"""
     machine: list[str] = dataclasses.field(default_factory=list)
     """versions, hosts and devices"""
     networks: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
@@ -96,7 +108,11 @@ class Journal:
     skipped_count: int = 0
     """number of skipped updates"""
     lost: Kept = dataclasses.field(default_factory=Kept)
-    """lines about lost ranks"""
+    """first line about each lost rank"""
+    lost_names: set[str] = dataclasses.field(default_factory=set)
+    """ranks that the latest start has lost, with their hosts and pids"""
+    loss: str = ""
+    """latest line about a lost rank, or about ranks that all stand still, since the latest start or recovery"""
     warnings: Kept = dataclasses.field(default_factory=Kept)
     """warnings other than skipped updates"""
     skipped_files: Kept = dataclasses.field(default_factory=Kept)
@@ -125,13 +141,13 @@ def read(folder: Folder) -> Journal:
             continue
         journal.began, journal.until = journal.began or dated[1], dated[1]
         if _START.match(dated[2]):
-            start = [dated[2]]
+            start = [dated[2][:_LONGEST]]
             _begin(journal)
         elif start is None:
             _say(journal, dated[2])
         else:
             start = _continued(start[:_MOST], dated[2])
-            if last := _LAST_OF_START.match(start[-1]):
+            if len(start[-1]) <= _LONGEST and (last := _LAST_OF_START.match(start[-1])):
                 _describe(journal, start)
                 if last[1] == "resuming":
                     _add_step(journal.restarts, last[2])
@@ -142,16 +158,18 @@ def read(folder: Folder) -> Journal:
 
 
 def _continued(paragraphs: list[str], line: str) -> list[str]:
-    """Add a line of a start to its paragraphs, whose later lines are indented."""
+    """Add a line of a start to its paragraphs, whose later lines are indented; one that is too long is cut."""
     if line.startswith("    "):
-        return [*paragraphs[:-1], f"{paragraphs[-1]} {line.strip()}"]
-    return [*paragraphs, line]
+        *paragraphs, last = paragraphs
+        line = f"{last} {line.strip()}"
+    return [*paragraphs, line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"]
 
 
 def _begin(journal: Journal) -> None:
     """Note another start; what it is made of replaces what the earlier one was."""
     journal.starts += 1
-    journal.ended, journal.ending = "", ""
+    journal.ended, journal.ending, journal.loss = "", "", ""
+    journal.lost_names.clear()  # a pid may come again
     journal.machine, journal.networks, journal.stages, journal.data = [], [], [], []
 
 
@@ -159,16 +177,15 @@ def _say(journal: Journal, text: str) -> None:
     """Note a line outside of a start."""
     if text.startswith("step "):  # nearly all lines
         return
+    _note_loss(journal, text)
     if again := _RECOVERS.match(text):
         journal.recoveries += 1
-        journal.ranks, journal.ended = int(again[1]), ""
+        journal.ranks, journal.ended, journal.loss = int(again[1]), "", ""
     elif skipped := _SKIPPED_UPDATE.match(text):
         journal.skipped_count += 1
         _add_step(journal.skipped_updates, skipped[1])
     elif file := _SKIPPED_FILE.match(text):
         journal.skipped_files.add(f"{file[1]}: {file[2]}")
-    elif _LOST.match(text):
-        journal.lost.add(text)
     elif text.startswith(("input keeps up", "warning: input is the bottleneck")):
         journal.input = text.removeprefix("warning: ")
     elif text.startswith("warning: "):
@@ -176,6 +193,17 @@ def _say(journal: Journal, text: str) -> None:
     elif begin := next((begin for begin in _ENDS if text.startswith(begin)), ""):
         journal.ended, journal.ending = _ENDS[begin], text
         journal.stops += _ENDS[begin] == "stopped"
+
+
+def _note_loss(journal: Journal, text: str) -> None:
+    """Note a line about a lost rank; each rank counts once, however many lines name it."""
+    found = _LOST.match(text)
+    if found or text.startswith(_STALLED):
+        journal.loss = text
+    if found and found[1] not in journal.lost_names:
+        journal.lost.add(text)
+        if len(journal.lost_names) < _MOST:
+            journal.lost_names.add(found[1])
 
 
 def _describe(journal: Journal, paragraphs: list[str]) -> None:
@@ -190,7 +218,9 @@ def _describe(journal: Journal, paragraphs: list[str]) -> None:
         elif stage := _STAGE.fullmatch(text):
             journal.stages.append(Made(stage[1], stage[2], list(_updates(stage[3]))))
         elif launch := _LAUNCH.match(text):
-            journal.ranks, journal.launcher = int(launch[1]), launch[2]
+            journal.ranks, journal.hosts, journal.launcher = int(launch[1]), int(launch[2]), launch[3]
+            if requeued := _REQUEUED.fullmatch(text):
+                journal.requeue = requeued[1]
             journal.machine += paragraphs[number : number + 2]  # the hosts are in the next one
     flags = next((text for text in paragraphs if text.startswith(_CHANGED)), "")
     journal.changed = "" if flags.endswith("…") else flags

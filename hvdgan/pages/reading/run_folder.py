@@ -53,7 +53,7 @@ class RunFacts:
         evaluations: latest records of evaluation.jsonl.
         checkpoints: checkpoints, the newest first.
         grids: step and name of each grid of samples.
-        holder: process that holds the lock of the folder; empty if none does.
+        holder: process that holds the lock of the folder; empty if none does; None if its file system has no locks.
     """
 
     folder: Folder
@@ -63,7 +63,7 @@ class RunFacts:
     evaluations: list[Facts]
     checkpoints: list[Saved]
     grids: list[tuple[int, str]]
-    holder: str
+    holder: str | None
 
     @property
     def name(self) -> str:
@@ -76,9 +76,10 @@ class RunFacts:
         return next((each.facts for each in self.checkpoints if each.facts), {})
 
     def setting(self, name: str, kind: type) -> Any:
-        """Return a setting if it has the kind; None if not."""
+        """Return a setting if it has the kind, and is no number too large to count with; None if not."""
         value = (self.config or {}).get(name)
-        return value if type(value) is kind else None
+        is_countable = type(value) is not int or abs(value) < 1 << 53
+        return value if type(value) is kind and is_countable else None
 
     @property
     def best(self) -> tuple[str, str, float, int] | None:
@@ -176,7 +177,7 @@ def _saved(folder: Folder, path: Path, *, verify: bool) -> Saved:
         saved.facts = {**contents.contents(path), "stages": _stages(path)}
         saved.bytes = saved.facts["bytes"]
         saved.verified = contents.verified(path)["verified"] if verify else None
-    except (RunError, OSError, ValueError, RecursionError) as error:
+    except (RunError, OSError, ValueError, RecursionError, MemoryError) as error:
         saved.problem = str(error)
     return saved
 

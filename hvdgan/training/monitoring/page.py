@@ -21,18 +21,20 @@ LITTLE_PATIENCE = 10.0
 """seconds that a stopped or failed run waits for it: the job may have few left, and its exit code asks for a requeue"""
 
 
-def start(run_dir: Path, *, idle: bool) -> subprocess.Popen[bytes]:
+def start(run_dir: Path, *, idle: bool, silent: bool = False) -> subprocess.Popen[bytes]:
     """Start python -m hvdgan.report, whose errors appear on the terminal.
 
     Args:
         run_dir: run folder.
         idle: True to give it only time of the processor that nobody else wants.
+        silent: True to hide its errors too: a launcher waits for all that can write to its terminal.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())],
         env=unlaunched(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if silent else None,
         start_new_session=True,  # Ctrl-C is for the training
     )
     if idle:
@@ -74,6 +76,15 @@ class Page:
             self._began = time.monotonic()
             with _tolerant(self._run_dir):
                 self._process = start(self._run_dir, idle=True)
+
+    def begin_last(self) -> None:
+        """Begin to write the last page, which outlives this process: a lost rank is about to end it."""
+        if self._run_dir is None or self._when == "never":
+            return
+        with _tolerant(self._run_dir):
+            if self._process and self._process.poll() is None:
+                self._process.kill()  # both would write the same file
+            self._process = start(self._run_dir, idle=False, silent=True)
 
     def __enter__(self) -> "Page":
         return self

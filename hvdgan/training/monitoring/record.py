@@ -41,12 +41,21 @@ class Record:
 
     def say(self, text: str) -> None:
         """Log a line, on the terminal and in log.txt."""
+        self.note(text)
+        self.show(text)
+
+    def note(self, text: str) -> None:
+        """Write a line to log.txt, and not to the terminal."""
         if not self._is_root:
             return
         with self.tolerant("log.txt"):
             self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
             self._log.flush()
-        self._progress.print(text)
+
+    def show(self, text: str) -> None:
+        """Print a line on the terminal, and leave log.txt as it is."""
+        if self._is_root:
+            self._progress.print(text)
 
     @contextlib.contextmanager
     def tolerant(self, what: str) -> Iterator[None]:

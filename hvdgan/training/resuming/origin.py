@@ -7,6 +7,7 @@ from typing import Any
 
 from hvdgan.checkpoints.files import MANIFEST, read_manifest
 from hvdgan.cli.files.outputs import write_json
+from hvdgan.cli.launcher import requeued
 
 _FILE = "origin.json"
 
@@ -60,9 +61,7 @@ def begun_by_this_command(run_dir: Path) -> bool:
     A job that was not requeued does not count: a command typed twice in one allocation may be a mistake.
     """
     record = _read(run_dir)
-    requeued = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
-    same_job = _job() is not None and record["job"] == _job()
-    return (requeued and same_job) or of_this_launch(run_dir)
+    return (requeued() is not None and record["job"] == _job()) or of_this_launch(run_dir)
 
 
 def of_this_launch(run_dir: Path) -> bool:
