@@ -39,6 +39,7 @@ def test_a_page_is_silent_complete_and_accessible(browser, made, name, scheme, w
     assert browser.console() == []
     assert browser.requests() == [page.as_uri()]
     assert browser.run(browsing.FAULTS) == []
+    assert browser.violations() == []
 
 
 def test_the_page_of_the_bench_has_its_figures(browser, made):
@@ -70,6 +71,7 @@ def test_what_fails_is_in_the_first_lines(browser, tmp_path):
     verdict = browser.run("return document.querySelector('.verdict').innerText")
     assert verdict.startswith("A run would fail here") and "run folder: " in verdict
     assert browser.run(browsing.FAULTS) == []
+    assert browser.violations() == []
 
 
 @pytest.mark.parametrize("command", ["bench", "doctor"])
@@ -119,6 +121,7 @@ def test_the_page_about_gpus_is_silent_complete_and_accessible(browser, made, tm
     (tmp_path / "page.html").write_text(gpu_page.make(facts))
     browser.open(tmp_path / "page.html", width=width)
     assert browser.console() == [] and browser.run(browsing.FAULTS) == []
+    assert browser.violations() == []
     assert browser.requests() == [(tmp_path / "page.html").as_uri()]
     verdict = browser.run("return document.querySelector('.verdict').innerText")
     assert verdict.startswith("1 of 3 checks failed; 1 did not run") and "ranks: NCCL WARN no link" in verdict

@@ -74,6 +74,7 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind
     assert browser.console() == []
     assert browser.requests() == [pages[kind].as_uri()]
     assert browser.run(browsing.FAULTS) == []
+    assert browser.violations() == []
     browser.picture(tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size > 10_000
 
@@ -160,6 +161,7 @@ def test_hostile_contents_are_never_executed(browser, tmp_path, name):
     ]
     assert browser.console() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
     assert browser.run(browsing.FAULTS) == []
+    assert browser.violations() == []
 
 
 def test_the_checks_find_faults(browser, tmp_path):
@@ -182,6 +184,8 @@ def test_the_checks_find_faults(browser, tmp_path):
     ]
     expected += ["control without", "link to nothing", "contrast 2.85: P pale", "scrolls sideways"]
     assert [fault for fault in expected if fault not in found] == [], found
+    broken = {each.partition(":")[0] for each in browser.violations()}
+    assert {"button-name", "color-contrast", "html-has-lang", "image-alt"} <= broken
 
 
 def test_a_script_that_got_into_the_page_would_not_run(browser, pages, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium_axe_python import Axe
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 MISSING = "needs Chromium and its driver: apt-get install chromium chromium-driver"
@@ -47,6 +48,13 @@ class Browser:
     def run(self, script: str):
         """The value that a script returns."""
         return self.driver.execute_script(script)
+
+    def violations(self) -> list[str]:
+        """The rules of the accessibility checker axe-core that the page breaks, with the elements."""
+        axe = Axe(self.driver)
+        axe.inject()
+        broken = axe.run()["violations"]
+        return [f"{rule['id']}: {node['html'][:200]}" for rule in broken for node in rule["nodes"]]
 
     def console(self) -> list[str]:
         """What the page has written to the console, errors of the browser among it."""
