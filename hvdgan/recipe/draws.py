@@ -14,10 +14,6 @@ _BLOCK = 4  # float32 numbers that Philox makes from one value of its counter
 _UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
 
 
-def _as_it_is(numbers: tf.Tensor) -> tf.Tensor:
-    return numbers
-
-
 @dataclasses.dataclass(frozen=True)
 class Random:
     """Draws random numbers for one part of a global batch: a rank's slice, or one micro-batch of it.
@@ -31,7 +27,7 @@ class Random:
         first: place of the part's first sample in the global batch, an int or a scalar tensor.
         count: number of samples in the part, B.
         scope: name that keeps the numbers of one update apart from those of another.
-        to_device: function that brings int64 numbers from the host to the device that draws.
+        to_device: function that brings int64 numbers from the host to the device that draws; None: they are there.
     """
 
     seed: int
@@ -39,12 +35,12 @@ class Random:
     first: "int | tf.Tensor"
     count: int
     scope: str = ""
-    to_device: Callable[[tf.Tensor], tf.Tensor] = _as_it_is
+    to_device: Callable[[tf.Tensor], tf.Tensor] | None = None
 
     @property
     def step(self) -> tf.Tensor:
         """The global step, a scalar int64 tensor."""
-        return self.to_device(self.at)
+        return self._sent(self.at)
 
     def scoped(self, scope: str) -> "Random":
         """Return a Random for the same part, with other numbers."""
@@ -99,9 +95,12 @@ class Random:
             skipped = tf.stack([begin // _BLOCK, tf.zeros((), tf.int64)])
             philox, counter = tf.bitcast(philox, tf.int64), tf.bitcast(counter, tf.int64) + skipped
             place, size = tf.stack([begin % _BLOCK]), tf.constant([wanted], tf.int64)
-        philox, counter = (tf.bitcast(self.to_device(each), tf.uint64) for each in (philox, counter))
+        philox, counter = (tf.bitcast(self._sent(each), tf.uint64) for each in (philox, counter))
         drawn = draw(shape=[wanted + _BLOCK - 1], key=philox, counter=counter, alg=_PHILOX, dtype=tf.float32)
         return tf.reshape(tf.slice(drawn, place, size), (self.count, *shape))
+
+    def _sent(self, numbers: tf.Tensor) -> tf.Tensor:
+        return numbers if self.to_device is None else self.to_device(numbers)
 
     def _seed(self, key: str) -> tf.Tensor:
         return tf.stack([self._digest(key), self.at])
