@@ -26,7 +26,7 @@ class Lines:
     """The lines of all ranks, of which some have not ended yet.
 
     Args:
-        after_tag: what follows each tag.
+        after_tag: text that follows each tag.
     """
 
     def __init__(self, after_tag: bytes = b"") -> None:
