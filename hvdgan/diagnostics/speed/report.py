@@ -25,7 +25,8 @@ def tables(facts: Mapping[str, Any]) -> list[Table]:
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> Table:
-    heads = ["", "images each", "stage", "images/s", "step", *NAMES.values(), "MB reduced", "peak MB", "first step s"]
+    heads = ["launch", "images each", "stage", "images/s", "step", *NAMES.values()]
+    heads += ["MB reduced", "peak MB", "first step s"]
     lines: list[list[str]] = []
     for run in runs:
         for name, stage in run["stages"].items():
@@ -39,7 +40,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _updates(runs: Sequence[Mapping[str, Any]]) -> Table:
-    heads = ["", "images each", "stage", "update", "every", "compute", "all-reduce not hidden", "MB reduced"]
+    heads = ["launch", "images each", "stage", "update", "every", "compute", "all-reduce not hidden", "MB reduced"]
     lines: list[list[str]] = []
     for run in runs:
         for name, stage in run["stages"].items() if run["kind"] == "ranks" else ():
@@ -65,7 +66,7 @@ def _two_lines(labels: Sequence[str], cells: Sequence[tuple[str, str]]) -> Itera
     medians, ranges = zip(*cells, strict=True)
     yield [*labels, *medians]
     if any(ranges):
-        yield ["" for _ in labels] + list(ranges)
+        yield ["low to high", *("" for _ in labels[1:]), *ranges]
 
 
 def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> Table:
