@@ -1,6 +1,7 @@
 """Writes checkpoints in a background thread, so that the loop waits only for the copy to memory."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ class Saver:
         folder: path of RUN_DIR/checkpoints.
         retention: rule that chooses the older checkpoints to keep.
         say: function that logs a line.
+        note: function that logs a line which the terminal need not show.
         join: function that waits for a thread.
         written: function that the thread calls after each checkpoint that is written.
         is_root: True on rank 0.
@@ -26,6 +28,7 @@ class Saver:
         folder: Path,
         retention: Retention,
         say: Callable[[str], None],
+        note: Callable[[str], None] = lambda _: None,
         join: Callable[[threading.Thread], None] = threading.Thread.join,
         written: Callable[[], None] = lambda: None,
         *,
@@ -34,12 +37,14 @@ class Saver:
         self._folder = folder
         self._retention = retention
         self._say = say
+        self._note = note
         self._join = join
         self._written = written
         self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
         self._unremoved: list[str] = []
+        self._seconds = ""
 
     def save(self, take: Callable[[], checkpoint.Snapshot]) -> None:
         """Start to write a snapshot, after the previous one is written.
@@ -51,6 +56,7 @@ class Saver:
         """
         if not self._is_root:
             return
+        begin = time.perf_counter()
         snapshot = take()
         if self._thread and self._thread.is_alive():
             self._say(
@@ -62,7 +68,9 @@ class Saver:
             self._say(f"warning: {self._failure}; the run continues, and tries again with this checkpoint")
             self._failure = None
         # Not a daemon thread: an exit in the middle of a write would waste it.
-        self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint")
+        self._thread = threading.Thread(
+            target=self._write, args=(snapshot, time.perf_counter() - begin), name="checkpoint"
+        )
         self._thread.start()
 
     def report(self) -> None:
@@ -77,6 +85,8 @@ class Saver:
         if self._thread:
             self._join(self._thread)
             self._thread = None
+            if self._seconds:
+                self._note(self._seconds)
             for line in self._unremoved:
                 self._say(f"warning: {line}")
 
@@ -90,8 +100,9 @@ class Saver:
         if self._failure:
             raise self._failure
 
-    def _write(self, snapshot: checkpoint.Snapshot) -> None:
-        self._unremoved = []
+    def _write(self, snapshot: checkpoint.Snapshot, waited: float) -> None:
+        self._unremoved, self._seconds = [], ""
+        begin = time.perf_counter()
         try:
             checkpoint.write(self._folder, snapshot)
         except RunError as error:
@@ -100,6 +111,8 @@ class Saver:
             self._failure = RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}")
         else:
             self._failure = None
+            seconds = f"the steps waited {waited:.3f} s, written in {time.perf_counter() - begin:.3f} s"
+            self._seconds = f"checkpoint of step {snapshot.step}: {seconds}"
             self._prune(snapshot)
             self._written()
 

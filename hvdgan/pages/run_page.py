@@ -12,6 +12,7 @@ from hvdgan.pages import settings, verdict
 from hvdgan.pages.curves import Chart, Marks, by_kind, draw
 from hvdgan.pages.drawing import number
 from hvdgan.pages.pictures import Picture, load
+from hvdgan.pages.reading.journal import Times
 from hvdgan.pages.reading.metrics import is_number
 from hvdgan.pages.reading.run_folder import RunFacts
 from hvdgan.pages.reading.thinning import Series
@@ -31,6 +32,9 @@ _TIMES = {
 _NO_LOSSES = frozenset({*_TIMES, "images_per_sec", "wait_rank", "bad_files"})
 _MOST_CONFIG = 100_000
 _LONGEST_CELL = 60
+_MOST_RANKS = 8
+_DIFFERENCE = 0.01
+"""part of a step by which ranks wait longer than their mean, from which on they are named"""
 Rows = list[list[str]]
 
 
@@ -62,6 +66,7 @@ def make(run: RunFacts) -> str:
         measured=_measured(run),
         speed_rows=_speed_rows(run),
         speed=_speed(run, marks),
+        waits=_waits(run),
         data=_data(run),
         recipe=run.setting("recipe", str),
         networks=_networks(run),
@@ -182,7 +187,27 @@ def _speed_rows(run: RunFacts) -> Rows:
         if after:
             what = "after each step, for logs, samples, evaluations and copies of checkpoints"
             rows.append([what, f"{after / step:.1%} more"])
+    waited, written = run.journal.waited, run.journal.written
+    if waited.count:
+        rows.append(["checkpoints written", f"{waited.count:,}"])
+        rows.append(["the steps waited for each", _seconds(waited)])
+        rows.append(["a thread wrote each beside the steps", _seconds(written)])
     return [row for row in rows if row[1]]
+
+
+def _seconds(times: Times) -> str:
+    return f"{times.total / times.count:.3f} s, at most {times.longest:.3f} s"
+
+
+def _waits(run: RunFacts) -> Rows:
+    """Name the ranks that wait longer for their data than the others, if they do."""
+    step, wait, longest = (_mean(run.metrics.series.get(name)) for name in list(_TIMES)[:3])
+    if not step or not longest or longest - (wait or 0.0) < _DIFFERENCE * step:
+        return []
+    return [
+        [f"rank {rank}", f"{records:,}", f"{seconds / step:.1%}"]
+        for rank, records, seconds in run.metrics.waits.longest(_MOST_RANKS)
+    ]
 
 
 def _speed(run: RunFacts, marks: Marks) -> list[Chart]:

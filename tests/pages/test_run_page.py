@@ -1,4 +1,7 @@
-"""The page of a real run: what it has, and in which order."""
+"""The page of a real run: what it has, and in which order.
+
+Modules: pages.reading.waits.
+"""
 
 import re
 
@@ -6,6 +9,9 @@ import pytest
 
 import saved
 from hvdgan import report
+from hvdgan.pages import run_page
+from hvdgan.pages.reading import run_folder
+from run_folders import record, write
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +33,41 @@ def test_the_best_checkpoint_is_named_and_marked(page):
     shown = section(page, "evaluations")
     assert re.search(r"Best checkpoint: eval/histogram [\d.]+ at step [48] \(the smallest value is the best\)", shown)
     assert "var(--mark)" in shown
+
+
+def test_the_times_of_the_checkpoints_are_those_of_the_log(page):
+    shown = re.sub("<.*?>", " ", section(page, "speed"))
+    assert re.search(r"checkpoints written +1\s", shown)
+    assert re.search(r"the steps waited for each +\d+\.\d{3} s, at most \d+\.\d{3} s", shown)
+    assert re.search(r"a thread wrote each beside the steps +0\.\d{3} s, at most 0\.\d{3} s", shown)
+
+
+def waiting(folder, *records):
+    """The section about speed of a run of two ranks, whose records name the rank that waits longest for data."""
+    times = {"step_seconds": 0.1, "wait_seconds": 0.01}
+    lines = [
+        record(step, **times, wait_rank=rank, wait_seconds_max=seconds)
+        for step, (rank, seconds) in enumerate(records, start=1)
+    ]
+    return section(run_page.make(run_folder.read(write(folder, metrics="".join(lines)), verify=False)), "speed")
+
+
+def test_ranks_that_wait_longer_for_data_are_named(tmp_path):
+    shown = waiting(tmp_path / "run", (0, 9.0), (1, 0.02), (1, 0.04), (0, 0.01), (7, 0.08))
+    rows = re.findall(
+        '<th scope="row" class="s">rank ([0-9]+)</th><td class="n">(.*?)</td><td class="n">(.*?)</td>', shown
+    )
+    assert rows == [("7", "1", "80.0%"), ("1", "2", "30.0%"), ("0", "1", "10.0%")]
+
+
+def test_ranks_that_wait_equally_long_are_not_named(tmp_path):
+    assert "waited longest" not in waiting(tmp_path / "run", *[(rank, 0.0105) for rank in (0, 1, 0, 1)])
+
+
+def test_records_that_cannot_be_true_name_no_rank(tmp_path):
+    wrong = [(-1, 0.05), (0.5, 0.05), (1e9, 0.05), (3, None), (1, 0.05)]
+    shown = waiting(tmp_path / "run", (0, 0.05), *wrong)
+    assert re.findall("rank ([0-9]+)</th>", shown) == ["1"]
 
 
 def test_only_options_that_differ_are_listed_and_the_others_are_folded(page):

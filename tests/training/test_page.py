@@ -9,6 +9,7 @@ import time
 import pytest
 
 import saved
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.training.monitoring import page
 from hvdgan.training.monitoring.page import Page
 from launching import BIN, CONTROLLERS, environment, launcher, run, train
@@ -27,6 +28,7 @@ def sentence(run_dir):
 def test_a_run_writes_its_report_at_the_end(tmp_path, capfd):
     assert saved.train(tmp_path / "run") == 0
     assert sentence(tmp_path / "run") == "Finished at step 8"
+    assert ">verified<" in (tmp_path / "run" / "report.html").read_text()
     assert f"hvdgan: report in {tmp_path / 'run' / 'report.html'}\n" in capfd.readouterr().err
     before = (tmp_path / "run" / "report.html").read_text()
     (tmp_path / "run" / ".report.partial.html").write_text("what a killed process leaves behind")
@@ -50,6 +52,27 @@ def test_a_run_that_never_began_writes_none(tmp_path):
     assert saved.train(tmp_path / "run", "--global-batch-size", "0") == 2
     assert saved.train(tmp_path / "other", "--data", str(tmp_path / "nowhere")) == 2
     assert not [*tmp_path.rglob("report.html")]
+
+
+@reports
+def test_checkpoints_that_take_long_to_read_are_not_verified(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_VERIFIED", 100)
+    assert saved.train(tmp_path / "run") == 0
+    assert ">not verified<" in (tmp_path / "run" / "report.html").read_text()
+
+
+@reports
+def test_a_damaged_checkpoint_is_named_at_the_end(tmp_path, monkeypatch):
+    write = checkpoint.write
+
+    def write_and_damage(folder, snapshot):
+        write(folder, snapshot)
+        state = folder / f"step-{snapshot.step:08d}" / files.STATE
+        state.write_bytes(state.read_bytes()[:-8] + bytes(8))
+
+    monkeypatch.setattr(checkpoint, "write", write_and_damage)
+    assert saved.train(tmp_path / "run") == 0
+    assert ">DAMAGED<" in (tmp_path / "run" / "report.html").read_text()
 
 
 @reports
@@ -94,7 +117,7 @@ class Followed:
         self.page = Page(when)
         self.page.follow(run_dir)
 
-    def start(self, run_dir, *, idle):
+    def start(self, run_dir, *, idle, **_):
         self.started.append(("idle" if idle else "last", subprocess.Popen(self.command)))
         return self.started[-1][1]
 

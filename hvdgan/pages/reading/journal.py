@@ -15,6 +15,7 @@ _REQUEUED = re.compile(r".*; (Slurm job \S{1,50}, restart \d{1,9})")
 _LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of |…\Z)", re.DOTALL)
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
 _SKIPPED_UPDATE = re.compile(r"warning: step (\d{1,15}), stage .*: loss or gradients are not finite; every rank skips")
+_SAVED = re.compile(r"checkpoint of step \d{1,15}: the steps waited (\d{1,9}\.\d{3}) s, written in (\d{1,9}\.\d{3}) s")
 _SKIPPED_FILE = re.compile(r"skipped (.+?): (.+)", re.DOTALL)
 _LOST = re.compile(
     r"(?:stopped: .*; )?(rank \d{1,9} \(host [^()]{1,255}, pid \d{1,10}\)) "
@@ -54,6 +55,21 @@ class Kept:
         self.count += 1
         if self.count <= _MOST:
             self.lines.append(line)
+
+
+@dataclasses.dataclass
+class Times:
+    """Seconds of something that happens again and again: how often, their sum, and the largest."""
+
+    count: int = 0
+    total: float = 0.0
+    longest: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add one of them."""
+        self.count += 1
+        self.total += seconds
+        self.longest = max(self.longest, seconds)
 
 
 @dataclasses.dataclass
@@ -117,6 +133,10 @@ class Journal:
     """warnings other than skipped updates"""
     skipped_files: Kept = dataclasses.field(default_factory=Kept)
     """files that were skipped, with the reasons"""
+    waited: Times = dataclasses.field(default_factory=Times)
+    """times that the steps have waited for a checkpoint"""
+    written: Times = dataclasses.field(default_factory=Times)
+    """times that a thread has taken to write a checkpoint"""
     input: str = ""
     """verdict on the speed of the input"""
     ended: str = ""
@@ -184,6 +204,9 @@ def _say(journal: Journal, text: str) -> None:
     elif skipped := _SKIPPED_UPDATE.match(text):
         journal.skipped_count += 1
         _add_step(journal.skipped_updates, skipped[1])
+    elif saved := _SAVED.fullmatch(text):
+        journal.waited.add(float(saved[1]))
+        journal.written.add(float(saved[2]))
     elif file := _SKIPPED_FILE.match(text):
         journal.skipped_files.add(f"{file[1]}: {file[2]}")
     elif text.startswith(("input keeps up", "warning: input is the bottleneck")):

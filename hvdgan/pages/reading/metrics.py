@@ -8,6 +8,7 @@ import numpy as np
 
 from hvdgan.pages.reading.thinning import Series
 from hvdgan.pages.reading.untrusted import Folder
+from hvdgan.pages.reading.waits import Waits
 
 FILE = "metrics.jsonl"
 MOST_METRICS = 100
@@ -44,6 +45,9 @@ class Metrics:
     """stages in the order in which they were run"""
     left_out: int = 0
     """values of metrics beyond MOST_METRICS, and values that are no numbers"""
+
+    waits: Waits = dataclasses.field(default_factory=Waits)
+    """rank of each record that has waited longest for its data"""
 
     @property
     def last_step(self) -> int:
@@ -109,6 +113,8 @@ def _settle(metrics: Metrics, waiting: dict[tuple[str, ...], list[tuple[Any, ...
     for names, rows in waiting.items():
         columns = dict(zip(names, zip(*rows, strict=True), strict=True))
         steps = np.array(columns["step"], np.int64)
+        if columns.keys() >= Waits.NAMES:
+            metrics.waits.add(*(_numbers(columns[name])[0] for name in ("wait_rank", "wait_seconds_max")))
         for name, values in columns.items():
             if name in _NO_METRICS:
                 continue

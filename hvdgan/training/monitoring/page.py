@@ -17,20 +17,23 @@ PAUSE = 120.0
 """seconds between two pages, at least: one takes a second or two of a core, which the training may need"""
 PATIENCE = 120.0
 """seconds that a finished run waits for its page; the other ranks have ended by then"""
+MOST_VERIFIED = 1 << 31
+"""bytes of checkpoints that the last page of a finished run verifies: a slow disk reads them within PATIENCE"""
 LITTLE_PATIENCE = 10.0
 """seconds that a stopped or failed run waits for it: the job may have few left, and its exit code asks for a requeue"""
 
 
-def start(run_dir: Path, *, idle: bool, silent: bool = False) -> subprocess.Popen[bytes]:
+def start(run_dir: Path, *, idle: bool, silent: bool = False, verify: bool = False) -> subprocess.Popen[bytes]:
     """Start python -m hvdgan.report, whose errors appear on the terminal.
 
     Args:
         run_dir: run folder.
         idle: True to give it only time of the processor that nobody else wants.
         silent: True to hide its errors too: a launcher waits for all that can write to its terminal.
+        verify: True to verify all checkpoints.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())],
+        [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute()), *["--verify"] * verify],
         env=unlaunched(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -82,9 +85,14 @@ class Page:
         if self._run_dir is None or self._when == "never":
             return
         with _tolerant(self._run_dir):
-            if self._process and self._process.poll() is None:
-                self._process.kill()  # both would write the same file
-            self._process = start(self._run_dir, idle=False, silent=True)
+            self._begin_last(self._run_dir, silent=True)
+
+    def _begin_last(self, run_dir: Path, *, silent: bool = False, verify: bool = False) -> subprocess.Popen[bytes]:
+        """Start to write the last page, which replaces what an earlier process has written, whole or not."""
+        if self._process and self._process.poll() is None:
+            self._process.kill()  # it does not know the end, and both would write the same file
+        self._process = start(run_dir, idle=False, silent=silent, verify=verify)
+        return self._process
 
     def __enter__(self) -> "Page":
         return self
@@ -97,14 +105,17 @@ class Page:
             return
         patience = PATIENCE if self.is_finished else LITTLE_PATIENCE
         with _tolerant(self._run_dir):
-            if self._process:  # it does not know the end; the last page replaces what it has written, whole or not
-                self._process.kill()
-            self._process = start(self._run_dir, idle=False)
-            if _end(self._process, patience):
+            process = self._begin_last(self._run_dir, verify=self.is_finished and _are_small(self._run_dir))
+            if _end(process, patience):
                 text = f"report in {self._run_dir / 'report.html'}"
             else:
                 text = f"warning: no report was written; python -m hvdgan.report {self._run_dir} is another try"
             print(f"hvdgan: {text}", file=sys.stderr, flush=True)
+
+
+def _are_small(run_dir: Path) -> bool:
+    """Check whether the checkpoints of a run can be verified in a short time."""
+    return sum(path.stat().st_size for path in (run_dir / "checkpoints").rglob("*")) <= MOST_VERIFIED
 
 
 def _end(process: subprocess.Popen[bytes], seconds: float) -> bool:

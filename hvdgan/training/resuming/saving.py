@@ -39,7 +39,13 @@ class Saving:
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._saver = Saver(
-            run.checkpoints, Retention(config.keep), record.say, ranks.activity.join, written, is_root=ranks.is_root
+            run.checkpoints,
+            Retention(config.keep),
+            record.say,
+            record.note,
+            ranks.activity.join,
+            written,
+            is_root=ranks.is_root,
         )
 
     def add(self, values: dict[str, float]) -> None:
