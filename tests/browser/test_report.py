@@ -20,14 +20,15 @@ from hvdgan import report
 from launching import SECONDS, environment
 
 pytestmark = browsing.MARKS
-STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 2 --sample-every 8".split()
+STAGED = "--recipe completion --data digits --nf 2 --global-batch-size 8 --log-every 2 --sample-every 8".split()
+STAGED += ["--stages", "completion=8,discriminator=8,joint=8"]
 
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
-    """A run of three stages that was resumed twice."""
-    folder = tmp_path_factory.mktemp("runs") / "staged"
-    flags = [*STAGED, "--eval-samples", "16", "--eval-every", "8", "--best-metric", "eval/histogram"]
+    """A completion in three stages that was resumed twice."""
+    folder = tmp_path_factory.mktemp("runs") / "completion"
+    flags = [*STAGED, "--eval-samples", "16", "--eval-every", "8", "--best-metric", "eval/hole_psnr", "--best-mode", "max"]
     for most in ("6", "14", "24"):
         assert saved.train(folder, "--max-steps", most, flags=flags) == 0
     return folder
@@ -82,10 +83,10 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/histogram", "judge/loss"]),
+        ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/hole_psnr", "judge/loss"]),
         ("failed", ["Failed after step", "loss or gradients are not finite", "python -m hvdgan.train --config"]),
         ("running", ["Running at step ", " of 1,000,000, about ", " left", "Its lock is held by host"]),
-        ("compared", ["2 runs compared", "--recipe", "staged", "Finished at step 24"]),
+        ("compared", ["2 runs compared", "--recipe", "completion", "Finished at step 24"]),
     ],
 )
 def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
@@ -116,7 +117,7 @@ def test_the_filmstrip_steps_by_keyboard_and_buttons(browser, pages):
 def test_stages_and_resumptions_are_drawn_in_the_page(browser, pages):
     browser.open(pages["finished"])
     chart = browser.run("return document.querySelector('#metrics').closest('section').querySelector('svg').innerHTML")
-    assert [name for name in ("generator", "discriminator", "joint") if name not in chart] == []
+    assert [name for name in ("completion", "discriminator", "joint") if name not in chart] == []
     assert chart.count("var(--mark)") >= 2 and "var(--band)" in chart
 
 
