@@ -28,7 +28,17 @@ STAGED += ["--stages", "completion=8,discriminator=8,joint=8"]
 def resumed(tmp_path_factory):
     """A completion in three stages that was resumed twice."""
     folder = tmp_path_factory.mktemp("runs") / "completion"
-    flags = [*STAGED, "--eval-samples", "16", "--eval-every", "8", "--best-metric", "eval/hole_psnr", "--best-mode", "max"]
+    flags = [
+        *STAGED,
+        "--eval-samples",
+        "16",
+        "--eval-every",
+        "8",
+        "--best-metric",
+        "eval/hole_psnr",
+        "--best-mode",
+        "max",
+    ]
     for most in ("6", "14", "24"):
         assert saved.train(folder, "--max-steps", most, flags=flags) == 0
     return folder

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
-from launching import environment, launcher, run
+from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
@@ -125,14 +125,15 @@ def test_the_figures_in_training_are_those_afterwards(tmp_path, capsys):
 
 
 def test_a_run_that_resumes_on_other_ranks_measures_the_same(tmp_path):
-    flags = "--eval-samples 120 --eval-features pooled:pooled --eval-every 2 --run-dir".split()
+    """The learning rate is too small to change a weight: what differs between ranks is not the training."""
+    flags = "--learning-rate 1e-12 --eval-samples 120 --eval-features pooled:pooled --eval-every 2 --run-dir".split()
     words = ["--recipe", "tiny:Tiny", *TINY, "--steps", "4", *flags]
     assert train([*words, str(tmp_path / "whole")]) == 0
     assert train([*words, str(tmp_path / "resumed"), "--max-steps", "2"]) == 0
     train_ranks(tmp_path, *words, "resumed", ranks=2)
     for one, other in zip(records(tmp_path / "whole"), records(tmp_path / "resumed"), strict=True):
         for name in FIGURES:
-            assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-4, abs=1e-6), name
+            assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7), name
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +148,12 @@ def coloured(tmp_path_factory):
     return folder, alone
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_several_ranks_give_the_figures_of_one(coloured, tmp_path, ranks):
+@pytest.mark.parametrize(("ranks", "controller"), [(2, CONTROLLERS[-1]), (3, "gloo")])
+def test_several_ranks_give_the_figures_of_one(coloured, tmp_path, ranks, controller):
     made, alone = coloured
     folder = shutil.copytree(made, tmp_path / "run")
-    words = [*launcher(ranks), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120", *FEW[2:]]
-    done = run(words, folder.parent, forked=True)
+    command = [*launcher(ranks, controller), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120"]
+    done = run([*command, *FEW[2:]], folder.parent, forked=True)
     assert done.returncode == 0, done.stderr
     (together,) = records(folder)
     assert together["ranks"] == ranks
