@@ -1,4 +1,8 @@
-"""Runs of every kind of file are resumed from their checkpoints on other numbers of ranks; the numbers stay exact."""
+"""Runs of every kind of file are resumed from their checkpoints on other numbers of ranks; the numbers stay exact.
+
+Each kind of file has one type here. test_array_values.py reads every kind with every type, from the positions and with
+the fingerprints that checkpoints hold.
+"""
 
 import json
 import shutil
