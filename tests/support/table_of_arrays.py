@@ -3,6 +3,7 @@
 `horovodrun -np 3 python table_of_arrays.py FOLDER` prints the rows that some rank did not read exactly.
 """
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -58,6 +59,14 @@ def tfrecords(folder, array):
     return f"{folder}/*.tfrecord"
 
 
+def gzip_tfrecords(folder, array):
+    """The same files, compressed as a whole."""
+    data = tfrecords(folder, array)
+    for path in folder.glob("*.tfrecord"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    return data
+
+
 TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
 OF_NETCDF = ["float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4"]
 OF_NETCDF3 = ["float32", "float64", "int8", "int16", "int32"]
@@ -72,6 +81,7 @@ KINDS = [
 ]
 """functions that write an array, and the types that their files have"""
 ALL = [*KINDS, (shards, TYPES[:-1]), (zlib_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
+ALL += [(gzip_tfrecords, TYPES[:-2])]
 """the same with the kinds that hold packed samples"""
 
 
