@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import Peers
+from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.base.gzip_files import GzipFile
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.base.source import printable
@@ -52,7 +52,9 @@ class RecordReader:
         self.conditions = numbers.reshape(len(self), -1) if features.conditions else None
         self._ends = [index.end for index in indices]
         self._opened = functools.lru_cache(maxsize=OPEN_FILES)(RecordFile)
-        self._compressed = self._opened_once(indices)
+        self._compressed: dict[str, GzipFile] = {}
+        if any(index.places for index in indices):
+            self._compressed = on_all(lambda: self._opened_once(indices), peers, f"--data {name}: its files")
         # They cover neither the name of the label feature nor the folder, which depends on the machine.
         self.parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
         """bytes that identify the names of the files, their records and labels, and every byte in them"""
