@@ -12,19 +12,22 @@ by np.fromfile, without their checksums. Each batch is dropped before the next o
 same memory, in the processor's cache; or the last three are kept, as in training, where one is in use and two wait.
 
 Files were read from the disk once before. What has only been written lies in the system's page cache in smaller pieces,
-from which a system call reads half as fast. The memory is that of the process itself (RssAnon) after 300 batches of a
-sparse .npy or HDF5 file of 1 and of 20 GB.
+from which a system call reads half as fast. The memory is that of the process after 300 batches of 1 and of 20 GB: its
+own (RssAnon), and the largest, mapped files included (VmHWM). It reads sparse .npy and HDF5 files, HDF5 of one sample
+per chunk, as it is and by gzip, and raw and zlib shards. `--rounds 0` measures the memory alone.
 """
 
 import argparse
 import collections
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=400, help="size of each array")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="duration of each measurement")
-    parser.add_argument("--gigabytes", type=int, nargs="*", default=[1, 20], help="sizes of the sparse files")
+    parser.add_argument("--gigabytes", type=int, nargs="*", default=[1, 20], help="for the memory; also on the disk")
     parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--one", nargs=3, metavar=("HOW", "DATA", "SECONDS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -56,7 +59,7 @@ def main() -> None:
         return
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="hvdgan-arrays-") as made:
-        for name, shape in SHAPES.items():
+        for name, shape in SHAPES.items() if given.rounds else ():
             folder = Path(made) / name
             make(folder, shape, given.megabytes)
             for number in range(given.rounds):
@@ -65,9 +68,11 @@ def main() -> None:
                         figures = results.setdefault(f"{name}, {kind}", {}).setdefault(how, [])
                         figures.append(started(how, folder / file, given.seconds))
         for size in given.gigabytes:
-            for kind in ("npy", "h5"):
-                file = sparse(Path(made) / f"{size}.{kind}", size)
-                results.setdefault("megabytes of the process", {})[f"{kind}, {size} GB"] = [started("memory", file, 0)]
+            for kind, write in LARGE.items():
+                (folder := Path(made) / "large").mkdir()
+                file = write(folder, size * 10**9 // (4 * int(np.prod(LARGE_SHAPE))))
+                results.setdefault("megabytes of the process", {})[f"{kind}, {size} GB"] = started("memory", file, 0)
+                shutil.rmtree(folder)
     print(table(results))
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")
@@ -95,30 +100,74 @@ def make(folder: Path, shape: tuple[int, ...], megabytes: int) -> None:
                 pass
 
 
-def sparse(path: Path, gigabytes: int) -> Path:
-    """A file of zeros that takes no room on the disk."""
+def sparse_npy(folder: Path, count: int) -> Path:
+    """Zeros that take no room on the disk."""
+    np.lib.format.open_memmap(folder / "a.npy", "w+", np.float32, (count, *LARGE_SHAPE)).flush()
+    return folder / "a.npy"
+
+
+def sparse_hdf5(folder: Path, count: int) -> Path:
+    """The same in HDF5."""
     import h5py
 
-    shape = (gigabytes * 10**9 // (4 * 64 * 64 * 8), 64, 64, 8)
-    if path.suffix == ".npy":
-        np.lib.format.open_memmap(path, "w+", np.float32, shape).flush()
-        return path
-    with h5py.File(path, "w") as file:
-        made = file.create_dataset("images", shape, np.float32)
+    with h5py.File(folder / "a.h5", "w") as file:
+        made = file.create_dataset("images", (count, *LARGE_SHAPE), np.float32)
         made[-1] = 0.0  # the place of contiguous numbers is chosen when the first one is written
-    return Path(f"{path}:images")
+    return folder / "a.h5:images"
+
+
+def chunked_hdf5(folder: Path, count: int, compression: str | None = None) -> Path:
+    """The same sample in every chunk, so that each takes room on the disk."""
+    import h5py
+
+    sample = np.random.default_rng(0).integers(0, 99, LARGE_SHAPE).astype(np.float32)
+    content = sample.tobytes() if compression is None else zlib.compress(sample)
+    with h5py.File(folder / "a.h5", "w") as file:
+        shape, chunks = (count, *LARGE_SHAPE), (1, *LARGE_SHAPE)
+        made = file.create_dataset("images", shape, np.float32, chunks=chunks, compression=compression)
+        for place in range(count):
+            made.id.write_direct_chunk((place, 0, 0, 0), content)
+    return folder / "a.h5:images"
+
+
+def gzip_hdf5(folder: Path, count: int) -> Path:
+    """The same, compressed."""
+    return chunked_hdf5(folder, count, "gzip")
+
+
+def raw_shards(folder: Path, count: int, encoding: str = "raw") -> Path:
+    """Shards of zeros, which take room on the disk if they are raw."""
+    command = [sys.executable, "-m", "hvdgan.prepare", sparse_npy(folder, count), folder / "shards", "--shards", 16]
+    run([*command, "--encoding", encoding])
+    return folder / "shards"
+
+
+def zlib_shards(folder: Path, count: int) -> Path:
+    """The same, compressed."""
+    return raw_shards(folder, count, "zlib")
+
+
+LARGE_SHAPE = SHAPES["fields"]
+LARGE = {
+    "sparse .npy": sparse_npy,
+    "sparse HDF5": sparse_hdf5,
+    "HDF5 in chunks": chunked_hdf5,
+    "HDF5 in chunks, gzip": gzip_hdf5,
+    "shards, raw": raw_shards,
+    "shards, zlib": zlib_shards,
+}
 
 
 def measured(how: str, data: str, seconds: float) -> Any:
-    """Samples per second of one way of reading, by the processor's time and by the clock; or megabytes of memory."""
+    """Samples per second of one way of reading, by the processor's time and by the clock; or own and largest memory."""
     reader, _, keeps = how.partition(", ")
     batches = {"hvdgan": ours, "memory": ours, "bare": bare, "generator": generator}[reader](data)
     last: collections.deque[object] = collections.deque(maxlen=KEPT if keeps else 0)
     if how == "memory":
         for _ in range(300):
             next(batches)
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon"))
+        lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
+        return [int(line[1]) / 1024 for name in ("RssAnon:", "VmHWM:") for line in lines if line[0] == name]
     for duration in (min(1.0, seconds), seconds):  # first a warm-up
         begin, worked, count = time.perf_counter(), time.process_time(), 0
         while time.perf_counter() < begin + duration:
@@ -220,7 +269,7 @@ def table(results: dict[str, Any]) -> str:
     ]
     for title, figures in results.items():
         if title.startswith("megabytes"):
-            lines += [f"| {title} | {how} | {values[0]:.4g} | | | | |" for how, values in figures.items()]
+            lines += [f"| {title} | {how} | {own:.4g} | | {most:.4g} | | |" for how, (own, most) in figures.items()]
             continue
         others = dict(figures)
         if title.endswith("shards"):  # they hold the same numbers as the .npy file

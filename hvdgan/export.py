@@ -7,7 +7,7 @@ start.begin(__name__)
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
 from hvdgan.networks.standard_keras import foreign, plain
+from hvdgan.training.inference.listed_maps import NAME, described, list_maps
 from hvdgan.training.inference.physical import physical
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
 
@@ -54,22 +55,22 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
     form = _format(request)
     trained = load_trained(run)
     network = _network(trained, request)
-    mapped: list[str] = []
+    maps, mapped = trained.recipe.data.values, list[str]()
     if form == "npz":
         values = {variable.path: variable.numpy() for variable in network.variables}
         written = f"{len(values)} weights"
-        if trained.recipe.data.values is not None:
+        if maps is not None:
             written += ", and value_maps as JSON"
-            values["value_maps"] = np.array(json.dumps(trained.recipe.data.values.to_json()))
+            values["value_maps"] = np.array(json.dumps(described(maps)))
         outputs.write(request.out, lambda path: np.savez(path, **values))
     elif form == "keras":
         network, mapped = _in_units(trained, plain(network), request)
         network = _loadable(network, request)
-        outputs.write(request.out, network.save)
+        outputs.write(request.out, lambda path: _save_keras(network, path, trained, mapped))
         written = _signature(network)
     else:
         network, mapped = _in_units(trained, plain(network), request)
-        outputs.write_folder(request.out, lambda path: _save_model(network, path))
+        outputs.write_folder(request.out, lambda path: _save_model(network, path, trained, mapped))
         written = _signature(network)
     averaged = request.weights == "averaged" and request.network in trained.state.ema
     print(
@@ -78,6 +79,8 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
     )
     if mapped:
         print(f"in the units of the data: {'; '.join(mapped)}")
+    if maps is not None and form != "npz":
+        print(f"the maps of the numbers are listed in its {NAME}")
 
 
 def _format(request: Request) -> Format:
@@ -126,9 +129,15 @@ def _loadable(network: keras.Model, request: Request) -> keras.Model:
     return loaded
 
 
-def _save_model(network: keras.Model, path: Path) -> None:
+def _save_keras(network: keras.Model, path: Path, trained: Trained, mapped: Sequence[str]) -> None:
+    network.save(path)
+    list_maps(path, trained.recipe.data.values, mapped)
+
+
+def _save_model(network: keras.Model, path: Path, trained: Trained, mapped: Sequence[str]) -> None:
     try:
         network.export(path, verbose=False)
+        list_maps(path, trained.recipe.data.values, mapped)
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
     except ValueError as error:  # Keras does not know its inputs

@@ -1,15 +1,17 @@
 """The command hvdgan.export: a process that cannot import hvdgan loads its files.
 
-Modules: networks.standard_keras.
+Modules: networks.standard_keras, training.inference.listed_maps.
 """
 
 import json
+import shutil
 import sys
 import zipfile
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 from safetensors.numpy import load_file
 
@@ -23,6 +25,7 @@ from hvdgan.training.building.saved_settings import to_json
 from hvdgan.training.inference.trained import load_trained
 from hvdgan.training.variables.state import build_state
 from hvdgan.values import sample_values
+from launching import ROOT
 from launching import run as run_process
 from small import RECIPES, small, spec
 from tiny import Tiny, TinyOptions
@@ -190,8 +193,32 @@ def test_npz_lists_the_value_maps_of_arrays(runs, tmp_path, capsys):
     assert export.main([str(runs / "calo3d"), "--network", "generator", "--out", str(out)]) == 0
     assert capsys.readouterr().out.endswith(" weights, and value_maps as JSON\n")
     maps = json.loads(str(np.load(out)["value_maps"]))
-    assert maps["images"] == {"chains": [[["power", [0.85]]]], "channels": ["0"], "units": []}
+    assert maps["images"] == {"map": "power:0.85", "chains": [[["power", [0.85]]]], "channels": ["0"], "units": []}
     assert sample_values.of_json(maps) == spec("calo3d").values
+
+
+@pytest.mark.parametrize(("units", "applied"), [("physical", 2), ("network", 0)])
+def test_keras_files_and_saved_models_list_the_value_maps_of_arrays(
+    runs, tmp_path, monkeypatch, capsys, units, applied
+):
+    """Read as docs/using.md says, from copies."""
+    monkeypatch.chdir(tmp_path)
+    for out in ("g.keras", "g"):
+        command = [str(runs / "calo3d"), "--network", "generator", "--units", units, "--out", out]
+        assert export.main(command) == 0
+        assert capsys.readouterr().out.endswith("the maps of the numbers are listed in its value_maps.json\n")
+    shutil.copy("g.keras", "generator.keras")
+    shutil.copytree("g", "generator")
+    snippets = [text.split("```")[0] for text in (ROOT / "docs" / "using.md").read_text().split("```python\n")[1:]]
+    (snippet,) = [text for text in snippets if "value_maps" in text]
+    found = {}
+    exec(snippet, found)
+    assert found["of_keras"] == found["of_saved_model"]
+    maps = found["of_keras"]["value_maps"]
+    assert len(found["of_keras"]["applied"]) == applied and maps["images"]["map"] == "power:0.85"
+    assert sample_values.of_json(maps) == spec("calo3d").values
+    assert keras.models.load_model("generator.keras").name == "generator"
+    assert list(tf.saved_model.load("generator").signatures)
 
 
 def test_the_averages_are_what_keras_files_hold_unless_told_otherwise(runs, tmp_path):

@@ -18,6 +18,7 @@ from table_of_arrays import (
     ALL,
     KINDS,
     axes_of,
+    gzip_tfrecords,
     is_exact,
     numbers,
     opened,
@@ -66,7 +67,7 @@ SHAPES = [(18, 7), (18, 3, 5, 2), (18, 2, 3, 4, 2)]
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Every kind of file with every type; the shape changes from row to row, so that each kind and type has each."""
+    """Every kind of file with every type, as one rank opens it; shapes take turns: each kind and type has each."""
     folder = tmp_path_factory.mktemp("table")
     rows = []
     for kind, (write, names) in enumerate(ALL):
@@ -79,13 +80,12 @@ def table(tmp_path_factory):
             expected = f"{name.strip('>')} {len(shape)} {math.prod(shape)}.npy"
             np.save(folder / expected, array.astype(array.dtype.newbyteorder("=")))
             row = {"data": write(below, array), "expected": expected, "tfrecord": None, "axes": axes_of(array)}
-            row["is_begun"] = name == "float32"
-            if write is tfrecords:
+            if write in (tfrecords, gzip_tfrecords):
                 row["tfrecord"] = {"shape": ",".join(map(str, shape[1:])), "dtype": name}
             if write in (netcdf, netcdf3, zarr, shards, zlib_shards):
                 row["axes"] = None  # the file says it
-            rows.append(row)
-    order = [index.tolist() for _, _, index in slices(opened(rows[0], ALONE), 0, 1, begins=range(3))]
+            rows.append(row | {"fingerprint": opened(row, ALONE).fingerprint})
+    order = [index.tolist() for _, _, index in slices(opened(rows[0], ALONE), 0, 1, start=0)]
     assert sorted(number for batch in order for number in batch) == list(range(18))
     (folder / "table.json").write_text(json.dumps({"order": order, "rows": rows}))
     return folder
@@ -99,7 +99,7 @@ def test_one_rank_reads_each_row_of_the_table_exactly(table):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_ranks_read_each_row_of_the_table_exactly(table, size):
-    """Also from the steps at which a run of one rank could have stopped; with the whole pipeline for float32."""
+    """From the start, and as after a resume: from each step before which a run of one rank could have stopped."""
     command = [
         *launcher(size, CONTROLLERS[0]),
         sys.executable,

@@ -3,7 +3,6 @@
 Modules: data.records.record_arrays, data.records.record_reader.
 """
 
-import gzip
 import struct
 
 import numpy as np
@@ -168,15 +167,6 @@ def test_mistakes(tmp_path, change, complaint):
     path = write(tmp_path / "a.tfrecord", records())
     with pytest.raises(UserError, match=complaint):
         opened(path, **change)
-
-
-def test_files_compressed_as_a_whole_are_refused_with_what_to_do(tmp_path):
-    options = tf.io.TFRecordOptions(compression_type="GZIP")
-    for name in ("a.tfrecord", "a.tfrecord.gz"):
-        path = write(tmp_path / name, records(), options=options)
-        assert gzip.decompress(path.read_bytes())
-        with pytest.raises(UserError, match=f"{name}: compressed as a whole.*python -m hvdgan.prepare"):
-            opened(path)
 
 
 def test_a_run_trains_on_float_records(tmp_path, capsys):

@@ -1,6 +1,8 @@
 """Two ranks make the index of one TFRecord file together."""
 
+import gzip
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
 from hvdgan.data.formats.tf_example import example
@@ -69,6 +71,32 @@ def test_a_record_longer_than_a_range(ranks, small_ranges):
     path = write(shared_folder(ranks) / "a.tfrecord", ranks, contents)
     source, whole = opened(path, ranks), opened(path, ALONE)
     assert source.fingerprint == whole.fingerprint and len(source) == 4
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_file_compressed_as_a_whole_is_not_divided(ranks, small_ranges, level):
+    """At level 0 the records stand in it as they are."""
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, [RNG.bytes(192) for _ in range(1000)])
+    plain = opened(path, ALONE)
+    sample = plain.fetch(700)
+    ranks.gather(None, "read")
+    if ranks.is_root:
+        path.write_bytes(gzip.compress(path.read_bytes(), level))
+    ranks.gather(None, "compressed")
+    source = opened(path, ranks)
+    assert source.fingerprint == plain.fingerprint and source.labels.tolist() == list(range(1000))
+    np.testing.assert_array_equal(source.fetch(700), sample)
+
+
+def test_each_says_that_the_library_is_missing_on_one(ranks, monkeypatch):
+    path = write(shared_folder(ranks) / "a.tfrecord", ranks, [RNG.bytes(192) for _ in range(9)])
+    if ranks.is_root:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    else:
+        monkeypatch.setitem(sys.modules, "indexed_gzip", None)
+    ranks.gather(None, "compressed")
+    with pytest.raises((UserError, RunError), match=r"pip install 'hvdgan\[gzip\]'"):
+        opened(path, ranks)
 
 
 @pytest.mark.parametrize("cut", [1, 100_000])

@@ -12,7 +12,8 @@ import input_arrays
 
 
 @pytest.mark.timeout(300)
-def test_each_reader_reads_each_kind_of_file(tmp_path):
+def test_each_reader_reads_each_kind_of_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_arrays, "LARGE_SHAPE", (4, 4, 2))
     input_arrays.make(tmp_path / "made", (4, 4, 2), 1)
     results = {}
     for kind, file in input_arrays.FILES.items():
@@ -20,10 +21,14 @@ def test_each_reader_reads_each_kind_of_file(tmp_path):
             rates = input_arrays.measured(how, str(tmp_path / "made" / file), 0.05)
             assert min(rates) > 0
             results.setdefault(f"fields, {kind}", {})[how] = [rates]
-    memory = input_arrays.measured("memory", str(input_arrays.sparse(tmp_path / "1.npy", 1)), 0)
-    results["megabytes of the process"] = {"npy, 1 GB": [memory]}
+    results["megabytes of the process"] = {}
+    for kind, write in input_arrays.LARGE.items():
+        (folder := tmp_path / kind).mkdir()
+        own, most = input_arrays.measured("memory", str(write(folder, 70)), 0)
+        assert 10 < own < most
+        results["megabytes of the process"][kind] = (own, most)
     lines = input_arrays.table(results).splitlines()
-    assert len(lines) == 2 + 3 * 5 + (4 + 3) + 1 and sum("bare, of .npy" in line for line in lines) == 1
+    assert len(lines) == 2 + 3 * 5 + (4 + 3) + 6 and sum("bare, of .npy" in line for line in lines) == 1
     assert all(line.count("|") == 8 for line in lines)
 
 

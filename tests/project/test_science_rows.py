@@ -100,7 +100,7 @@ def sup3r(folder):
 
 
 def cgan(folder):
-    """Lists of floats, 20 x 20 x 9 and 200 x 200 x 1, in files without GZIP; packed below from files with it."""
+    """Lists of floats, 20 x 20 x 9 and 200 x 200 x 1, in GZIP files."""
     (folder / "data").mkdir()
     for number in range(2):
         rows = [
@@ -110,9 +110,7 @@ def cgan(folder):
             }
             for _ in range(3)
         ]
-        write(folder / "data" / f"{number}.tfrecords", rows)
-        (folder / "packed").mkdir(exist_ok=True)
-        write(folder / "packed" / f"{number}.tfrecords", rows, options=GZIP)
+        write(folder / "data" / f"{number}.tfrecords", rows, options=GZIP)
     return ["--recipe", "own:Pairs"]
 
 
@@ -178,7 +176,7 @@ def test_gzip_records_are_packed_and_trained_on(folder, capsys):
     words = shlex.split(flags_of("public-downscaling-cgan")[0])
     pairs = list(zip(words[::2], words[1::2], strict=True))
     records = [word for flag, value in pairs if flag.startswith("--tfrecord") for word in (flag, value)]
-    assert prepare(["packed/*.tfrecords", "shards", *records, "--pairs", "--workers", "1", "--shards", "2"]) == 0
+    assert prepare(["data/*.tfrecords", "shards", *records, "--pairs", "--workers", "1", "--shards", "2"]) == 0
     maps = [word for flag, value in pairs if flag.endswith("values") for word in (flag, value)]
     command = ["--data", "shards", *maps, *more, "--global-batch-size", "2", "--max-steps", "1", "--holdout", "0"]
     assert main([*command, "--run-dir", "run"]) == 0

@@ -1,7 +1,7 @@
 """Builds the index of TFRecord files: begins, labels and checksums of their records.
 
 All ranks share the work in ranges of the files. The ranges of a file are accepted only if each ends exactly where the
-first record of the next one begins. Otherwise one rank scans the whole file.
+first record of the next one begins. Otherwise one rank scans the whole file, as it does if GZIP has compressed it.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from hvdgan.data.base.scan_cache import ScanCache, identity
 from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.base.source import printable
 from hvdgan.data.formats.pairing import sample_of
-from hvdgan.data.formats.tfrecord import CHECKSUM, HEADER, RecordFile, length_of
-from hvdgan.data.formats.tfrecord_scan import Features, Index, scan_range, unreadable
+from hvdgan.data.formats.tfrecord import CHECKSUM, HEADER, length_of
+from hvdgan.data.formats.tfrecord_scan import Features, Index, opened_records, scan_range, unreadable
 
 SMALLEST_RANGE = 2**24
 """smallest range in bytes"""
@@ -37,7 +37,7 @@ def index_files(name: str, files: Sequence[str], features: Features, peers: Peer
         scans: cache of the index.
 
     Raises:
-        UserError: a file is not a TFRecord file, is compressed as a whole, lacks a feature, or may not be read.
+        UserError: a file is not a TFRecord file, is damaged, lacks a feature, or may not be read.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
     identities = on_all(lambda: _identities(name, files), peers, f"--data {name}: its files")
@@ -73,8 +73,10 @@ def _from_cache(scans: ScanCache, key: str, files: Sequence[str]) -> list[list[A
     found = json.loads(content)
     try:
         for file, each in zip(files, found, strict=True):
-            index, opened = _unpacked(*each), RecordFile(file)
-            for place in sample_of(len(index.offsets)):
+            index = _unpacked(*each)
+            opened = opened_records(file, index.places)
+            # Half a mebibyte is decompressed for each record of a compressed file.
+            for place in sample_of(len(index.offsets))[: 1 if index.places else None]:
                 offset = int(index.offsets[place])
                 past = offset + HEADER + length_of(opened.read(offset, HEADER))
                 if np.frombuffer(opened.read(past, CHECKSUM), np.uint32)[0] != index.checksums[place]:
@@ -85,13 +87,21 @@ def _from_cache(scans: ScanCache, key: str, files: Sequence[str]) -> list[list[A
 
 
 def _packed(index: Index) -> list[Any]:
-    return [pack(index.offsets), pack(index.labels), pack(index.checksums), index.end, pack(index.conditions)]
+    places = np.frombuffer(index.places, np.uint8)
+    arrays = [pack(each) for each in (index.offsets, index.labels, index.checksums, index.conditions, places)]
+    return [*arrays[:3], index.end, *arrays[3:]]
 
 
-def _unpacked(offsets: str, labels: str, checksums: str, end: int, conditions: str = "") -> Index:
-    """An index of _packed(); earlier versions kept no conditions."""
-    numbers = unpack(conditions, np.float64)
-    return Index(unpack(offsets, np.int64), unpack(labels, np.int32), unpack(checksums, np.uint32), end, numbers)
+def _unpacked(offsets: str, labels: str, checksums: str, end: int, conditions: str = "", places: str = "") -> Index:
+    """An index of _packed(); earlier versions kept no conditions and no places."""
+    return Index(
+        unpack(offsets, np.int64),
+        unpack(labels, np.int32),
+        unpack(checksums, np.uint32),
+        end,
+        unpack(conditions, np.float64),
+        unpack(places, np.uint8).tobytes(),
+    )
 
 
 def _indexed(name: str, files: list[str], sizes: list[int], features: Features, peers: Peers) -> list[Index]:
@@ -101,7 +111,8 @@ def _indexed(name: str, files: list[str], sizes: list[int], features: Features, 
     def look(some: Sequence[str]) -> list[Any]:
         found = []
         for number, begin, past in map(json.loads, some):
-            index = scan_range(name, files[number], features, begin, past)
+            share = sizes[number] / max(1, sum(sizes))
+            index = scan_range(name, files[number], features, begin, past, share)
             found.append(index and _packed(index))
         return found
 
@@ -130,6 +141,8 @@ def _ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int, int]]:
 
 def _joined(parts: Sequence[tuple[int, int, Index | None]], size: int) -> Index | None:
     """The index of a file from those of its ranges; None if a range does not end where the next one begins."""
+    if len(parts) == 1 and parts[0][2] is not None and parts[0][2].places:
+        return parts[0][2]
     end = 0
     for _, past, index in parts:
         if index is None:

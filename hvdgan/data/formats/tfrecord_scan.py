@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data.base.gzip_files import MAGIC, PLACES, GzipFile, GzipStream, places_of
 from hvdgan.data.base.source import printable
 from hvdgan.data.formats.images import OF_ONE_FILE
 from hvdgan.data.formats.tf_example import features_of, numbers_in, single_bytes, single_integer
@@ -50,6 +51,8 @@ class Index:
     checksums: checksums of the payloads, as they stand in the file, uint32 (N,).
     end: end of the last record in bytes.
     conditions: numbers of the conditions of all records, one record after the other, float64 (N * k,).
+    places: of a file that is compressed as a whole, the places at which decompression can begin; offsets and end
+        count decompressed bytes.
     """
 
     offsets: np.ndarray
@@ -57,10 +60,24 @@ class Index:
     checksums: np.ndarray
     end: int
     conditions: np.ndarray
+    places: bytes = b""
 
 
-def scan_range(name: str, file: str, features: Features, begin: int, past: int) -> Index | None:
+def opened_records(path: str, places: bytes) -> RecordFile | GzipFile:
+    """A file of records, compressed as a whole if there are places at which decompression can begin.
+
+    Raises:
+        UserError: the library that decompresses is missing.
+        OSError: the file cannot be read.
+        ValueError: it is not the one with these places.
+    """
+    return GzipFile(path, places) if places else RecordFile(path)
+
+
+def scan_range(name: str, file: str, features: Features, begin: int, past: int, share: float = 1.0) -> Index | None:
     """The index of the records that begin in a range of a file; None if it cannot be read as records from there.
+
+    A file that is compressed as a whole cannot be divided into ranges.
 
     Args:
         name: value of `--data`.
@@ -68,15 +85,18 @@ def scan_range(name: str, file: str, features: Features, begin: int, past: int) 
         features: names of the features that are needed.
         begin: first byte of the range.
         past: one past the last byte of the range.
+        share: share of all places of decompression that the file may have, above 0 and at most 1.
 
     Raises:
-        UserError: begin is 0, and the file is not a TFRecord file, is compressed as a whole, or lacks a feature; or it
-            may not be read.
+        UserError: begin is 0, and the file is not a TFRecord file, lacks a feature, or is compressed as a whole and
+            damaged; or it may not be read.
         RunError: the disk or the network has failed.
     """
     where = f"--data {name}: {printable(file)}"
     try:
         opened = RecordFile(file)
+        if begin == 0 and _is_compressed(opened):
+            return _walked_compressed(where, file, features, share) if past == opened.size else None
         start = _first_record(opened, begin, past) if begin else 0
         if start is None:
             return _index_of([], [], [], b"", begin)
@@ -87,6 +107,29 @@ def scan_range(name: str, file: str, features: Features, begin: int, past: int) 
         if begin:
             return None  # the scan of the whole file raises an error that names the record
         raise
+
+
+def _is_compressed(opened: RecordFile) -> bool:
+    head = opened.read(0, min(HEADER, opened.size))
+    try:
+        length_of(head)  # the length of a record may begin with the same bytes
+    except ValueError:
+        return head.startswith(MAGIC)
+    return False
+
+
+def _walked_compressed(where: str, file: str, features: Features, share: float) -> Index:
+    """The index of a file that is compressed as a whole."""
+    try:
+        places = places_of(file, max(1, int(share * PLACES)))
+        if not places:
+            return _index_of([], [], [], b"", 0)
+        opened = GzipStream(file, places)
+        index = _walked(where, opened, features, 0, opened.size)
+        opened.finish()
+    except ValueError as error:
+        raise UserError(f"{where}: {error}; restore it, or leave it out") from error
+    return dataclasses.replace(index, places=places)
 
 
 def _index_of(offsets: list[int], labels: list[int], conditions: list[float], checksums: bytes, end: int) -> Index:
@@ -123,7 +166,7 @@ def _looks_like_one(opened: RecordFile, start: int) -> bool:
     return after <= opened.size
 
 
-def _walked(where: str, opened: RecordFile, features: Features, position: int, past: int) -> Index:
+def _walked(where: str, opened: RecordFile | GzipStream, features: Features, position: int, past: int) -> Index:
     """The index of the records from a position on that begin before the end of a range."""
     offsets: list[int] = []
     labels: list[int] = []
@@ -132,11 +175,6 @@ def _walked(where: str, opened: RecordFile, features: Features, position: int, p
     try:
         header = opened.read(position, min(HEADER, opened.size - position))
         while position < past:
-            if position == 0 and header[:2] == b"\x1f\x8b":
-                raise UserError(
-                    f"{where}: compressed as a whole, so that no record can be read alone; convert the files with "
-                    "python -m hvdgan.prepare, which takes the same --tfrecord flags, or unpack them with gunzip"
-                )
             length = length_of(header)
             if position + length + FRAME > opened.size:
                 raise ValueError("the file ends before the record does")
@@ -162,7 +200,7 @@ def _walked(where: str, opened: RecordFile, features: Features, position: int, p
 class _Ahead:
     """Reads a part of a file, a few kilobytes at a time."""
 
-    def __init__(self, opened: RecordFile, begin: int, end: int) -> None:
+    def __init__(self, opened: RecordFile | GzipStream, begin: int, end: int) -> None:
         self._opened, self._begin, self._end = opened, begin, end
         self._first, self._content = 0, b""
 

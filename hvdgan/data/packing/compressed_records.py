@@ -1,4 +1,4 @@
-"""Unpacks TFRecord files that are compressed as a whole: GZIP has no random access."""
+"""Unpacks TFRecord files that are compressed as a whole, so that each record is read alone, without another library."""
 
 import dataclasses
 import glob

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import Peers
+from hvdgan.cli.shared_errors import Peers, on_all
+from hvdgan.data.base.gzip_files import GzipFile
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.base.source import printable
-from hvdgan.data.formats.tfrecord import FRAME, HEADER, OPEN_FILES, RecordFile, length_of, payload_of
+from hvdgan.data.formats.tfrecord import OPEN_FILES, RecordFile, payload_of
 from hvdgan.data.formats.tfrecord_index import digest_of, index_files
-from hvdgan.data.formats.tfrecord_scan import Features
+from hvdgan.data.formats.tfrecord_scan import Features, Index
 
 
 class RecordReader:
     """The records of TFRecord files, in the order of the files' names; safe to call from several threads.
 
-    The index takes 16 bytes of memory per record, and is cached in the run folder.
+    The index takes 16 bytes of memory per record, and that of files compressed as a whole up to 128 MiB more. It is
+    cached in the run folder.
 
     labels: labels of the records, int32 (N,), or None.
     conditions: numbers that describe each record, float64 (N, k), or None.
@@ -31,7 +33,7 @@ class RecordReader:
         scans: cache of the index.
 
     Raises:
-        UserError: a file is not a TFRecord file, is compressed as a whole, lacks a feature, or may not be read.
+        UserError: a file is not a TFRecord file, is damaged, lacks a feature, or may not be read.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
 
@@ -48,7 +50,11 @@ class RecordReader:
         self.labels = labels if features.label else None
         numbers = np.concatenate([index.conditions for index in indices])
         self.conditions = numbers.reshape(len(self), -1) if features.conditions else None
+        self._ends = [index.end for index in indices]
         self._opened = functools.lru_cache(maxsize=OPEN_FILES)(RecordFile)
+        self._compressed: dict[str, GzipFile] = {}
+        if any(index.places for index in indices):
+            self._compressed = on_all(lambda: self._opened_once(indices), peers, f"--data {name}: its files")
         # They cover neither the name of the label feature nor the folder, which depends on the machine.
         self.parts = [os.path.basename(file).encode(errors="surrogateescape") for file in self._files]
         """bytes that identify the names of the files, their records and labels, and every byte in them"""
@@ -70,14 +76,10 @@ class RecordReader:
             RunError: the record cannot be read, or its checksum differs; the message names the file and the record.
         """
         file, place = self._place(index)
-        offset = int(self._offsets[index])
+        offset, path = int(self._offsets[index]), self._files[file]
+        past = self._ends[file] if index + 1 == self._firsts[file + 1] else int(self._offsets[index + 1])
         try:
-            opened = self._opened(self._files[file])
-            length = length_of(opened.read(offset, HEADER))
-            # A damaged length could ask for any amount of memory.
-            if offset + length + FRAME > opened.size:
-                raise ValueError("its length differs")
-            return payload_of(opened.read(offset, length + FRAME))
+            return payload_of((self._compressed.get(path) or self._opened(path)).read(offset, past - offset))
         except OSError as error:
             reason = error.strerror or str(error)
         except ValueError as error:
@@ -86,6 +88,19 @@ class RecordReader:
             f"--data {self.name}: {printable(self._files[file])}, record {place}: {reason}; the file is damaged, or "
             "has changed since the run began: restore it, then resume"
         )
+
+    def _opened_once(self, indices: Sequence[Index]) -> dict[str, GzipFile]:
+        """The files that are compressed as a whole, by their paths; each holds its places, and no open file."""
+        found = {}
+        for file, index in zip(self._files, indices, strict=True):
+            try:
+                if index.places:
+                    found[file] = GzipFile(file, index.places)
+            except (OSError, ValueError) as error:
+                raise RunError(
+                    f"--data {self.name}: {printable(file)} has changed since it was opened: {error}"
+                ) from error
+        return found
 
     def _place(self, index: int) -> tuple[int, int]:
         """The number of the file, and of the record within it."""

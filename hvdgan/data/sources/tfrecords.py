@@ -103,7 +103,7 @@ class RecordSource(PictureSource):
         scans: cache of the index.
 
     Raises:
-        UserError: a file is not a TFRecord file, is compressed as a whole, lacks a feature, may not be read, or holds
+        UserError: a file is not a TFRecord file, is damaged, lacks a feature, may not be read, or holds
             no pairs for a recipe of pairs.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
