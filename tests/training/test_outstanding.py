@@ -199,6 +199,7 @@ def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, b
         assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
     error = capsys.readouterr().err
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
+    assert "step 3, " not in error
 
 
 def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path):

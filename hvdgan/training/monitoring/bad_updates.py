@@ -1,6 +1,6 @@
 """Counts updates that were skipped because they were not finite, and stops a run that has too many in a row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hvdgan.cli.errors import RunError
@@ -47,20 +47,36 @@ class BadUpdates:
         Raises:
             RunError: an update was bad max_bad_steps times in a row; names what is not finite on which rank.
         """
+        for update, times in self._counted(stage, metrics, skipped):
+            where = f"step {step}, stage {stage}, update {update}"
+            if times >= self._max_bad_steps:
+                raise self._failure(where, diagnose(update), times)
+            self._warn(where, times)
+
+    def count_alone(self, stage: str, step: int, metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> None:
+        """Count and log the bad updates of a step without the other ranks, because the run has failed already.
+
+        Args:
+            stage, step, metrics, skipped: those of count().
+        """
+        for update, times in self._counted(stage, metrics, skipped):
+            self._warn(f"step {step}, stage {stage}, update {update}", times)
+
+    def _counted(
+        self, stage: str, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield each bad update with the number of times in a row that it was bad."""
         bad = [each for each in skipped if skipped[each] and metrics.get(f"{each}/loss_scale", 1.0) <= 1.0]
         for update, was_skipped in skipped.items():
             if not was_skipped:
                 self.counts.pop(f"{stage}/{update}", None)
         for update in bad:
-            where = f"step {step}, stage {stage}, update {update}"
             key = f"{stage}/{update}"
             self.counts[key] = self.counts.get(key, 0) + 1
-            if self.counts[key] >= self._max_bad_steps:
-                raise self._failure(where, diagnose(update), self.counts[key])
-            self._say(
-                f"warning: {where}: loss or gradients are not finite; every rank skips the update "
-                f"({self.counts[key]} in a row)"
-            )
+            yield update, self.counts[key]
+
+    def _warn(self, where: str, times: int) -> None:
+        self._say(f"warning: {where}: loss or gradients are not finite; every rank skips the update ({times} in a row)")
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
         found = self._ranks.gather(list(mine), "what is not finite")
