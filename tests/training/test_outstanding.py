@@ -24,6 +24,7 @@ from hvdgan.training.observations import Observations
 from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.steps.step import StageStep
 from tiny import Exploding, Tiny, TinyOptions
 
 
@@ -126,6 +127,28 @@ def test_what_is_due_waits_for_all_steps(reads, period):
         read = reads(behind, later=behind, due=5, log_every=12, **{**PERIODS, period: 5})
         assert all(begun <= 5 for step, begun, _ in read if step < 5)
         assert all(begun <= 10 for step, begun, _ in read if step < 10)
+
+
+def test_a_run_reads_nothing_of_its_device_between_two_logs(tmp_path, monkeypatch):
+    """Every way to a tensor's numbers in Python is counted, in the thread that begins the steps."""
+    begun, read, kind, begin = [], [], type(tf.constant(0.0)), StageStep.__call__
+    find = kind._numpy_internal  # not public; without it this test fails
+
+    def found(tensor):
+        if threading.current_thread() is threading.main_thread():
+            read.append(len(begun))
+        return find(tensor)
+
+    def counted(step, *arguments):
+        begun.append(step)
+        return begin(step, *arguments)
+
+    monkeypatch.setattr(kind, "_numpy_internal", found)
+    monkeypatch.setattr(StageStep, "__call__", counted)
+    more = "--steps 12 --log-every 4 --sample-every 0 --report never".split()
+    with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
+        assert saved.train(tmp_path, *more) == 0
+    assert set(read) == {0, 4, 8, 12}
 
 
 def step_with(run, branches):
