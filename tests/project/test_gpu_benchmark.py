@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -112,14 +113,22 @@ def test_a_part_that_breaks_does_not_stop_the_later_ones(parts):
     assert "Title of breaks: breaks itself: OSError: the disk of &lt;this&gt; host" in text
 
 
-def test_what_was_done_is_there_after_an_interruption(parts):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_was_done_is_there_after_an_interruption(parts, tmp_path, number):
+    """A part may take hours, so the checks that it has done are kept; the end of a Slurm job is a SIGTERM."""
+    before = signal.getsignal(number)
+
     def interrupted(given):
-        raise KeyboardInterrupt
-        yield
+        yield Check(name="done", verdict="passed")
+        kept = json.loads((tmp_path / "out" / "result.json").read_text())["parts"][1]["checks"]
+        assert [each["name"] for each in kept] == ["done"] and signal.getsignal(number) is not signal.SIG_DFL
+        signal.raise_signal(number)
+        yield Check(name="never", verdict="passed")
 
     code, found, text = parts(first=fine, second=interrupted, third=fine)
-    assert code == 130 and not found["complete"] and [part["name"] for part in found["parts"]] == ["first"]
-    assert "the later parts have not run" in text
+    assert code == 130 and not found["complete"] and signal.getsignal(number) == before
+    assert [[each["name"] for each in part["checks"]] for part in found["parts"]] == [["fine"], ["done"]]
+    assert "All 2 checks passed; this ran on the CPU, and says nothing about GPUs; the rest has not run" in text
 
 
 def test_a_goal_that_is_missed_and_a_check_that_was_not_run_fail_nothing(parts):
