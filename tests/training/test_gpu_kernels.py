@@ -41,6 +41,8 @@ CASES = {
     "crops in micro-batches": ("downscale", {"spec": traced.fields(16), "accumulate": 2}),
     "showers in micro-batches": ("calo3d", {"accumulate": 2}),
     "metrics that decide, in micro-batches": ("vae_gan", {"accumulate": 2}),
+    "compiled by XLA": ("dcgan", {"jit": True, "ema_half_life": 1000.0, "lr_scaling": "sqrt"}),
+    "compiled by XLA, in micro-batches": ("vae_gan", {"jit": True, "accumulate": 2, "flip": True}),
     "three stages, in micro-batches": ("completion", {"accumulate": 2}),
     "all heads, wide patches": (
         "pix2pix",
