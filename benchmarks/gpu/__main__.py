@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +31,7 @@ PARTS = (
 )
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _CPU_RANKS = 2
+_JSON, _PAGE = "result.json", "page.html"
 
 
 class Parser(argparse.ArgumentParser):
@@ -126,6 +128,7 @@ def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words:
         "machine": machine.facts(setting),
         "doctor": doctor,
         "complete": False,
+        "page_error": "",
         "parts": [],
     }
     results: list[Check] = []
@@ -144,15 +147,21 @@ def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words:
         _write(setting, facts, time.monotonic() - begin, with_page=True)
         say("interrupted")
         return 130
-    say(f"{page.sentence(facts)}: {setting.out / 'page.html'}")
-    return int(any(check.verdict == "failed" for check in results))
+    say(f"{page.sentence(facts)}: {setting.out / (_JSON if facts['page_error'] else _PAGE)}")
+    return int(bool(facts["page_error"]) or any(check.verdict == "failed" for check in results))
 
 
 def _write(setting: Setting, facts: dict[str, Any], seconds: float, *, with_page: bool = False) -> None:
+    """Write the results. A page that cannot be made is reported, and does not stop the later parts."""
     facts["seconds"] = seconds
-    write_json(setting.out / "result.json", facts)
     if with_page:
-        write_text(setting.out / "page.html", page.make(facts))
+        facts["page_error"] = ""
+        try:
+            write_text(setting.out / _PAGE, page.make(facts))
+        except Exception as error:
+            facts["page_error"] = "".join(traceback.format_exception(error)[-3:])
+            say(f"page.html cannot be made: {error!r}; send result.json alone")
+    write_json(setting.out / _JSON, facts)
 
 
 @contextlib.contextmanager

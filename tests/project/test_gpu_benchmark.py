@@ -86,11 +86,9 @@ def parts(monkeypatch, tmp_path):
         made = tuple(Part(name, f"Title of {name}", work) for name, work in works.items())
         monkeypatch.setattr(script, "PARTS", made)
         code = script.main(["--gpus=0", "--cpu", "--out", str(tmp_path / "out")])
-        return (
-            code,
-            json.loads((tmp_path / "out" / "result.json").read_text()),
-            (tmp_path / "out" / "page.html").read_text(),
-        )
+        page_of = tmp_path / "out" / "page.html"
+        text = page_of.read_text() if page_of.exists() else ""
+        return code, json.loads((tmp_path / "out" / "result.json").read_text()), text
 
     return make
 
@@ -111,6 +109,17 @@ def test_a_part_that_breaks_does_not_stop_the_later_ones(parts):
         ["passed"],
     ]
     assert "Title of breaks: breaks itself: OSError: the disk of &lt;this&gt; host" in text
+
+
+def test_a_page_that_cannot_be_made_does_not_stop_the_later_parts(parts, monkeypatch, capsys):
+    """As when a GPU's figures have a form that no CPU's had."""
+    monkeypatch.setattr(script.page, "make", lambda facts: facts["parts"][0]["nothing"])
+    code, found, text = parts(first=fine, second=fine)
+    assert code == 1 and found["complete"] and len(found["parts"]) == 2 and not text
+    assert "KeyError: 'nothing'" in found["page_error"]
+    said = capsys.readouterr().out
+    assert "page.html cannot be made: KeyError('nothing'); send result.json alone" in said
+    assert said.rstrip().endswith("result.json")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
