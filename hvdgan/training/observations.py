@@ -1,5 +1,6 @@
 """Observes each step: its metrics and times, updates that were skipped, broken files, and plateaus that end a stage."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -93,7 +94,8 @@ class Observations:
         Args:
             step, at, metrics, skipped: those of add().
         """
-        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped)
+        say = functools.partial(self._record.say_alone, rank=self._run.ranks.rank)
+        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, say)
 
     def end_stage(self, at: Position) -> None:
         """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""

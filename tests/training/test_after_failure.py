@@ -5,7 +5,6 @@ Modules: training.outstanding, training.monitoring.bad_updates.
 
 import dataclasses
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -64,9 +63,17 @@ class Verdict:
 def test_a_verdict_that_never_comes_is_not_awaited():
     """As if another rank were lost."""
     run, never, said = tiny_run(), threading.Event(), []
+
+    class Said:
+        def say(self, line):
+            pass
+
+        def say_alone(self, line, rank):
+            said.append(line)
+
     now = threading.Event()
     now.set()
-    outstanding = Outstanding(Observations(run, ResumePoint(), SimpleNamespace(say=said.append)), 4)
+    outstanding = Outstanding(Observations(run, ResumePoint(), Said()), 4)
     for step, known in enumerate((now, never, now)):
         outstanding.add(Begun(step, run.schedule.at(step), {}, {}, {"fool": Verdict(known)}, 0.0, 0.0, 0.0))
     outstanding.settle_after_failure(seconds=0.2)

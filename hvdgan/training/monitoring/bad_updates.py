@@ -51,16 +51,24 @@ class BadUpdates:
             where = f"step {step}, stage {stage}, update {update}"
             if times >= self._max_bad_steps:
                 raise self._failure(where, diagnose(update), times)
-            self._warn(where, times)
+            self._say(_warning(where, times))
 
-    def count_alone(self, stage: str, step: int, metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> None:
+    def count_alone(
+        self,
+        stage: str,
+        step: int,
+        metrics: Mapping[str, Any],
+        skipped: Mapping[str, bool],
+        say: Callable[[str], None],
+    ) -> None:
         """Count and log the bad updates of a step without the other ranks, because the run has failed already.
 
         Args:
             stage, step, metrics, skipped: those of count().
+            say: function that logs a line.
         """
         for update, times in self._counted(stage, metrics, skipped):
-            self._warn(f"step {step}, stage {stage}, update {update}", times)
+            say(_warning(f"step {step}, stage {stage}, update {update}", times))
 
     def _counted(
         self, stage: str, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
@@ -74,9 +82,6 @@ class BadUpdates:
             key = f"{stage}/{update}"
             self.counts[key] = self.counts.get(key, 0) + 1
             yield update, self.counts[key]
-
-    def _warn(self, where: str, times: int) -> None:
-        self._say(f"warning: {where}: loss or gradients are not finite; every rank skips the update ({times} in a row)")
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
         found = self._ranks.gather(list(mine), "what is not finite")
@@ -93,3 +98,7 @@ def without_skipped(metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> 
     prefixes = tuple(f"{update}/" for update, was_skipped in skipped.items() if was_skipped)
     kept = ("/applied", "/loss_scale")
     return {name: value for name, value in metrics.items() if not name.startswith(prefixes) or name.endswith(kept)}
+
+
+def _warning(where: str, times: int) -> str:
+    return f"warning: {where}: loss or gradients are not finite; every rank skips the update ({times} in a row)"
