@@ -47,7 +47,9 @@ class Window:
 
 def _numbers(values: Sequence[tf.Tensor | float]) -> list[float]:
     """The numbers of values. The host waits for a GPU once for many of them, and not for each."""
-    tensors = [value for value in values if tf.is_tensor(value)] if device.chosen().own_memory else []
+    if not device.chosen().own_memory:  # there is nothing to wait for
+        return [float(value) for value in values]
+    tensors = [value for value in values if tf.is_tensor(value)]
     read: list[float] = []
     for begin in range(0, len(tensors), _MOST):
         read += tf.stack(tensors[begin : begin + _MOST]).numpy().tolist()
