@@ -21,6 +21,7 @@ from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.outstanding import Begun as BegunStep
 from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
@@ -272,3 +273,23 @@ def test_times_of_steps_add_up_to_the_time_that_they_took(tmp_path):
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     times = [json.loads(line)["step_seconds"] for line in lines]
     assert 0 < 2 * sum(times) < took
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(monkeypatch, most):
+    """Steps of 1 s, six between two logs of 5 s each; the clock is the test's own."""
+    now, seen, at = [0.0], [], tiny_run().schedule.at(0)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    class Seen:
+        def add(self, step, at, data, metrics, skipped, seconds):
+            seen.append(seconds["step_seconds"])
+
+    outstanding = Outstanding(Seen(), most)
+    for log in range(3):
+        for step in range(6):
+            begin, now[0] = now[0], now[0] + 1.0
+            outstanding.add(BegunStep(6 * log + step, at, {}, {}, {"fool": tf.constant(True)}, begin, 0.0, 0.0))
+        outstanding.settle()
+        now[0] += 5.0
+        assert sum(seen[6 * log :]) == 6.0
