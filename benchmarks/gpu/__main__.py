@@ -1,11 +1,17 @@
-"""Runs all parts one after another, and writes result.json and page.html after each; benchmarks/gpu.sh starts it."""
+"""Runs all parts one after another; writes result.json after each check, and page.html after each part.
+
+benchmarks/gpu.sh starts it.
+"""
 
 import argparse
+import contextlib
 import dataclasses
 import shlex
+import signal
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +31,7 @@ PARTS = (
 )
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _CPU_RANKS = 2
+_JSON, _PAGE = "result.json", "page.html"
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +50,7 @@ def main(words: Sequence[str]) -> int:
         words: command line.
 
     Returns:
-        The exit code: 0 if all passed, 1 if something failed, 130 if the user has interrupted it.
+        The exit code: 0 if all passed, 1 if something failed, 130 if it was interrupted.
     """
     parser = arguments()
     given = parser.parse_args(words)
@@ -54,7 +61,8 @@ def main(words: Sequence[str]) -> int:
         parser.error(why)
     setting = _setting(given, ranks, gloo=build.uses_gloo(doctor))
     setting.out.mkdir(parents=True)
-    return _run(setting, _chosen(given), doctor, words)
+    with _interruptible():
+        return _run(setting, _chosen(given), doctor, words)
 
 
 def arguments() -> Parser:
@@ -112,7 +120,7 @@ def _chosen(given: argparse.Namespace) -> list[Part]:
 
 
 def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words: Sequence[str]) -> int:
-    """Run the parts; what is there is written after each, and if the user interrupts."""
+    """Run the parts; what is there is written after each check, and if the script is interrupted."""
     begin = time.monotonic()
     facts: dict[str, Any] = {
         "command": shlex.join(["benchmarks/gpu.sh", *(word for word in words if not word.startswith("--gpus="))]),
@@ -120,30 +128,53 @@ def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words:
         "machine": machine.facts(setting),
         "doctor": doctor,
         "complete": False,
+        "page_error": "",
         "parts": [],
     }
     results: list[Check] = []
     try:
         for part in parts:
             say(f"== {part.title}")
-            checks = run_part(part, setting, say)
-            results += checks
-            done = {"name": part.name, "title": part.title, "checks": [check.as_json() for check in checks]}
+            done: dict[str, Any] = {"name": part.name, "title": part.title, "checks": []}
             facts["parts"].append(done)
+            for check in run_part(part, setting, say):
+                results.append(check)
+                done["checks"].append(check.as_json())
+                _write(setting, facts, time.monotonic() - begin)
             facts["complete"] = part is parts[-1]
-            _write(setting, facts, time.monotonic() - begin)
+            _write(setting, facts, time.monotonic() - begin, with_page=True)
     except KeyboardInterrupt:
-        _write(setting, facts, time.monotonic() - begin)
+        _write(setting, facts, time.monotonic() - begin, with_page=True)
         say("interrupted")
         return 130
-    say(f"{page.sentence(facts)}: {setting.out / 'page.html'}")
-    return int(any(check.verdict == "failed" for check in results))
+    say(f"{page.sentence(facts)}: {setting.out / (_JSON if facts['page_error'] else _PAGE)}")
+    return int(bool(facts["page_error"]) or any(check.verdict == "failed" for check in results))
 
 
-def _write(setting: Setting, facts: dict[str, Any], seconds: float) -> None:
+def _write(setting: Setting, facts: dict[str, Any], seconds: float, *, with_page: bool = False) -> None:
+    """Write the results. A page that cannot be made is reported, and does not stop the later parts."""
     facts["seconds"] = seconds
-    write_json(setting.out / "result.json", facts)
-    write_text(setting.out / "page.html", page.make(facts))
+    if with_page:
+        facts["page_error"] = ""
+        try:
+            write_text(setting.out / _PAGE, page.make(facts))
+        except Exception as error:
+            facts["page_error"] = "".join(traceback.format_exception(error)[-3:])
+            say(f"page.html cannot be made: {error!r}; send result.json alone")
+    write_json(setting.out / _JSON, facts)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Treat the end of a Slurm job or of a terminal as Ctrl-C; under nohup a closed terminal is still ignored."""
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def say(line: str) -> None:

@@ -73,7 +73,7 @@ class Part(NamedTuple):
     work: Callable[[Setting], Iterator[Check]]
 
 
-def run_part(part: Part, setting: Setting, say: Callable[[str], None]) -> list[Check]:
+def run_part(part: Part, setting: Setting, say: Callable[[str], None]) -> Iterator[Check]:
     """Run a part to its end, also if a check raises an error.
 
     Args:
@@ -81,23 +81,20 @@ def run_part(part: Part, setting: Setting, say: Callable[[str], None]) -> list[C
         setting: settings of the script.
         say: function that shows a line to the user.
 
-    Returns:
-        The checks; an error of the part itself is a failed check, after those that were done before.
+    Yields:
+        Each check when it is done; an error of the part itself is a failed check, after those that were done before.
     """
-    checks: list[Check] = []
     begin = time.monotonic()
     try:
         for check in part.work(setting):
-            checks.append(check)
             say(line_of(part, check))
+            yield check
     except Exception as error:  # the later parts must run
         lines = traceback.format_exception(error)[-3:]
         told = tuple(line for text in lines for line in text.splitlines())
-        checks.append(
-            Check(name=f"{part.name} itself", verdict="failed", errors=told, seconds=time.monotonic() - begin)
-        )
-        say(line_of(part, checks[-1]))
-    return checks
+        failed = Check(name=f"{part.name} itself", verdict="failed", errors=told, seconds=time.monotonic() - begin)
+        say(line_of(part, failed))
+        yield failed
 
 
 def line_of(part: Part, check: Check) -> str:

@@ -47,7 +47,7 @@ def sentence(facts: Facts) -> str:
     words = f"{counts['failed']} of {ran} checks failed" if counts["failed"] else f"All {ran} checks passed"
     words += f"; {counts['not run']} did not run" if counts["not run"] else ""
     words += "; this ran on the CPU, and says nothing about GPUs" if facts["settings"]["cpu"] else ""
-    return words if facts["complete"] else f"{words}; the later parts have not run"
+    return words if facts["complete"] else f"{words}; the rest has not run"
 
 
 def _machine(facts: Facts) -> list[tuple[str, str]]:

@@ -65,6 +65,9 @@ class Loop:
         try:
             self._between.begin()
             done, stop = self._all(batches, steps)
+        except Exception:  # such as one of the data, while the updates of earlier steps have been skipped
+            self._outstanding.settle_after_failure()
+            raise
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
             self._between.settle()

@@ -52,7 +52,26 @@ def advice(run: Run, memory: Estimate, free: int | None) -> str:
         memory: estimate of the stage.
         free: bytes that there are for activations and gradients; None: they are not known.
     """
-    parts = memory.fitting(None if free is None else free + memory.state)
-    ways = [] if parts is None else [f"--accumulate {parts} (about {in_words(memory.accumulated(parts))})"]
+    sizes = micro_batches(run)
+    parts = memory.fitting(None if free is None else free + memory.state, sizes)
+    ways = []
+    if parts is not None:
+        ways = [f"--accumulate {parts} (about {in_words(memory.accumulated(parts, sizes[parts]))})"]
     ways += [] if run.config.remat else ["--remat"]
     return f"try {', '.join([*ways, 'a smaller --global-batch-size'])} or smaller networks"
+
+
+def micro_batches(run: Run) -> dict[int, int]:
+    """The values of --accumulate above the present one that the run could take, the smallest first.
+
+    Args:
+        run: run, built.
+
+    Returns:
+        For each value the number of samples in the largest micro-batch of any rank. The slices of an elastic run are
+        multiples of the value, and need not be equal (hvdgan/distributed/slices.py).
+    """
+    batch, ranks = run.config.global_batch_size, run.ranks
+    divided = batch if ranks.slice_unit else batch // ranks.size
+    values = range(run.config.accumulate + 1, batch // ranks.size + 1)
+    return {value: -(-batch // (value * ranks.size)) for value in values if divided % value == 0}

@@ -1,5 +1,6 @@
 """Observes each step: its metrics and times, updates that were skipped, broken files, and plateaus that end a stage."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,17 @@ class Observations:
         self._record.advance(stage)
         if self._watch.is_over(at.stage_step + 1, self._run.ranks, self._weights):
             self._end_stage_early(at)
+
+    def add_after_failure(
+        self, step: int, at: Position, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
+    ) -> None:
+        """Count and log the skipped updates of a step without the other ranks, because the run has failed already.
+
+        Args:
+            step, at, metrics, skipped: those of add().
+        """
+        say = functools.partial(self._record.say_alone, rank=self._run.ranks.rank)
+        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, say)
 
     def end_stage(self, at: Position) -> None:
         """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""

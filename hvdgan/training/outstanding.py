@@ -1,14 +1,16 @@
 """Steps that have begun and whose verdicts are not read yet, so that the device computes while the host reads one."""
 
-import functools
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeoutError
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from hvdgan.cli.errors import RunError
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.observations import Observations
 
@@ -54,7 +56,8 @@ class Outstanding:
         self._observations = observations
         self._most = most
         self._reader = ThreadPoolExecutor(1, "hvdgan-verdicts") if most > 1 else None
-        self._steps: deque[tuple[Begun, Callable[[], dict[str, bool]]]] = deque()
+        self._steps: deque[tuple[Begun, Callable[[float | None], dict[str, bool]]]] = deque()
+        """steps, each with a function that waits for its verdicts; its argument is a time limit in seconds"""
         self._ended = 0.0
 
     def begin_stage(self, at: Position) -> None:
@@ -67,8 +70,8 @@ class Outstanding:
         Raises:
             RunError: an update was not finite --max-bad-steps times in a row.
         """
-        request = functools.partial(_skipped, begun.finite)
-        self._steps.append((begun, self._reader.submit(request).result if self._reader else request))
+        wait = self._reader.submit(_skipped, begun.finite).result if self._reader else lambda _: _skipped(begun.finite)
+        self._steps.append((begun, wait))
         while len(self._steps) > self._most:
             self._read()
 
@@ -81,14 +84,29 @@ class Outstanding:
         while self._steps:
             self._read()
 
+    def settle_after_failure(self, seconds: float = 5.0) -> None:
+        """Log which updates of the steps that still wait were skipped, without the other ranks.
+
+        An error ends the run, so the other ranks may be elsewhere.
+
+        Args:
+            seconds: time limit for all verdicts, because a lost rank may keep one back for ever.
+        """
+        end = time.perf_counter() + seconds
+        with contextlib.suppress(tf.errors.OpError, FuturesTimeoutError):
+            while self._steps:
+                begun, wait = self._steps.popleft()
+                skipped = wait(max(0.0, end - time.perf_counter()))
+                self._observations.add_after_failure(begun.step, begun.at, begun.metrics, skipped)
+
     def _read(self) -> None:
         """Read the verdict of the oldest step.
 
         Its time counts from the end of the step before, as far as the host knows it: the times of the steps between two
         settle() add up to the time that they took together.
         """
-        begun, verdicts = self._steps.popleft()
-        skipped = verdicts()
+        begun, wait = self._steps.popleft()
+        skipped = wait(None)
         now = time.perf_counter()
         seconds = {
             "between_seconds": begun.between,
@@ -96,7 +114,11 @@ class Outstanding:
             "step_seconds": now - max(begun.begin, self._ended),
         }
         self._ended = now
-        self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds)
+        try:
+            self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds)
+        except RunError:  # the run ends with this step, and not with a later one
+            self._steps.clear()
+            raise
 
 
 def _skipped(finite: dict[str, tf.Tensor]) -> dict[str, bool]:

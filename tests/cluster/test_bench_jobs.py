@@ -1,8 +1,13 @@
-"""hvdgan.bench under salloc, which leaves its shell on the head node, whose /tmp the nodes do not share."""
+"""hvdgan.bench under salloc, which leaves its shell on the head node, whose /tmp the nodes do not share.
+
+And benchmarks/gpu.sh in a job of two nodes.
+"""
 
 import json
 
 import pytest
+
+from launching import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SMALL = "--recipe tiny:Tiny --image-size 8 --local-batch-size 4 --steps 2 --repeats 1 --scaling weak".split()
@@ -21,3 +26,16 @@ def test_it_measures_the_nodes_of_an_allocation(cluster, folder, nodes, ranks):
     assert {len(process["cores"]) for process in largest["processes"]} == {1}
     assert largest["controller"] == ("mpi" if len(nodes) > 1 else None)
     assert [path.name for path in here.iterdir()] == ["bench.json"]  # what the processes shared is gone
+
+
+def test_the_script_for_gpus_starts_its_ranks_on_all_nodes_of_a_job(cluster, folder):
+    """As docs/performance.md starts it, but on the CPU."""
+    folder.mkdir()
+    wrapped = f"{ROOT}/benchmarks/gpu.sh --cpu --quick --only build --out out"
+    size = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=5"]
+    job = cluster.slurm("sbatch", "--parsable", *size, "--output=log.txt", "--wrap", wrapped, cwd=folder).strip()
+    assert cluster.ended(job)["JobState"] == "COMPLETED", (folder / "log.txt").read_text()
+    found = json.loads((folder / "out" / "result.json").read_text())
+    (check,) = found["parts"][0]["checks"]
+    assert check["verdict"] == "passed" and check["command"].startswith("srun ") and found["settings"]["nodes"] == 2
+    assert [rank["host"] for rank in check["figures"]["doctor"]["ranks"]] == ["node1", "node2"]

@@ -57,7 +57,9 @@ def test_each_recipe_computes_the_same(folder, name):
         assert counts[0] > 1.2 * counts[1]
 
 
-@pytest.mark.parametrize("more", [{"accumulate": 2}, {"precision": "mixed_float16"}, {"sync_batch_norm": True}])
+@pytest.mark.parametrize(
+    "more", [{"accumulate": 2}, {"precision": "mixed_float16", "accumulate": 2}, {"sync_batch_norm": True}]
+)
 def test_with_other_options(more):
     recipe, options = small("dcgan")
     runs = [tiny_run(recipe, options, remat=remat, image_size=32, **more) for remat in (False, True)]

@@ -43,14 +43,12 @@ def test_horovod_gets_the_groups(ranks, settings, size, on_gpu, expected):
     assert reductions(run, stage_step(run).with_ranks(others)) == expected
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_groups_do_not_change_what_two_ranks_compute(ranks, accumulate):
+@pytest.mark.parametrize("more", [{}, {"accumulate": 2}, {"compression": "fp16", "accumulate": 2}])
+def test_groups_do_not_change_what_two_ranks_compute(ranks, more):
     """Two numbers have one order of summation, so the bits are equal."""
     results = []
     for groups in ("auto", 1, 2):
-        run = tiny_run(
-            Wide, TinyOptions(steps=20), ranks, gradient_groups=groups, accumulate=accumulate, global_batch_size=16
-        )
+        run = tiny_run(Wide, TinyOptions(steps=20), ranks, gradient_groups=groups, global_batch_size=16, **more)
         for number in range(3):
             stage_step(run)(number, number, data_of(run, number))
         results.append(values_of(run))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -85,11 +86,9 @@ def parts(monkeypatch, tmp_path):
         made = tuple(Part(name, f"Title of {name}", work) for name, work in works.items())
         monkeypatch.setattr(script, "PARTS", made)
         code = script.main(["--gpus=0", "--cpu", "--out", str(tmp_path / "out")])
-        return (
-            code,
-            json.loads((tmp_path / "out" / "result.json").read_text()),
-            (tmp_path / "out" / "page.html").read_text(),
-        )
+        page_of = tmp_path / "out" / "page.html"
+        text = page_of.read_text() if page_of.exists() else ""
+        return code, json.loads((tmp_path / "out" / "result.json").read_text()), text
 
     return make
 
@@ -112,14 +111,33 @@ def test_a_part_that_breaks_does_not_stop_the_later_ones(parts):
     assert "Title of breaks: breaks itself: OSError: the disk of &lt;this&gt; host" in text
 
 
-def test_what_was_done_is_there_after_an_interruption(parts):
+def test_a_page_that_cannot_be_made_does_not_stop_the_later_parts(parts, monkeypatch, capsys):
+    """As when a GPU's figures have a form that no CPU's had."""
+    monkeypatch.setattr(script.page, "make", lambda facts: facts["parts"][0]["nothing"])
+    code, found, text = parts(first=fine, second=fine)
+    assert code == 1 and found["complete"] and len(found["parts"]) == 2 and not text
+    assert "KeyError: 'nothing'" in found["page_error"]
+    said = capsys.readouterr().out
+    assert "page.html cannot be made: KeyError('nothing'); send result.json alone" in said
+    assert said.rstrip().endswith("result.json")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_was_done_is_there_after_an_interruption(parts, tmp_path, number):
+    """A part may take hours, so the checks that it has done are kept; the end of a Slurm job is a SIGTERM."""
+    before = signal.getsignal(number)
+
     def interrupted(given):
-        raise KeyboardInterrupt
-        yield
+        yield Check(name="done", verdict="passed")
+        kept = json.loads((tmp_path / "out" / "result.json").read_text())["parts"][1]["checks"]
+        assert [each["name"] for each in kept] == ["done"] and signal.getsignal(number) is not signal.SIG_DFL
+        signal.raise_signal(number)
+        yield Check(name="never", verdict="passed")
 
     code, found, text = parts(first=fine, second=interrupted, third=fine)
-    assert code == 130 and not found["complete"] and [part["name"] for part in found["parts"]] == ["first"]
-    assert "the later parts have not run" in text
+    assert code == 130 and not found["complete"] and signal.getsignal(number) == before
+    assert [[each["name"] for each in part["checks"]] for part in found["parts"]] == [["fine"], ["done"]]
+    assert "All 2 checks passed; this ran on the CPU, and says nothing about GPUs; the rest has not run" in text
 
 
 def test_a_goal_that_is_missed_and_a_check_that_was_not_run_fail_nothing(parts):

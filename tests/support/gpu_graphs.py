@@ -128,7 +128,7 @@ class _Walk:
     def _one(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """The memory of an operation's results."""
         if operation.type in _CALLS:
-            return self._call(operation, "f", given)
+            return self._compiled(operation, given) if _is_compiled(operation) else self._call(operation, "f", given)
         if operation.type in _BRANCHES:
             self._need(operation, given[:1])
             return self._branches(operation, given[1:])
@@ -172,6 +172,13 @@ class _Walk:
     def _call(self, operation: tf.Operation, attribute: str, given: list[bool]) -> list[bool]:
         inner = _function(operation, attribute)
         return self.through(inner, {id(each): where for each, where in zip(inner.inputs, given, strict=True)})
+
+    def _compiled(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
+        """A function that XLA compiles becomes XlaLaunch, whose arguments and results are in the GPU's memory."""
+        for each, where in zip(operation.inputs, given, strict=True):
+            if where and each.dtype != tf.resource and id(each) not in self.constants:
+                self._add("copies", operation, {"of": (each.dtype.name, each.op.name)})
+        return [False] * len(operation.outputs)
 
     def _branches(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """A branch becomes Switch, its operations, and Merge."""
@@ -248,6 +255,10 @@ def _types(operation: tf.Operation) -> Types:
             value = operation.get_attr(attribute.name)
             found[attribute.name] = tuple(tf.as_dtype(e).name for e in (value if isinstance(value, list) else [value]))
     return found
+
+
+def _is_compiled(operation: tf.Operation) -> bool:
+    return "_XlaMustCompile" in operation.node_def.attr and operation.get_attr("_XlaMustCompile")
 
 
 def _of_variable_on_host(operation: tf.Operation, types: Types) -> bool:

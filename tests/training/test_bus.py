@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from building import stage_step, tiny_run, values_of
+from gpu_graphs import faults_of
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
@@ -19,6 +20,8 @@ from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.networks.devices.device import CPU, GPU, computing_as
+from hvdgan.networks.devices.numbers import to_device
+from hvdgan.recipe.draws import Random
 from hvdgan.recipe.unpacking import unpack
 from hvdgan.train import main
 from hvdgan.training.building.run import spec_of
@@ -180,6 +183,25 @@ def test_the_step_maps_numbers_to_the_bits_that_numpy_computes(opened):
     if inputs is not None:
         np.testing.assert_array_equal(seen[1], source.values.inputs.forward(inputs))
     assert all(part is None or part.dtype == tf.float32 for part in seen)
+
+
+OF_EACH_TYPE = ["digits", "float16", "int8", "uint8", "int16", "uint16, standard", "a map for each channel", "crops"]
+
+
+@pytest.mark.parametrize("opened", [*OF_EACH_TYPE, "pairs of two shapes"], indirect=True)
+def test_a_gpu_maps_them_by_itself(opened):
+    """Each operation has a kernel for the type of the data, and nothing is copied between host and GPU."""
+    _, source, _ = opened
+    spec = spec_of(source)
+
+    def seen(step, records):
+        random = Random(0, step, 0, 6, to_device=to_device)
+        parts = tf.reshape(records, (2, 3, *records.shape[1:]))  # as for micro-batches
+        return unpack(tf.concat([parts[0], parts[1]], 0), spec, random)[:2]
+
+    number, records = tf.TensorSpec((), tf.int64), tf.TensorSpec((6, *source.record_shape), source.dtype)
+    with computing_as(GPU):
+        assert faults_of(tf.function(seen, autograph=False).get_concrete_function(number, records), on_host=1) == []
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])

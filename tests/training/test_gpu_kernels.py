@@ -41,6 +41,8 @@ CASES = {
     "crops in micro-batches": ("downscale", {"spec": traced.fields(16), "accumulate": 2}),
     "showers in micro-batches": ("calo3d", {"accumulate": 2}),
     "metrics that decide, in micro-batches": ("vae_gan", {"accumulate": 2}),
+    "compiled by XLA": ("dcgan", {"jit": True, "ema_half_life": 1000.0, "lr_scaling": "sqrt"}),
+    "compiled by XLA, in micro-batches": ("vae_gan", {"jit": True, "accumulate": 2, "flip": True}),
     "three stages, in micro-batches": ("completion", {"accumulate": 2}),
     "all heads, wide patches": (
         "pix2pix",
@@ -79,7 +81,7 @@ def test_options(name):
     assert faults(recipe, **{"precision": "mixed_float16", **settings}) == []
 
 
-class Scheduled(Tiny):
+class Waiting(Tiny):
     """Clips, has decays and rates of its own, waits for its metrics, and reads the step and its samples' numbers."""
 
     def stages(self):
@@ -94,7 +96,7 @@ class Scheduled(Tiny):
 
 
 def test_rates_decays_clipping_and_updates_that_wait():
-    assert faults(Scheduled, spec=SMALL, precision="mixed_float16") == []
+    assert faults(Waiting, spec=SMALL, precision="mixed_float16") == []
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +107,23 @@ def horovod():
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("settings", [{}, {"sync_batch_norm": True, "accumulate": 2}, {"compression": "fp16"}])
-def test_several_ranks(size, settings, horovod, monkeypatch):
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("dcgan", {}),
+        ("dcgan", {"sync_batch_norm": True, "accumulate": 2, "remat": True}),
+        ("dcgan", {"compression": "fp16", "gradient_groups": 2, "precision": "mixed_float16"}),
+        (Waiting, {"deterministic": True}),
+    ],
+)
+def test_several_ranks(recipe, size, settings, horovod, monkeypatch):
     """The operations of one rank among several; nothing is sent."""
     monkeypatch.setattr(horovod, "size", lambda: size)
-    steps = list(traced.steps_of("dcgan", ranks=Ranks(size=size), **settings))
+    settings = {"spec": SMALL, **settings} if recipe is Waiting else settings
+    steps = list(traced.steps_of(recipe, ranks=Ranks(size=size, on_gpu=True), **settings))
     sent = Counter(chain[-1].type for step in steps for chain, _ in operations(step.graph))
     assert [name for name in sent if name.startswith("Horovod")]
-    assert faults("dcgan", ranks=Ranks(size=size), **settings) == []
+    assert not [fault for step in steps for fault in faults_of(step, traced.on_host(step))]
 
 
 class Resizing(Tiny):

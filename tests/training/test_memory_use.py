@@ -3,16 +3,20 @@
 Modules: training.memory.estimate, training.memory.device, training.out_of_memory.
 """
 
+import itertools
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import tiny_run
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.distributed.slices import bounds
 from hvdgan.networks.devices import device
 from hvdgan.recipe.schedule import Position
 from hvdgan.training import memory_use
@@ -55,9 +59,30 @@ def test_other_micro_batches_are_estimated_without_a_trace(micro_batches):
 def test_the_smallest_number_of_micro_batches_that_fits():
     estimate = Estimate(100, Peak(scaled=1200, fixed=50), 50, samples=12, micro_batches=1)
     assert estimate.total == 1350
-    assert [estimate.fitting(room) for room in (1000, 800, 600, 500, 301, 299)] == [2, 2, 3, 4, 12, None]
-    assert estimate.fitting(None) == 2
-    assert Estimate(100, Peak(1200), 50, samples=12, micro_batches=12).fitting(None) is None
+    sizes = {2: 6, 3: 4, 4: 3, 6: 2, 12: 1}
+    assert [estimate.fitting(room, sizes) for room in (1000, 800, 600, 500, 301, 299)] == [2, 2, 3, 4, 12, None]
+    assert estimate.fitting(None, sizes) == 2 and estimate.fitting(None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "accumulate", "slice_unit", "expected"),
+    [
+        (24, 2, 1, 0, {2: 6, 3: 4, 4: 3, 6: 2, 12: 1}),
+        (24, 2, 4, 0, {6: 2, 12: 1}),
+        (8, 8, 1, 0, {}),
+        (64, 3, 1, 1, {2: 11, 4: 6, 8: 3, 16: 2}),
+        (64, 3, 4, 4, {8: 3, 16: 2}),
+    ],
+)
+def test_the_micro_batches_that_are_suggested_are_possible(batch, size, accumulate, slice_unit, expected):
+    """In an elastic run of 3 ranks a slice of 21 samples can be divided by 3, but the batch of 64 cannot."""
+    config = Config(global_batch_size=batch, accumulate=accumulate)
+    built = SimpleNamespace(config=config, ranks=Ranks(size=size, slice_unit=slice_unit))
+    found = memory_use.micro_batches(built)
+    assert found == expected
+    for value, samples in found.items():
+        borders = bounds(batch, size, value if slice_unit else 0)
+        assert max(b - a for a, b in itertools.pairwise(borders)) == value * samples
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,13 @@ from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 from hvdgan.training.observations import Observations
+from hvdgan.training.outstanding import Begun as BegunStep
 from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.steps.step import StageStep
 from tiny import Exploding, Tiny, TinyOptions
 
 
@@ -128,6 +130,28 @@ def test_what_is_due_waits_for_all_steps(reads, period):
         assert all(begun <= 10 for step, begun, _ in read if step < 10)
 
 
+def test_a_run_reads_nothing_of_its_device_between_two_logs(tmp_path, monkeypatch):
+    """Every way to a tensor's numbers in Python is counted, in the thread that begins the steps."""
+    begun, read, kind, begin = [], [], type(tf.constant(0.0)), StageStep.__call__
+    find = kind._numpy_internal  # not public; without it this test fails
+
+    def found(tensor):
+        if threading.current_thread() is threading.main_thread():
+            read.append(len(begun))
+        return find(tensor)
+
+    def counted(step, *arguments):
+        begun.append(step)
+        return begin(step, *arguments)
+
+    monkeypatch.setattr(kind, "_numpy_internal", found)
+    monkeypatch.setattr(StageStep, "__call__", counted)
+    more = "--steps 16 --log-every 8 --sample-every 0 --report never".split()
+    with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
+        assert saved.train(tmp_path, *more) == 0
+    assert set(read) == {0, 8, 16}
+
+
 def step_with(run, branches):
     """The step of the first stage, with branches or without, to be traced."""
     with device.computing_as(dataclasses.replace(device.CPU, branches=branches)):
@@ -199,6 +223,24 @@ def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys, b
         assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
     error = capsys.readouterr().err
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
+    assert "step 3, " not in error
+
+
+def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
+    """The checkpoint has counted every update that was skipped."""
+    begin = StageStep.__call__
+
+    def stopping(compute, step, *more):
+        if step == 4:
+            (tmp_path / "stop").touch()
+        return begin(compute, step, *more)
+
+    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(StageStep, "__call__", stopping)
+    flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
+    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
+        assert saved.train(tmp_path, flags=flags) == STOPPED
+    assert saved.manifest(tmp_path, 5)["progress"]["bad_updates"] == {"adversarial/fool": 5}
 
 
 def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path):
@@ -231,3 +273,23 @@ def test_times_of_steps_add_up_to_the_time_that_they_took(tmp_path):
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     times = [json.loads(line)["step_seconds"] for line in lines]
     assert 0 < 2 * sum(times) < took
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(monkeypatch, most):
+    """Steps of 1 s, six between two logs of 5 s each; the clock is the test's own."""
+    now, seen, at = [0.0], [], tiny_run().schedule.at(0)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    class Seen:
+        def add(self, step, at, data, metrics, skipped, seconds):
+            seen.append(seconds["step_seconds"])
+
+    outstanding = Outstanding(Seen(), most)
+    for log in range(3):
+        for step in range(6):
+            begin, now[0] = now[0], now[0] + 1.0
+            outstanding.add(BegunStep(6 * log + step, at, {}, {}, {"fool": tf.constant(True)}, begin, 0.0, 0.0))
+        outstanding.settle()
+        now[0] += 5.0
+        assert sum(seen[6 * log :]) == 6.0

@@ -43,7 +43,8 @@ class Choice:
     changes"""
     own_memory: bool
     """whether the device has a memory of its own. A GPU would stand still until TensorFlow has copied a number of the
-    host's in a step, so these reach it as arguments of a kernel (numbers.py), and labels with the images"""
+    host's in a step, so these reach it as arguments of a kernel (numbers.py), and labels with the images. The host
+    waits for each number that it reads, so it reads many metrics together"""
     steps_behind: int
     """steps that may begin before the verdict of one must be known. On a GPU a step has begun when its kernels are
     queued, and to wait for the newest would empty the queue. On a CPU a step has ended when its function returns"""

@@ -8,6 +8,7 @@ Reference: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Ph
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -47,6 +48,16 @@ class CompiledRandom(Random):
         bits = _philox([*_halves(number), *(tf.fill([blocks], each) for each in mixed[2:])], mixed[:2])
         drawn = tf.reshape(numbers(tf.stack(bits, axis=1)), [-1])
         return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape))
+
+
+def on_device(random: Random) -> dict[str, Any]:
+    """Return the fields of a Random with its tensors on the device, where XLA's functions expect their arguments."""
+    first = random.first
+    if tf.is_tensor(first):  # of a micro-batch
+        with tf.device("cpu:0"):
+            first = tf.cast(first, tf.int64)
+        first = first if random.to_device is None else random.to_device(first)
+    return {**vars(random), "at": random.step, "first": first}
 
 
 def _philox(counter: list[tf.Tensor], key: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
@@ -35,30 +36,27 @@ class Estimate:
     def total(self) -> int:
         return self.state + self.peak.total
 
-    def accumulated(self, micro_batches: int) -> int:
+    def accumulated(self, micro_batches: int, size: int | None = None) -> int:
         """Bytes that a rank would need with another number of micro-batches.
 
         What depends on the batch is divided, and the sums of gradients over micro-batches are added.
 
         Args:
             micro_batches: value of --accumulate.
+            size: number of samples in a micro-batch then; None: an equal part of this rank's samples.
         """
         sums = self.gradients * ((micro_batches > 1) - (self.micro_batches > 1))
-        scaled = self.peak.scaled * self.micro_batches / micro_batches
+        scaled = self.peak.scaled * self.micro_batches / self.samples * (size or self.samples / micro_batches)
         return self.state + sums + self.peak.fixed + round(scaled)
 
-    def fitting(self, room: int | None) -> int | None:
-        """The smallest value of --accumulate above the present one that fits.
+    def fitting(self, room: int | None, sizes: Mapping[int, int]) -> int | None:
+        """The first of the possible values of --accumulate that fits; None if none fits.
 
         Args:
-            room: bytes that there are, those of the variables among them; None: unknown, and the next possible value
-                is chosen.
-
-        Returns:
-            A divisor of the samples, or None if none fits.
+            room: bytes that there are, those of the variables among them; None: unknown, and the first value is chosen.
+            sizes: number of samples in a micro-batch for each possible value.
         """
-        more = (n for n in range(self.micro_batches + 1, self.samples + 1) if self.samples % n == 0)
-        return next((n for n in more if room is None or self.accumulated(n) <= room), None)
+        return next((n for n, size in sizes.items() if room is None or self.accumulated(n, size) <= room), None)
 
 
 def estimate(state: TrainState, step: StageStep) -> Estimate:

@@ -1,6 +1,6 @@
 """Counts updates that were skipped because they were not finite, and stops a run that has too many in a row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hvdgan.cli.errors import RunError
@@ -47,20 +47,41 @@ class BadUpdates:
         Raises:
             RunError: an update was bad max_bad_steps times in a row; names what is not finite on which rank.
         """
+        for update, times in self._counted(stage, metrics, skipped):
+            where = f"step {step}, stage {stage}, update {update}"
+            if times >= self._max_bad_steps:
+                raise self._failure(where, diagnose(update), times)
+            self._say(_warning(where, times))
+
+    def count_alone(
+        self,
+        stage: str,
+        step: int,
+        metrics: Mapping[str, Any],
+        skipped: Mapping[str, bool],
+        say: Callable[[str], None],
+    ) -> None:
+        """Count and log the bad updates of a step without the other ranks, because the run has failed already.
+
+        Args:
+            stage, step, metrics, skipped: those of count().
+            say: function that logs a line.
+        """
+        for update, times in self._counted(stage, metrics, skipped):
+            say(_warning(f"step {step}, stage {stage}, update {update}", times))
+
+    def _counted(
+        self, stage: str, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield each bad update with the number of times in a row that it was bad."""
         bad = [each for each in skipped if skipped[each] and metrics.get(f"{each}/loss_scale", 1.0) <= 1.0]
         for update, was_skipped in skipped.items():
             if not was_skipped:
                 self.counts.pop(f"{stage}/{update}", None)
         for update in bad:
-            where = f"step {step}, stage {stage}, update {update}"
             key = f"{stage}/{update}"
             self.counts[key] = self.counts.get(key, 0) + 1
-            if self.counts[key] >= self._max_bad_steps:
-                raise self._failure(where, diagnose(update), self.counts[key])
-            self._say(
-                f"warning: {where}: loss or gradients are not finite; every rank skips the update "
-                f"({self.counts[key]} in a row)"
-            )
+            yield update, self.counts[key]
 
     def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
         found = self._ranks.gather(list(mine), "what is not finite")
@@ -77,3 +98,7 @@ def without_skipped(metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> 
     prefixes = tuple(f"{update}/" for update, was_skipped in skipped.items() if was_skipped)
     kept = ("/applied", "/loss_scale")
     return {name: value for name, value in metrics.items() if not name.startswith(prefixes) or name.endswith(kept)}
+
+
+def _warning(where: str, times: int) -> str:
+    return f"warning: {where}: loss or gradients are not finite; every rank skips the update ({times} in a row)"

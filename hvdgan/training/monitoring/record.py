@@ -44,6 +44,18 @@ class Record:
         self.note(text)
         self.show(text)
 
+    def say_alone(self, text: str, rank: int) -> None:
+        """Log a line of a rank that has failed; one without a log prints it, because rank 0 may end before it knows.
+
+        Args:
+            text: line.
+            rank: this rank.
+        """
+        if self._is_root:
+            self.say(text)
+        else:
+            print(f"hvdgan: rank {rank}: {text}", file=sys.stderr, flush=True)
+
     def note(self, text: str) -> None:
         """Write a line to log.txt, and not to the terminal."""
         if not self._is_root:

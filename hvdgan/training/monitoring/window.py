@@ -5,6 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.networks.devices import device
+
+_MOST = 256
+"""number of values that are read together; TensorFlow needs a kernel for each number of tensors that it stacks"""
+
 
 class Window:
     """Sums of metrics over steps; the values stay on their device until a mean or the state is read.
@@ -32,12 +37,24 @@ class Window:
 
     def _read(self) -> dict[str, tuple[float, int]]:
         # The values are added one by one and in order, so that a checkpoint in between does not change the sums' bits.
-        for values in self._waiting:
-            for name, value in values.items():
-                total, count = self._sums.get(name, (0.0, 0))
-                self._sums[name] = total + float(value), count + 1
+        named = [each for values in self._waiting for each in values.items()]
+        for (name, _), value in zip(named, _numbers([value for _, value in named]), strict=True):
+            total, count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = total + value, count + 1
         self._waiting = []
         return self._sums
+
+
+def _numbers(values: Sequence[tf.Tensor | float]) -> list[float]:
+    """The numbers of values. The host waits for a GPU once for many of them, and not for each."""
+    if not device.chosen().own_memory:  # there is nothing to wait for
+        return [float(value) for value in values]
+    tensors = [value for value in values if tf.is_tensor(value)]
+    read: list[float] = []
+    for begin in range(0, len(tensors), _MOST):
+        read += tf.stack(tensors[begin : begin + _MOST]).numpy().tolist()
+    known = dict(zip(map(id, tensors), read, strict=True))
+    return [known[id(value)] if id(value) in known else float(value) for value in values]
 
 
 def merge_states(states: Sequence[dict[str, list[float]]], weights: Sequence[float]) -> dict[str, list[float]]:

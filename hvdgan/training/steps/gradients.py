@@ -13,6 +13,7 @@ from hvdgan.distributed.tapes import OwnedTape, tape_of_gradients
 from hvdgan.recipe.checks.results import Prepared
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Update
+from hvdgan.training.compiling.compiled_random import on_device
 from hvdgan.training.compiling.compiler import Compiler
 from hvdgan.training.steps.forward import Data, Forward, Metrics
 
@@ -92,9 +93,7 @@ class MicroBatches:
         """Compute this rank's gradients and metrics of one micro-batch, whose number is a scalar int32."""
         data = {name: value[part] for name, value in self._data.items()}
         apart = vars(self._forward.prepare(self._step, data, part))
-        random = vars(apart["random"])
-        if self._compiler.on:
-            random = {**random, "at": apart["random"].step}
+        random = on_device(apart["random"]) if self._compiler.on else vars(apart["random"])
         where = self._forward.where(update)
         return self._compiler(where, update.loss, self._of, update, apart, random)
 
