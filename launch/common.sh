@@ -55,13 +55,12 @@ use_python() {
     python="$(command -v python)" || die "found no python; run launch/setup.sh, or activate your environment"
 }
 
-# Print the number of GPUs that a process started here would see.
+# Print the number of GPUs that a process started here would see. CUDA ends its list at the first name of no GPU.
 count_gpus() {
     local visible="${CUDA_VISIBLE_DEVICES-all}"
     case "$visible" in
         all) timeout 30 nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true ;;
-        "" | -1 | NoDevFiles) echo 0 ;;
-        *) tr ',' '\n' <<<"$visible" | grep -c . ;;
+        *) sed -E 's/(^|,) *(-1|NoDevFiles)(,.*)?$//' <<<"$visible" | tr ',' '\n' | grep -c . || true ;;
     esac
 }
 

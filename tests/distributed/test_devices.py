@@ -98,6 +98,7 @@ GIVEN = [
         [(("NVIDIA_VISIBLE_DEVICES", f"MIG-{n}"), 1, "0") for n in "ab"], [0, 0], id="containers with an instance each"
     ),
     pytest.param([("0,9", 1, "0")], [0], id="a number that does not exist ends the list"),
+    pytest.param([("1,-1,0", 1, FOUR)], [0], id="-1 ends the list"),
     pytest.param([(NOT_SET, 2, "")] * 2, [0, 1], id="no device files, as in WSL"),
 ]
 

@@ -124,7 +124,9 @@ def test_a_process_for_each_gpu_or_core(machine):
     machine.has("nvidia-smi", '#!/bin/sh\nfor gpu in 0 1 2; do echo "GPU $gpu: H100"; done\n')
     assert machine.printed("single_node.sh")[2] == "3"
     assert machine.printed("single_node.sh", CUDA_VISIBLE_DEVICES="0,2")[2] == "2"
-    assert machine.printed("single_node.sh", CUDA_VISIBLE_DEVICES="")[2] == cores
+    for hidden in ("", "-1", "NoDevFiles", "-1,0"):
+        assert machine.printed("single_node.sh", CUDA_VISIBLE_DEVICES=hidden)[2] == cores
+    assert machine.printed("single_node.sh", CUDA_VISIBLE_DEVICES="0,2,-1,3")[2] == "2"  # CUDA stops at -1
     assert machine.printed("mpirun.sh")[2:5] == ["3", "-H", "localhost:3"]
 
 
