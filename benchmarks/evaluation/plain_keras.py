@@ -1,94 +1,94 @@
-"""Trains a DCGAN in a plain Keras loop, and draws samples from time to time, for benchmarks/evaluation/recipes.py.
+"""Trains an unconditional recipe's networks in a plain Keras loop, for benchmarks/evaluation/recipes.py.
 
-The networks are hvdgan's as Keras builds them; everything else is what the recipe dcgan says, written without hvdgan.
-It writes samples-STEP.npy into its folder, and a line of JSON with `step` and `seconds` (of training alone) for each.
+    python benchmarks/evaluation/plain_keras.py wgan_gp --data mnist/train.npz --out plain --nf 16 --steps 750
+
+The networks are hvdgan's as Keras builds them, and the options are the recipe's; everything else is what the recipe
+does, written without hvdgan. It draws samples with averaged weights from time to time, writes samples-STEP.npy into its
+folder, and a line of JSON with `step` and `seconds` (of training alone) for each.
 """
 
 import argparse
+import dataclasses
 import json
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
+from plain_loops.dcgan import PlainDCGAN
+from plain_loops.loop import Loop
+from plain_loops.sngan import PlainSNGAN
+from plain_loops.stylegan2 import PlainStyleGAN2
+from plain_loops.vae_gan import PlainVAEGAN
+from plain_loops.wgan_gp import PlainWGANGP
 
-from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
+from hvdgan.recipe import DataSpec
 
-LATENT_SIZE, BETA_1 = 100, 0.5
-_BATCH = 64
+LOOPS: dict[str, type[Loop]] = {
+    "dcgan": PlainDCGAN,
+    "wgan_gp": PlainWGANGP,
+    "sngan": PlainSNGAN,
+    "stylegan2": PlainStyleGAN2,
+    "vae_gan": PlainVAEGAN,
+}
 
 
 def main() -> None:
     """Train."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help=".npz with images (N, H, W, C) uint8")
-    parser.add_argument("--out", type=Path, required=True, help="folder for samples and times")
-    for name, default in (("nf", 64), ("steps", 1000), ("every", 250), ("batch-size", 64), ("num", 5000), ("seed", 0)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--learning-rate", type=float, default=2e-4)
-    given = parser.parse_args()
+    given, options = parse(sys.argv[1:])
     given.out.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(given.seed)
     with np.load(given.data) as file:
         images = file["images"]
-    trainer, spent = Trainer(images.shape[1], images.shape[-1], given.nf, given.learning_rate), 0.0
-    dataset = batches(images, given.batch_size, given.seed)
-    steps = enumerate(dataset.take(given.steps), start=1)
-    trainer.train_step.get_concrete_function(dataset.element_spec)  # hvdgan traces before its first step, too
-    with (given.out / "times.jsonl").open("w") as times:
-        begin = time.perf_counter()
-        for step, pixels in steps:
-            losses = trainer.train_step(pixels)
-            if step % given.every == 0 or step == given.steps:
-                d_loss, g_loss = (float(loss) for loss in losses)
-                spent += time.perf_counter() - begin
-                print(f"step {step}/{given.steps} {d_loss:.3f} {g_loss:.3f} {spent:.1f} s", flush=True)
-                np.save(given.out / f"samples-{step}.npy", trainer.samples(given.num, given.seed))
-                times.write(json.dumps({"step": step, "seconds": spent}) + "\n")
-                begin = time.perf_counter()
+    kind = LOOPS[given.loop]
+    networks = kind.recipe(options, DataSpec(images.shape[1:], len(images))).networks()
+    train(kind(networks, options, given.ema_decay), batches(images, given.batch_size, given.seed), given)
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, object]:
+    """The settings of the loop, and the options of its recipe, which have flags of the same names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loop", choices=LOOPS)
+    parser.add_argument("--data", type=Path, required=True, help=".npz with images (N, H, W, C) uint8")
+    parser.add_argument("--out", type=Path, required=True, help="folder for samples and times")
+    for name, default in (("steps", 1000), ("every", 250), ("batch-size", 64), ("num", 5000), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--ema-decay", type=float, default=0.995, help="decay of averaged weights; 0: no average")
+    given, flags = parser.parse_known_args(arguments)
+    recipe = argparse.ArgumentParser(prog=f"plain_keras.py {given.loop}")
+    for field in dataclasses.fields(LOOPS[given.loop].recipe.Options):
+        recipe.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    return given, LOOPS[given.loop].recipe.Options(**vars(recipe.parse_args(flags)))
 
 
 def batches(images: np.ndarray, batch_size: int, seed: int) -> tf.data.Dataset:
     """Shuffled batches of pixels without end."""
-    dataset = tf.data.Dataset.from_tensor_slices(images).shuffle(len(images), seed=seed).repeat()
-    return dataset.batch(batch_size, drop_remainder=True).prefetch(2)
+    pixels = tf.constant(images)
+    places = tf.data.Dataset.range(len(images)).shuffle(len(images), seed=seed).repeat()
+    return places.batch(batch_size, drop_remainder=True).map(lambda chosen: tf.gather(pixels, chosen)).prefetch(2)
 
 
-class Trainer:
-    """Both networks with their optimizers."""
-
-    def __init__(self, image_size: int, channels: int, nf: int, learning_rate: float) -> None:
-        self.generator = dcgan_generator(image_size=image_size, channels=channels, latent_size=LATENT_SIZE, nf=nf)
-        self.discriminator = dcgan_discriminator(image_size=image_size, channels=channels, nf=nf)
-        self.g_optimizer = keras.optimizers.Adam(learning_rate, beta_1=BETA_1)
-        self.d_optimizer = keras.optimizers.Adam(learning_rate, beta_1=BETA_1)
-        self.g_optimizer.build(self.generator.trainable_variables)
-        self.d_optimizer.build(self.discriminator.trainable_variables)
-
-    @tf.function
-    def train_step(self, pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Update the discriminator, then the generator; pixels (B, H, W, C) uint8."""
-        images = tf.cast(pixels, tf.float32) / 127.5 - 1.0
-        latents = tf.random.normal((tf.shape(images)[0], LATENT_SIZE))
-        with tf.GradientTape() as tape:
-            real_logits = self.discriminator(images, training=True)
-            fake_logits = self.discriminator(self.generator(latents, training=True), training=True)
-            d_loss = tf.reduce_mean(tf.nn.softplus(-real_logits)) + tf.reduce_mean(tf.nn.softplus(fake_logits))
-        weights = self.discriminator.trainable_variables
-        self.d_optimizer.apply(tape.gradient(d_loss, weights), weights)
-        with tf.GradientTape() as tape:
-            fakes = self.generator(latents, training=True)
-            g_loss = tf.reduce_mean(tf.nn.softplus(-self.discriminator(fakes, training=True)))
-        weights = self.generator.trainable_variables
-        self.g_optimizer.apply(tape.gradient(g_loss, weights), weights)
-        return d_loss, g_loss
-
-    def samples(self, num: int, seed: int) -> np.ndarray:
-        """Draw samples, (num, H, W, C) uint8."""
-        latents = np.random.default_rng(seed).standard_normal((num, LATENT_SIZE), np.float32)
-        drawn = self.generator.predict(latents, batch_size=_BATCH, verbose=0)
-        return np.clip(np.rint((drawn + 1) * 127.5), 0, 255).astype(np.uint8)
+def train(loop: Loop, dataset: tf.data.Dataset, given: argparse.Namespace) -> None:
+    """Train, and write samples and the seconds until each."""
+    # hvdgan traces all graphs before its first step, too.
+    kinds = {loop.due(step) for step in range(given.steps)}
+    traced = {due: loop.train_step.get_concrete_function(dataset.element_spec, *due) for due in kinds}
+    spent, steps = 0.0, enumerate(dataset.take(given.steps), start=1)
+    with (given.out / "times.jsonl").open("w") as times:
+        begin = time.perf_counter()
+        for step, pixels in steps:
+            losses = traced[loop.due(step - 1)](pixels)
+            if step % given.every == 0 or step == given.steps:
+                shown = " ".join(f"{float(loss):.3f}" for loss in losses)
+                spent += time.perf_counter() - begin
+                print(f"step {step}/{given.steps} {shown} {spent:.1f} s", flush=True)
+                np.save(given.out / f"samples-{step}.npy", loop.samples(given.num))
+                times.write(json.dumps({"step": step, "seconds": spent}) + "\n")
+                times.flush()
+                begin = time.perf_counter()
 
 
 if __name__ == "__main__":

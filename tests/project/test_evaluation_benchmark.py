@@ -46,28 +46,27 @@ def test_worse_digits_are_farther_from_real_ones(digits, tmp_path, monkeypatch, 
     assert len(meaning.unexpected(same)) > len(meaning.SHOWN_BY), "sets that are not worse are reported"
 
 
-def test_dcgan_and_the_keras_loop_are_compared_at_equal_steps(digits, tmp_path, monkeypatch, capsys):
+def test_a_recipe_and_its_keras_loop_are_compared_at_equal_steps(digits, tmp_path, monkeypatch, capsys):
     (tmp_path / "features.py").write_text(
         "import tensorflow as tf\n\ndef means(samples):\n    return tf.reduce_mean(samples, axis=(2, 3))\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(recipes, "DCGAN", "--nf 2")
     monkeypatch.setattr(recipes, "POINTS", 2)
     monkeypatch.setitem(recipes.RECIPES, "wgan_gp", "--nf 2 --n-critic 1")
     flags = f"--data {digits} --features features:means --runs runs --images 256 --num 40 --seeds 1"
     more = "--recipes wgan_gp --picture curves.png --out out.json"
     monkeypatch.setattr(sys, "argv", ["recipes.py", *flags.split(), *more.split()])
     recipes.main()
-    curves = json.loads((tmp_path / "out.json").read_text())
-    assert list(curves) == ["plain dcgan 0", "keras 0", "wgan_gp"]
-    for curve in curves.values():
+    curves = json.loads((tmp_path / "out.json").read_text())["wgan_gp"]
+    assert {side: len(some) for side, some in curves.items()} == {"hvdgan": 1, "Keras": 1}
+    for (curve,) in curves.values():
         assert [point["step"] for point in curve] == [2, 4]
         assert all(point["frechet"] > 0 for point in curve)
         seconds = [point["seconds"] for point in curve]
         assert seconds == sorted(seconds) and seconds[0] > 0
     assert (tmp_path / "curves.png").stat().st_size > 1000
-    assert "seconds of dcgan / Keras:" in capsys.readouterr().out
+    assert re.search(r"\| wgan_gp \| [\d.e+]+ \| [\d.e+]+ \| [\d.]+ \([\d.]+ to ", capsys.readouterr().out)
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/curve.json")}
     recipes.main()
     assert {path: path.stat().st_mtime_ns for path in runs} == runs, "runs that are there are not repeated"
@@ -81,11 +80,17 @@ def test_seconds_of_training_are_those_of_all_steps(tmp_path):
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert recipes.training_seconds(tmp_path / "metrics.jsonl") == {10: 5.0, 30: 10.0}
-    curves = {
-        "plain dcgan 0": [{"seconds": 5.0}, {"seconds": 10.0}],
-        "keras 0": [{"seconds": 15.0}, {"seconds": 20.0}],
+
+
+def test_a_recipe_is_summed_up_over_its_seeds():
+    hvdgan = [[{"seconds": 5.0, "frechet": 9.0}, {"seconds": 10.0, "frechet": last}] for last in (1.0, 3.0)]
+    keras = [[{"seconds": first, "frechet": 9.0}, {"seconds": 20.0, "frechet": 5.0}] for first in (15.0, 10.0)]
+    assert recipes.summary(hvdgan, keras) == {
+        "Fréchet, hvdgan": "2 ± 1.41",
+        "Fréchet, Keras": "5 ± 0",
+        "seconds, hvdgan / Keras": "0.50 (0.50 to 0.50)",
+        "after the first evaluation": "0.75 (0.50 to 1.00)",
     }
-    assert recipes.ratios(curves, 1) == "0.50 (1.00 after the first evaluation)"
 
 
 def test_the_cost_is_measured_in_turn(tmp_path):
