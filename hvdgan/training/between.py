@@ -49,7 +49,8 @@ class Between:
         self._layer_state = LayerState(run.ranks, run.state)
         self._saving = Saving(run, resume_point, record, commits, written)
         self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add)
-        self._grids = Grids(run.sampler, run.run_dir / "samples", record, is_root=run.ranks.is_root)
+        join = run.ranks.activity.join
+        self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
@@ -115,8 +116,9 @@ class Between:
         self._saving.save(done, self._statistics(), self._observations.state())
 
     def settle(self) -> None:
-        """Wait until the last checkpoint is written, or has failed."""
+        """Wait until the last checkpoint and the last grid are written, or have failed."""
         self._saving.settle()
+        self._grids.settle()
 
     def finish(self, done: int, reason: str | None) -> None:
         """Wait until the last checkpoint is written, and log how the run has ended; every rank calls this.

@@ -1,14 +1,18 @@
 """Sample grids."""
 
+import threading
+
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.samples.showing import to_uint8
 from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.steps.step import StageStep
 from tiny import Tiny, TinyOptions
 
 
@@ -69,3 +73,37 @@ def test_the_first_grid_runs_what_was_traced_and_no_image_is_read_for_that(monke
     assert draws == ["draw"]
     assert sampler().shape == (64, 8, 8, 1)
     assert draws == ["draw"] + ["image"] * 64
+
+
+def test_steps_do_not_wait_until_a_grid_is_written(tmp_path, monkeypatch):
+    begin, save, stepped, waited = StageStep.__call__, Sampler.save, threading.Event(), []
+
+    def counted(compute, step, *more):
+        if step == 3:
+            stepped.set()
+        return begin(compute, step, *more)
+
+    def slow(sampler, path, samples):
+        if path.name == "step-00000002.png":
+            waited.append(stepped.wait(60))
+        save(sampler, path, samples)
+
+    monkeypatch.setattr(StageStep, "__call__", counted)
+    monkeypatch.setattr(Sampler, "save", slow)
+    assert saved.train(tmp_path, "--sample-every", "2") == 0
+    assert waited == [True]
+    names = sorted(path.name for path in (tmp_path / "samples").iterdir())
+    assert names == ["real.png", *(f"step-{step:08d}.png" for step in (2, 4, 6, 8))]
+
+
+def test_an_error_in_writing_a_grid_ends_the_run_unless_it_is_the_disks(tmp_path, monkeypatch, capsys):
+    def failing(sampler, path, samples):
+        raise {"disk": OSError, "code": ZeroDivisionError}[tmp_path.name](path.name)
+
+    monkeypatch.setattr(Sampler, "save", failing)
+    tmp_path = tmp_path / "disk"
+    assert saved.train(tmp_path) == 0
+    assert capsys.readouterr().err.count("warning: samples cannot be written: real.png; the run continues") == 1
+    tmp_path = tmp_path.with_name("code")
+    assert saved.train(tmp_path) == 1
+    assert "ZeroDivisionError: real.png" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
 
 import functools
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -88,30 +90,64 @@ class Sampler:
 class Grids:
     """Writes grids to RUN_DIR/samples. Only rank 0 draws and writes; on the other ranks each method does nothing.
 
+    A thread encodes and writes them, because the steps of all ranks would wait for a slow disk.
+
     Args:
         sampler: sampler of the grids.
         folder: path of RUN_DIR/samples.
         record: record of the run, which reports a failure to write.
+        join: function that waits for a thread.
         is_root: True on rank 0.
     """
 
-    def __init__(self, sampler: Sampler, folder: Path, record: Record, *, is_root: bool) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        folder: Path,
+        record: Record,
+        join: Callable[[threading.Thread], None] = threading.Thread.join,
+        *,
+        is_root: bool,
+    ) -> None:
         self._sampler = sampler
         self._folder = folder
         self._record = record
+        self._join = join
         self._is_root = is_root
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
 
     def write_real(self) -> None:
         """Write the grid of real images."""
         if self._is_root:
-            with self._record.tolerant("samples"):
-                self._sampler.save(self._folder / "real.png", self._sampler.real)
+            self._begin("real.png", self._sampler.real)
 
     def write(self, done: int) -> None:
-        """Write the grid of samples after `done` steps."""
+        """Draw samples after `done` steps, and begin to write their grid."""
         if self._is_root:
+            self._begin(f"step-{done:08d}.png", self._sampler())
+
+    def settle(self) -> None:
+        """Wait until the last grid is written; a disk that fails was reported, any other error is raised."""
+        if self._thread:
+            self._join(self._thread)
+            self._thread = None
+        if self._error:
+            error, self._error = self._error, None
+            raise error
+
+    def _begin(self, name: str, samples: np.ndarray) -> None:
+        self.settle()
+        # Not a daemon thread: a run that ends has its last grid.
+        self._thread = threading.Thread(target=self._save, args=(self._folder / name, samples), name="samples")
+        self._thread.start()
+
+    def _save(self, path: Path, samples: np.ndarray) -> None:
+        try:
             with self._record.tolerant("samples"):
-                self._sampler.save(self._folder / f"step-{done:08d}.png", self._sampler())
+                self._sampler.save(path, samples)
+        except Exception as error:  # an exception that leaves a thread would be lost
+            self._error = error
 
 
 def _places(source: Source) -> np.ndarray:
