@@ -11,9 +11,9 @@ Several ranks need one folder, and each prints what it has measured:
 
     horovodrun -np 2 python benchmarks/periods.py --global-batch-size 16 --run-dir runs/periods
 
-The training loop runs with a clock around its work between two steps, and around the thread that writes checkpoints.
-Of that thread the CPU seconds count, because on one core the steps wait for them. Times are from the end of the first
-step to the end of the run.
+The training loop runs with a clock around its work between two steps, and around the threads that write checkpoints
+and grids of samples. Of these threads the CPU seconds count, because on one core the steps wait for them. Times are
+from the end of the first step to the end of the run.
 """
 
 from hvdgan.cli import start
@@ -32,6 +32,7 @@ from hvdgan.train import main as train
 from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop
 from hvdgan.training.monitoring.meter import Meter
+from hvdgan.training.monitoring.samples import Sampler
 
 DEFAULTS = {
     "--recipe": "dcgan",
@@ -51,6 +52,7 @@ def main() -> int:
     clock(Meter, "log", "logging", time.perf_counter)
     clock(Between, "work", "between", time.perf_counter)
     clock(checkpoint, "write", "writing", time.thread_time)
+    clock(Sampler, "save", "writing", time.thread_time)
     given = sys.argv[1:]
     named = {word.partition("=")[0] for word in given}
     if not named & {"--recipe"}:
@@ -66,7 +68,7 @@ def main() -> int:
     parts = {
         "logging": seconds["logging"],
         "sampling, and copying for checkpoints": seconds["between"] - seconds["logging"],
-        "writing checkpoints (CPU of their thread)": seconds["writing"],
+        "writing checkpoints and grids (CPU of their threads)": seconds["writing"],
     }
     for name, each in {**parts, "together": sum(parts.values())}.items():
         print(f"{name}: {each:.3f} s, {each / total:.2%} of {total:.1f} s")

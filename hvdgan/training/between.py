@@ -8,7 +8,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
-from hvdgan.training.due import due_after
+from hvdgan.training.due import NOTHING, due_after
 from hvdgan.training.evaluations import Evaluations
 from hvdgan.training.monitoring.drift import LayerState, check_ranks
 from hvdgan.training.monitoring.record import Record
@@ -68,15 +68,16 @@ class Between:
         may_end = at.stage.until is not None and (at.stage_step + 1) % at.stage.until.window == 0
         return may_end or any(due_after(done, at, self._run, self._commits.every, stop=False))
 
-    def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, stop: bool) -> None:
+    def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, due: bool, stop: bool) -> None:
         """Log, evaluate, sample and save if they are due; every rank calls this after each step.
 
-        If is_due(), or if the run stops, the observations have the results of all steps.
+        If something is due, or if the run stops, the observations have the results of all steps.
 
         Args:
             done: number of steps done.
             at: position of the last step.
             bad_files: broken files that this rank has met while training.
+            due: result of is_due().
             stop: True if the run stops after this step.
 
         Raises:
@@ -84,30 +85,31 @@ class Between:
                 image can be read.
             HostsChanged: other ranks are to take part in an elastic run.
         """
-        run, due = self._run, due_after(done, at, self._run, self._commits.every, stop=stop)
+        run = self._run
+        now = due_after(done, at, run, self._commits.every, stop=stop) if due or stop else NOTHING
         self._saving.report()
-        if due.check:
+        if now.check:
             check_ranks(run.ranks, run.state, done)
-        if due.log:
+        if now.log:
             self._saving.add(self._observations.log(done, at, bad_files))
-        if due.end:
+        if now.end:
             self._observations.end_stage(at)
-        uses_networks = due.sample or due.evaluate or due.save or due.commit
+        uses_networks = now.sample or now.evaluate or now.save or now.commit
         self._layer_state.check(done, at.stage.name, due=uses_networks)
         if not uses_networks:
             return
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
         statistics = self._statistics()
         with run.state.statistics.set_to_means(statistics):
-            failure = self._evaluate(done, at) if due.evaluate else None
-            if due.sample:
+            failure = self._evaluate(done, at) if now.evaluate else None
+            if now.sample:
                 self._grids.write(done)
-        if due.save:
+        if now.save:
             self._saving.save(done, statistics, self._observations.state())
         run.ranks.meet("after saving")
         if failure:
             raise failure
-        if due.commit:
+        if now.commit:
             self._saving.commit(done, statistics, self._observations.state())
             self._commits.leave_if_hosts_changed()
 

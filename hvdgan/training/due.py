@@ -18,6 +18,9 @@ class Due(NamedTuple):
     commit: bool
 
 
+NOTHING = Due(*[False] * len(Due._fields))
+
+
 def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: bool) -> Due:
     """Return what is due; the same on every rank.
 

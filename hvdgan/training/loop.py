@@ -90,13 +90,14 @@ class Loop:
                     self._begin_stage(at, step)
                 self.step(batches, step, at, compute)
                 done = step + 1
-                if self._between.is_due(done, at):
+                due = self._between.is_due(done, at)
+                if due:
                     self.settle(step)
                 stop = self._stopping.is_time() and done < self._run.last_step
                 if stop:
                     self.settle(step)
                 begin = time.perf_counter()
-                self._between.work(done, at, batches.bad_files, stop=stop)
+                self._between.work(done, at, batches.bad_files, due=due, stop=stop)
                 self._between_seconds = time.perf_counter() - begin
                 if stop:
                     return done, True
