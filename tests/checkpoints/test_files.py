@@ -1,8 +1,19 @@
 """The newest checkpoint of a folder is found by its step number."""
 
+import json
+
 import pytest
 
-from hvdgan.checkpoints.files import MANIFEST, find, newest, newest_first, step_of
+from hvdgan.checkpoints.files import (
+    MANIFEST,
+    STATE,
+    DamagedCheckpoint,
+    find,
+    newest,
+    newest_first,
+    read_tensors,
+    step_of,
+)
 
 STEPS = [9_000_000, 99_999_999, 100_000_000, 2_000_000_000]
 
@@ -31,3 +42,10 @@ def test_a_crash_before_latest_is_written_hides_no_checkpoint(folder):
     """So that samples and exports use the checkpoint from which the run would resume."""
     (folder / "latest").write_text("step-99999999\n")
     assert step_of(newest(folder)) == STEPS[-1]
+
+
+def test_a_type_that_numpy_does_not_have_is_a_damaged_checkpoint(tmp_path):
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+    (tmp_path / STATE).write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(DamagedCheckpoint, match="state.safetensors cannot be read"):
+        list(read_tensors(tmp_path))

@@ -70,6 +70,16 @@ def test_records_that_cannot_be_true_name_no_rank(tmp_path):
     assert re.findall("rank ([0-9]+)</th>", shown) == ["1"]
 
 
+def test_the_best_loss_is_marked_in_the_chart_of_losses(tmp_path):
+    write(tmp_path, metrics=record(1, **{"judge/loss": 2.0}) + record(2, **{"judge/loss": 1.0}))
+    run = run_folder.read(tmp_path, verify=False)
+    assert "var(--mark)" not in section(run_page.make(run), "metrics")
+    best = {"metric": "judge/loss", "mode": "min", "value": 1.0, "step": 2}
+    run.checkpoints = [run_folder.Saved("step-00000002", 2, {"best": best})]
+    page = run_page.make(run)
+    assert "var(--mark)" in section(page, "metrics") and "a circle marks it" in section(page, "evaluations")
+
+
 def test_only_options_that_differ_are_listed_and_the_others_are_folded(page):
     shown, _, folded = section(page, "settings").partition("<details>")
     assert "--learning-rate" in shown and "--norm" not in shown and "norm" in folded
