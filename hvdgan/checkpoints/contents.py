@@ -26,7 +26,7 @@ def contents(checkpoint: Path) -> Facts:
     manifest = read_manifest(checkpoint)
     try:
         data, tensors = manifest["data"], manifest["tensors"]
-        shapes = {name: tuple(tensor["shape"]) for name, tensor in tensors.items()}
+        shapes = {name: _shape(tensor["shape"]) for name, tensor in tensors.items()}
         of_kind = {kind: _by_network(shapes, kind) for kind in _KINDS}
         return {
             "path": str(checkpoint),
@@ -95,6 +95,17 @@ def difference(first: Path, second: Path) -> Facts:
             facts["changed"].append({"name": name, **_distance(mine, other)})
     facts["only_in_second"] = sorted(others)
     return facts
+
+
+def _shape(sizes: list[int]) -> tuple[int, ...]:
+    """Return a shape of a manifest.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise TypeError("a shape is not a list of sizes")
+    return tuple(sizes)
 
 
 def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict[str, tuple[int, ...]]]:

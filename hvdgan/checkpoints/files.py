@@ -144,7 +144,7 @@ def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tu
             for name in file.keys():  # noqa: SIM118
                 if name.startswith(only):
                     yield name, file.get_tensor(name)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError) as error:  # TypeError: of a type that NumPy does not have
         raise DamagedCheckpoint(f"{path} cannot be read: {error}") from error
 
 

@@ -23,6 +23,8 @@ _MOST_CHARTS = 12
 _MOST_LINES = 16
 _MOST_GRIDS = 24
 _GRID_BYTES = 80_000
+_ALL_GRIDS = 100_000_000
+"""bytes of the PNGs that are decoded, about: a stopped run waits ten seconds for its page"""
 _TIMES = {
     "step_seconds": "whole step",
     "wait_seconds": "waiting for data",
@@ -105,7 +107,9 @@ def _facts(run: RunFacts) -> list[tuple[str, str]]:
 
 
 def _frames(run: RunFacts) -> list[tuple[int, Picture]]:
-    chosen = np.unique(np.linspace(0, len(run.grids) - 1, min(len(run.grids), _MOST_GRIDS)).astype(int))
+    newest = run.folder.find(f"samples/{run.grids[-1][1]}") if run.grids else None
+    most = max(2, min(_MOST_GRIDS, _ALL_GRIDS // max(1, newest.stat().st_size))) if newest else _MOST_GRIDS
+    chosen = np.unique(np.linspace(0, len(run.grids) - 1, min(len(run.grids), most)).astype(int))
     loaded = [(run.grids[at][0], load(run.folder, f"samples/{run.grids[at][1]}", _GRID_BYTES)) for at in chosen]
     return [(step, picture) for step, picture in loaded if picture is not None]
 
@@ -120,7 +124,8 @@ def _losses(run: RunFacts, marks: Marks) -> tuple[list[Chart], Rows]:
     for kind, group in by_kind(series).items():
         lines = group[:_MOST_LINES] if len(charts) < _MOST_CHARTS else []
         title = group[0].name if len(group) == 1 else kind
-        if chart := draw(title, lines, marks, f"m{len(charts)}") if lines else None:
+        own = dataclasses.replace(marks, best=_best_of(run, lines))
+        if chart := draw(title, lines, own, f"m{len(charts)}") if lines else None:
             charts.append(chart)
             more += group[_MOST_LINES:]
         else:
@@ -133,11 +138,17 @@ def _evaluations(run: RunFacts, marks: Marks) -> list[Chart]:
     found: list[Chart] = []
     for name, series in run.metrics.series.items():
         if name.startswith("eval/") and len(found) < _MOST_CHARTS:
-            best = run.best[3:1:-1] if run.best and run.best[0] == name and is_number(run.best[2]) else None
-            own = dataclasses.replace(marks, skipped=(), best=best)
+            own = dataclasses.replace(marks, skipped=(), best=_best_of(run, [series]))
             if chart := draw(name, [series], own, f"e{len(found)}"):
                 found.append(chart)
     return found
+
+
+def _best_of(run: RunFacts, lines: Sequence[Series]) -> tuple[int, float] | None:
+    """Return step and value of the best checkpoint, if its metric is among these."""
+    if run.best is None or not is_number(run.best[2]) or run.best[0] not in [each.name for each in lines]:
+        return None
+    return run.best[3], run.best[2]
 
 
 def _measured(run: RunFacts) -> tuple[list[str], Rows, int] | None:
@@ -162,21 +173,18 @@ def _text(value: Any) -> str:
 
 
 def _images_per_sec(run: RunFacts) -> str:
-    seconds, batch = _mean(run.metrics.series.get("step_seconds")), run.setting("global_batch_size", int)
+    seconds, batch = _steady(run, "step_seconds"), run.setting("global_batch_size", int)
     return f"{batch / seconds:,.0f}" if seconds and batch else ""
 
 
-def _mean(series: Series | None) -> float | None:
-    """Return the mean of all records but the first, in which graphs are traced; None if there are no others."""
-    if series is None or series.count < 2:
-        return None
-    mean = (series.total - series.first) / (series.count - 1)
-    return mean if is_number(mean) and mean > 0 else None
+def _steady(run: RunFacts, name: str) -> float | None:
+    series = run.metrics.series.get(name)
+    return series.steady if series else None
 
 
 def _speed_rows(run: RunFacts) -> Rows:
     series = run.metrics.series
-    step, wait, longest, after = (_mean(series.get(name)) for name in _TIMES)
+    step, wait, longest, after = (_steady(run, name) for name in _TIMES)
     rows = [["images per second", _images_per_sec(run)]]
     if step:
         rows.append(["milliseconds of a step", number(1e3 * step)])
@@ -201,7 +209,7 @@ def _seconds(times: Times) -> str:
 
 def _waits(run: RunFacts) -> Rows:
     """Name the ranks that wait longer for their data than the others, if they do."""
-    step, wait, longest = (_mean(run.metrics.series.get(name)) for name in list(_TIMES)[:3])
+    step, wait, longest = (_steady(run, name) for name in list(_TIMES)[:3])
     if not step or not longest or longest - (wait or 0.0) < _DIFFERENCE * step:
         return []
     return [

@@ -19,6 +19,8 @@ _LAUNCHERS = {
     "srun": (_SBATCH, _SBATCH),
 }
 
+_ENDS_HERE = "; this run ends here"
+
 State = Literal["finished", "running", "stopped", "failed", "unknown"]
 
 
@@ -69,7 +71,8 @@ def done(run: RunFacts) -> int:
 
 
 def _state(run: RunFacts) -> State:
-    if run.holder:
+    # A process that ends after a lost rank holds its lock for a moment longer, while the last page is made.
+    if run.holder and _ENDS_HERE not in run.journal.loss:
         return "running"
     if run.journal.ended in ("finished", "stopped", "failed"):
         return run.journal.ended  # type: ignore[return-value]
@@ -97,11 +100,15 @@ def _sentence(run: RunFacts, state: State) -> str:
 
 
 def _left(run: RunFacts, steps: int) -> str:
-    """Return the time that is left, from the mean time of a step."""
-    seconds = run.metrics.series.get("step_seconds")
-    if steps <= 0 or seconds is None or not seconds.count:
+    """Return the time that is left, from the mean times of a step and of the work after it."""
+    step, after = (
+        series and series.steady
+        for name in ("step_seconds", "between_seconds")
+        for series in (run.metrics.series.get(name),)
+    )
+    if steps <= 0 or not step:
         return ""
-    left = steps * seconds.total / seconds.count
+    left = steps * (step + (after or 0.0))
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if left >= 2 * size:
             return f", about {left / size:,.0f} {unit} left"

@@ -132,6 +132,7 @@ class Between:
         Raises:
             RunError: on every rank, if the checkpoint could not be written.
         """
+        self._grids.finish()
         self._saving.finish()
         self._record.say(end_of(self._run, self._resume_point.step, done, reason))
 

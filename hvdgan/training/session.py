@@ -24,7 +24,7 @@ from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.out_of_memory import OUT_OF_MEMORY, guarded, out_of_memory
 from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.resuming.commits import Commits, HostsChanged
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.summary import announce
@@ -156,6 +156,11 @@ def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda li
         if failure is error:
             raise
         raise failure from error
+    except HostsChanged:
+        raise
+    except Exception as error:  # such as one of a recipe's code; its traceback is on the terminal
+        say(f"stopped: {' '.join(f'{type(error).__name__}: {error}'.split())[:500]}")
+        raise
 
 
 def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:

@@ -122,6 +122,11 @@ def test_the_filmstrip_steps_by_keyboard_and_buttons(browser, pages):
     slider.send_keys("\ue012")  # the left arrow, from a real keyboard's event
     assert browser.run(shown) == ["Generated, step 16"]
     assert browser.run("return document.activeElement.matches(':focus-visible')")
+    back = browser.driver.find_element("css selector", ".film button")
+    back.send_keys("\ue012", "\ue012", "\ue012", "\ue012")  # to the first frame, and the button keeps the focus
+    assert browser.run("return document.querySelector('.film button').getAttribute('aria-disabled')") == "true"
+    browser.driver.switch_to.active_element.send_keys("\ue014", "\ue014", "\ue014", "\ue014")
+    assert browser.run(shown) == last
 
 
 def test_stages_and_resumptions_are_drawn_in_the_page(browser, pages):

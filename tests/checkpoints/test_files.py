@@ -1,8 +1,12 @@
 """The newest checkpoint of a folder is found by its step number."""
 
+import json
+import sys
+
 import pytest
 
-from hvdgan.checkpoints.files import MANIFEST, find, newest, newest_first, step_of
+from hvdgan.checkpoints.files import MANIFEST, STATE, find, newest, newest_first, step_of
+from launching import run
 
 STEPS = [9_000_000, 99_999_999, 100_000_000, 2_000_000_000]
 
@@ -31,3 +35,12 @@ def test_a_crash_before_latest_is_written_hides_no_checkpoint(folder):
     """So that samples and exports use the checkpoint from which the run would resume."""
     (folder / "latest").write_text("step-99999999\n")
     assert step_of(newest(folder)) == STEPS[-1]
+
+
+def test_a_type_that_numpy_does_not_have_is_a_damaged_checkpoint(tmp_path):
+    """Without TensorFlow, which gives NumPy that type."""
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+    (tmp_path / STATE).write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    code = "import pathlib; from hvdgan.checkpoints import files; list(files.read_tensors(pathlib.Path()))"
+    done = run([sys.executable, "-c", code], tmp_path)
+    assert "DamagedCheckpoint" in done.stderr and "state.safetensors cannot be read" in done.stderr

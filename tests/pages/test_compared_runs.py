@@ -3,6 +3,7 @@
 Modules: pages.comparison.
 """
 
+import json
 import re
 
 import pytest
@@ -52,6 +53,19 @@ def test_the_best_metric_sorts_although_a_run_has_died_before_its_first_evaluati
     for metric in ("eval/fid", "judge/loss"):
         assert report.main([str(tmp_path / "runs"), "--sort-by", metric, "--out", str(out)]) == 0
         assert f"Sorted by the best value of {metric}, the smallest first" in out.read_text()
+
+
+def test_evaluations_that_were_made_afterwards_sort_runs_and_have_curves(runs, tmp_path):
+    for name, figure in (("a", 3.0), ("b", 2.0), ("c", 1.0)):
+        lines = [{"step": step, "eval/fid": value} for step, value in ((2, figure), (1, 9.0), (1, 8.0))]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (runs / name / "evaluation.jsonl").write_text(text)
+    out = tmp_path / "page.html"
+    assert report.main([str(runs), "--sort-by", "eval/fid", "--out", str(out)]) == 0
+    assert order(out.read_text()) == ["c", "b", "a"]
+    assert report.main([str(runs / "a")]) == 0
+    page = (runs / "a" / "report.html").read_text()
+    assert "<h3>eval/fid</h3>" in page and "Records of evaluation.jsonl (3)" in page
 
 
 def test_the_latest_grid_that_can_be_decoded_is_shown_and_few_are_tried(runs, tmp_path):

@@ -55,6 +55,14 @@ def test_a_last_paragraph_that_an_older_log_has_cut_ends_a_start(tmp_path):
     assert (journal.starts, journal.ended, journal.skipped_files.count) == (1, "finished", 1)
 
 
+def test_a_skipped_file_counts_once_however_often_a_run_begins(tmp_path):
+    date = "2026-11-25 10:00:00 "
+    skipped = f"{date}skipped a.png: no picture\n{date}skipped b.png: no picture\n"
+    (tmp_path / "log.txt").write_text(skipped + skipped)
+    files = read(Folder(tmp_path)).skipped_files
+    assert (files.count, files.lines) == (2, ["a.png: no picture", "b.png: no picture"])
+
+
 def test_a_paragraph_without_end_is_cut(tmp_path):
     date, network = "2026-11-25 10:00:00 ", "a 1,000 trainable parameters, 2 other"
     endless = f"{date}    {200 * 'x'}\n" * 5000

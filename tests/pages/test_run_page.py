@@ -11,7 +11,7 @@ import saved
 from hvdgan import report
 from hvdgan.pages import run_page
 from hvdgan.pages.reading import run_folder
-from run_folders import record, write
+from run_folders import grid, record, write
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,25 @@ def test_records_that_cannot_be_true_name_no_rank(tmp_path):
     wrong = [(-1, 0.05), (0.5, 0.05), (1e9, 0.05), (3, None), (1, 0.05)]
     shown = waiting(tmp_path / "run", (0, 0.05), *wrong)
     assert re.findall("rank ([0-9]+)</th>", shown) == ["1"]
+
+
+def test_the_best_loss_is_marked_in_the_chart_of_losses(tmp_path):
+    write(tmp_path, metrics=record(1, **{"judge/loss": 2.0}) + record(2, **{"judge/loss": 1.0}))
+    run = run_folder.read(tmp_path, verify=False)
+    assert "var(--mark)" not in section(run_page.make(run), "metrics")
+    best = {"metric": "judge/loss", "mode": "min", "value": 1.0, "step": 2}
+    run.checkpoints = [run_folder.Saved("step-00000002", 2, {"best": best})]
+    page = run_page.make(run)
+    assert "var(--mark)" in section(page, "metrics") and "a circle marks it" in section(page, "evaluations")
+
+
+def test_few_of_many_large_grids_are_decoded(tmp_path, monkeypatch):
+    write(tmp_path, metrics=record(1, loss=1.0))
+    sizes = [grid(tmp_path, f"step-{step:08d}.png").stat().st_size for step in range(1, 31)]
+    for most, count in ((10**9, 24), (5 * sizes[-1], 5), (1, 2)):
+        monkeypatch.setattr(run_page, "_ALL_GRIDS", most)
+        page = run_page.make(run_folder.read(tmp_path, verify=False))
+        assert page.count('class="frame"') == count and "Generated, step 1<" in page and "Generated, step 30<" in page
 
 
 def test_only_options_that_differ_are_listed_and_the_others_are_folded(page):

@@ -66,6 +66,25 @@ def test_a_run_whose_lock_is_held_is_running(tmp_path):
     assert judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60).state == "failed"
 
 
+def test_a_run_that_a_lost_rank_has_ended_is_not_running_though_its_process_still_is(tmp_path):
+    """The page is begun before the process ends, which frees its memory before its lock."""
+    lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
+    with lock(tmp_path):
+        verdict = judged(tmp_path, LAUNCH + lost, 40)
+        assert verdict.state == "failed" and "rank 1 (host" in verdict.reason and verdict.resume
+        assert judged(tmp_path, LAUNCH + lost + LAUNCH, 60).state == "running"
+
+
+def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_path):
+    """The first record holds the time of tracing."""
+    times = [(60.0, 5.0), (0.5, 0.1), (0.5, 0.1)]
+    lines = [record(n, step_seconds=a, between_seconds=b) for n, (a, b) in enumerate(times, 1)]
+    run_folders.write(tmp_path, metrics="".join(lines), log=LAUNCH, config='{"max_steps": 36003}')
+    with lock(tmp_path):
+        sentence = judge(run_folder.read(tmp_path, verify=False)).sentence
+    assert sentence == "Running at step 3 of 36,003, about 6 hours left"
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
 def test_without_locks_a_run_without_a_last_line_is_not_called_failed(tmp_path, monkeypatch, number):
     def no_lock(*_):

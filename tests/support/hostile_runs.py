@@ -132,10 +132,18 @@ def _huge_batch(folder: Path) -> None:
 
 
 def _huge_shape(folder: Path) -> None:
+    _shaped(folder, [10**2000] * 3)
+
+
+def _shape_of_words(folder: Path) -> None:
+    _shaped(folder, [10**30, "a"])
+
+
+def _shaped(folder: Path, shape: list) -> None:
     run_folders.write(folder)
     saved = folder / "checkpoints" / "step-00000004"
     saved.mkdir(parents=True)
-    tensors = {"networks/generator/kernel": {"shape": [10**2000] * 3}}
+    tensors = {"networks/generator/kernel": {"shape": shape}}
     manifest = {"format_version": FORMAT_VERSION, "step": 4, "config": {}, "data": {}, "tensors": tensors}
     (saved / MANIFEST).write_text(json.dumps(manifest))
     (saved / STATE).touch()
@@ -164,6 +172,7 @@ CASES = {
     "a stage of no number": (_no_number_of_steps, ["Failed after step 0;"]),
     "a huge batch": (_huge_batch, ["milliseconds of a step"]),
     "a huge shape": (_huge_shape, ["generator", "out of range"]),
+    "a shape of words": (_shape_of_words, ["a shape is not a list of sizes"]),
     "a huge end of a living run": (_huge_end_of_a_living_run, ["Running at step 2"]),
     "odd types": (_odd_types, ["that are no JSON objects are left out (2)"]),
 }

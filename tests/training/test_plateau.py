@@ -9,6 +9,8 @@ from building import tiny_run
 from ending import Ending
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.pages.reading import run_folder
+from hvdgan.pages.verdict import judge
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
 from hvdgan.training.monitoring.plateau import Watch
@@ -72,6 +74,8 @@ def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
     log = (tmp_path / "whole" / "log.txt").read_text()
     assert "stage first ends after 6 of 40 steps: judge/steady no longer improves; this run ends at step 9" in log
+    verdict = judge(run_folder.read(tmp_path / "whole", verify=False))
+    assert (verdict.sentence, verdict.resume) == ("Finished at step 9", "")
     for stop in (3, 8):
         assert train(tmp_path, f"cut-{stop}", "--max-steps", str(stop)) == 0
         assert train(tmp_path, f"cut-{stop}", "--max-steps", "100") == 0

@@ -107,3 +107,4 @@ def test_an_error_in_writing_a_grid_ends_the_run_unless_it_is_the_disks(tmp_path
     tmp_path = tmp_path.with_name("code")
     assert saved.train(tmp_path) == 1
     assert "ZeroDivisionError: real.png" in capsys.readouterr().err
+    assert (tmp_path / "log.txt").read_text().endswith("stopped: ZeroDivisionError: real.png\n")

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.files.replacing import whole_file
+
 _COLUMNS = 3
 _INCHES = 5.0
 _TICKS = 7
@@ -56,7 +58,8 @@ def save_panels(path: Path, panels: Sequence[Panel]) -> None:
         ticks = picture.norm.inverse(np.linspace(0, 1, _TICKS))  # evenly spread over the colours
         figure.colorbar(picture, ax=place, shrink=0.8, ticks=ticks, format="%.3g")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None})
+    with whole_file(path) as partial:
+        figure.savefig(partial, metadata={"Software": None})
 
 
 def _mosaic(fields: np.ndarray) -> np.ma.MaskedArray:

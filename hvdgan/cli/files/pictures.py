@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from hvdgan.cli.files.replacing import whole_file
+
 _FRAME = 2  # pixels between two images of a grid
 _FRAME_GREY = 128
 
@@ -45,4 +47,5 @@ def save_grid(path: Path, images: np.ndarray) -> None:
     grid = framed.reshape(rows, columns, height + _FRAME, width + _FRAME, channels).transpose(0, 2, 1, 3, 4)
     grid = grid.reshape(rows * (height + _FRAME), columns * (width + _FRAME), channels)[:-_FRAME, :-_FRAME]
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture(grid).save(path)
+    with whole_file(path) as partial:
+        picture(grid).save(partial)

@@ -34,6 +34,7 @@ _NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
 _STAGE = re.compile(r"stage (\S+), (\d[\d,]*) steps: (.*)")
 _UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
 _MOST = 200
+_MOST_NAMES = 2000
 _LONGEST = 10_000
 """characters of a paragraph that are kept"""
 
@@ -137,6 +138,8 @@ class Journal:
     """times that the steps have waited for a checkpoint"""
     written: Times = dataclasses.field(default_factory=Times)
     """times that a thread has taken to write a checkpoint"""
+    skipped_names: set[str] = dataclasses.field(default_factory=set)
+    """names of the first of them"""
     input: str = ""
     """verdict on the speed of the input"""
     ended: str = ""
@@ -208,7 +211,7 @@ def _say(journal: Journal, text: str) -> None:
         journal.waited.add(float(saved[1]))
         journal.written.add(float(saved[2]))
     elif file := _SKIPPED_FILE.match(text):
-        journal.skipped_files.add(f"{file[1]}: {file[2]}")
+        _add_file(journal, file[1], file[2])
     elif text.startswith(("input keeps up", "warning: input is the bottleneck")):
         journal.input = text.removeprefix("warning: ")
     elif text.startswith("warning: "):
@@ -216,6 +219,15 @@ def _say(journal: Journal, text: str) -> None:
     elif begin := next((begin for begin in _ENDS if text.startswith(begin)), ""):
         journal.ended, journal.ending = _ENDS[begin], text
         journal.stops += _ENDS[begin] == "stopped"
+
+
+def _add_file(journal: Journal, name: str, reason: str) -> None:
+    """Note a file that was skipped; a run that is resumed from before may say it again."""
+    if name[:_LONGEST] in journal.skipped_names:
+        return
+    journal.skipped_files.add(f"{name}: {reason}")
+    if len(journal.skipped_names) < _MOST_NAMES:
+        journal.skipped_names.add(name[:_LONGEST])
 
 
 def _note_loss(journal: Journal, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -92,6 +93,24 @@ def read(folder: Folder) -> Metrics:
             f"({metrics.left_out:,})"
         )
     return metrics
+
+
+def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> None:
+    """Add the curves of metrics that were measured after or beside the training alone, by hvdgan.evaluate.
+
+    Args:
+        metrics: metrics of the training.
+        evaluations: records of evaluation.jsonl, the latest last; of several of one step the latest counts.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for record in evaluations:
+        for name, value in record.items():
+            if name.startswith("eval/") and name not in metrics.series and is_number(value):
+                found.setdefault(name, {})[record["step"]] = value
+    for name, values in list(found.items())[: max(0, MOST_METRICS - len(metrics.series))]:
+        metrics.series[name] = Series(name)
+        steps = sorted(values)
+        metrics.series[name].add(np.array(steps, np.int64), np.array([values[step] for step in steps], np.float64))
 
 
 def _note_stage(metrics: Metrics, record: dict[str, Any]) -> None:

@@ -129,12 +129,14 @@ def read(path: Path, *, verify: bool) -> RunFacts:
         verify: True to read all tensors of all checkpoints, and compare them with what was written.
     """
     folder = Folder(path)
+    measured, evaluations = metrics.read(folder), _evaluations(folder)
+    metrics.add_evaluations(measured, evaluations)
     return RunFacts(
         folder=folder,
         config=folder.json_object("config.json"),
-        metrics=metrics.read(folder),
+        metrics=measured,
         journal=journal.read(folder),
-        evaluations=_evaluations(folder),
+        evaluations=evaluations,
         checkpoints=_checkpoints(folder, verify=verify),
         grids=_grids(folder),
         holder=lock.held_by(path) if folder.find(".lock") else "",
@@ -183,11 +185,14 @@ def _saved(folder: Folder, path: Path, *, verify: bool) -> Saved:
 
 
 def _stages(path: Path) -> list[tuple[str, int]]:
-    """Return name and steps of the stages of a checkpoint's schedule."""
-    stages = files.read_manifest(path).get("stages")
+    """Return name and steps of the stages of a checkpoint's schedule; those that have ended early have fewer steps."""
+    manifest = files.read_manifest(path)
+    stages, progress = manifest.get("stages"), manifest.get("progress")
     pairs = stages if isinstance(stages, list) else []
+    found = progress.get("ended") if isinstance(progress, dict) else None
+    ended = found if isinstance(found, dict) else {}
     return [
-        (pair[0], pair[1])
-        for pair in pairs
+        (pair[0], steps if is_step(steps := ended.get(str(index))) else pair[1])
+        for index, pair in enumerate(pairs)
         if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and is_step(pair[1])
     ]

@@ -65,6 +65,14 @@ class Series:
     def __post_init__(self) -> None:
         self._steps, self._values = np.empty(0, np.int64), np.empty(0)
 
+    @property
+    def steady(self) -> float | None:
+        """Mean of all values but the first, in which graphs are traced; None if it is not a number above 0."""
+        if self.count < 2:
+            return None
+        mean = (self.total - self.first) / (self.count - 1)
+        return mean if 0 < mean < float("inf") else None
+
     def add(self, steps: np.ndarray, values: np.ndarray) -> None:
         """Add values, and thin the curve if it has become long.
 

@@ -7,8 +7,9 @@ for (const film of document.querySelectorAll(".film")) {
     slider.value = Math.max(0, Math.min(frames.length - 1, index));
     frames.forEach((frame, number) => { frame.hidden = number !== Number(slider.value); });
     slider.setAttribute("aria-valuetext", frames[slider.value].querySelector("figcaption").textContent);
-    back.disabled = Number(slider.value) === 0;
-    on.disabled = Number(slider.value) === frames.length - 1;
+    // A button with "disabled" would lose the focus, and with it the arrow keys.
+    back.setAttribute("aria-disabled", Number(slider.value) === 0);
+    on.setAttribute("aria-disabled", Number(slider.value) === frames.length - 1);
   };
   slider.addEventListener("input", () => show(Number(slider.value)));
   back.addEventListener("click", () => show(Number(slider.value) - 1));

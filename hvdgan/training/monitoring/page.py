@@ -115,7 +115,7 @@ class Page:
 
 def _are_small(run_dir: Path) -> bool:
     """Check whether the checkpoints of a run can be verified in a short time."""
-    return sum(path.stat().st_size for path in (run_dir / "checkpoints").rglob("*")) <= MOST_VERIFIED
+    return sum(path.lstat().st_size for path in (run_dir / "checkpoints").rglob("*")) <= MOST_VERIFIED
 
 
 def _end(process: subprocess.Popen[bytes], seconds: float) -> bool:

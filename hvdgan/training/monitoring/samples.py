@@ -128,16 +128,20 @@ class Grids:
             self._begin(f"step-{done:08d}.png", self._sampler())
 
     def settle(self) -> None:
-        """Wait until the last grid is written; a disk that fails was reported, any other error is raised."""
+        """Wait until the last grid is written, or has failed."""
         if self._thread:
             self._join(self._thread)
             self._thread = None
+
+    def finish(self) -> None:
+        """Wait until the last grid is written; a disk that fails was reported, any other error is raised."""
+        self.settle()
         if self._error:
             error, self._error = self._error, None
             raise error
 
     def _begin(self, name: str, samples: np.ndarray) -> None:
-        self.settle()
+        self.finish()
         # Not a daemon thread: a run that ends has its last grid.
         self._thread = threading.Thread(target=self._save, args=(self._folder / name, samples), name="samples")
         self._thread.start()
