@@ -23,7 +23,7 @@ _MOST_CHARTS = 12
 _MOST_LINES = 16
 _MOST_GRIDS = 24
 _GRID_BYTES = 80_000
-_ALL_GRIDS = 100_000_000
+ALL_GRIDS = 100_000_000
 """bytes of the PNGs that are decoded, about: a stopped run waits ten seconds for its page"""
 _TIMES = {
     "step_seconds": "whole step",
@@ -108,7 +108,7 @@ def _facts(run: RunFacts) -> list[tuple[str, str]]:
 
 def _frames(run: RunFacts) -> list[tuple[int, Picture]]:
     newest = run.folder.find(f"samples/{run.grids[-1][1]}") if run.grids else None
-    most = max(2, min(_MOST_GRIDS, _ALL_GRIDS // max(1, newest.stat().st_size))) if newest else _MOST_GRIDS
+    most = max(2, min(_MOST_GRIDS, ALL_GRIDS // max(1, newest.stat().st_size))) if newest else _MOST_GRIDS
     chosen = np.unique(np.linspace(0, len(run.grids) - 1, min(len(run.grids), most)).astype(int))
     loaded = [(run.grids[at][0], load(run.folder, f"samples/{run.grids[at][1]}", _GRID_BYTES)) for at in chosen]
     return [(step, picture) for step, picture in loaded if picture is not None]

@@ -84,7 +84,7 @@ def test_few_of_many_large_grids_are_decoded(tmp_path, monkeypatch):
     write(tmp_path, metrics=record(1, loss=1.0))
     sizes = [grid(tmp_path, f"step-{step:08d}.png").stat().st_size for step in range(1, 31)]
     for most, count in ((10**9, 24), (5 * sizes[-1], 5), (1, 2)):
-        monkeypatch.setattr(run_page, "_ALL_GRIDS", most)
+        monkeypatch.setattr(run_page, "ALL_GRIDS", most)
         page = run_page.make(run_folder.read(tmp_path, verify=False))
         assert page.count('class="frame"') == count and "Generated, step 1<" in page and "Generated, step 30<" in page
 
