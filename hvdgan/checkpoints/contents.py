@@ -98,10 +98,10 @@ def difference(first: Path, second: Path) -> Facts:
 
 
 def _shape(sizes: list[int]) -> tuple[int, ...]:
-    """Return a shape of a manifest.
+    """Return the shape of a tensor as a manifest has it.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a list of sizes.
     """
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
         raise TypeError("a shape is not a list of sizes")

@@ -44,7 +44,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
         self._unremoved: list[str] = []
-        self._seconds = ""
+        self._took = ""
 
     def save(self, take: Callable[[], checkpoint.Snapshot]) -> None:
         """Start to write a snapshot, after the previous one is written.
@@ -85,8 +85,8 @@ class Saver:
         if self._thread:
             self._join(self._thread)
             self._thread = None
-            if self._seconds:
-                self._note(self._seconds)
+            if self._took:
+                self._note(self._took)
             for line in self._unremoved:
                 self._say(f"warning: {line}")
 
@@ -101,7 +101,7 @@ class Saver:
             raise self._failure
 
     def _write(self, snapshot: checkpoint.Snapshot, waited: float) -> None:
-        self._unremoved, self._seconds = [], ""
+        self._unremoved, self._took = [], ""
         begin = time.perf_counter()
         try:
             checkpoint.write(self._folder, snapshot)
@@ -112,7 +112,7 @@ class Saver:
         else:
             self._failure = None
             seconds = f"the steps waited {waited:.3f} s, written in {time.perf_counter() - begin:.3f} s"
-            self._seconds = f"checkpoint of step {snapshot.step}: {seconds}"
+            self._took = f"checkpoint of step {snapshot.step}: {seconds}"
             self._prune(snapshot)
             self._written()
 

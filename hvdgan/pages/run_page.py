@@ -173,18 +173,13 @@ def _text(value: Any) -> str:
 
 
 def _images_per_sec(run: RunFacts) -> str:
-    seconds, batch = _steady(run, "step_seconds"), run.setting("global_batch_size", int)
+    seconds, batch = run.metrics.steady("step_seconds"), run.setting("global_batch_size", int)
     return f"{batch / seconds:,.0f}" if seconds and batch else ""
-
-
-def _steady(run: RunFacts, name: str) -> float | None:
-    series = run.metrics.series.get(name)
-    return series.steady if series else None
 
 
 def _speed_rows(run: RunFacts) -> Rows:
     series = run.metrics.series
-    step, wait, longest, after = (_steady(run, name) for name in _TIMES)
+    step, wait, longest, after = map(run.metrics.steady, _TIMES)
     rows = [["images per second", _images_per_sec(run)]]
     if step:
         rows.append(["milliseconds of a step", number(1e3 * step)])
@@ -209,7 +204,7 @@ def _seconds(times: Times) -> str:
 
 def _waits(run: RunFacts) -> Rows:
     """Name the ranks that wait longer for their data than the others, if they do."""
-    step, wait, longest = (_steady(run, name) for name in list(_TIMES)[:3])
+    step, wait, longest = map(run.metrics.steady, ("step_seconds", "wait_seconds", "wait_seconds_max"))
     if not step or not longest or longest - (wait or 0.0) < _DIFFERENCE * step:
         return []
     return [

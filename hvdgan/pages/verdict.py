@@ -101,11 +101,7 @@ def _sentence(run: RunFacts, state: State) -> str:
 
 def _left(run: RunFacts, steps: int) -> str:
     """Return the time that is left, from the mean times of a step and of the work after it."""
-    step, after = (
-        series and series.steady
-        for name in ("step_seconds", "between_seconds")
-        for series in (run.metrics.series.get(name),)
-    )
+    step, after = run.metrics.steady("step_seconds"), run.metrics.steady("between_seconds")
     if steps <= 0 or not step:
         return ""
     left = steps * (step + (after or 0.0))

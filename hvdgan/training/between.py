@@ -123,7 +123,7 @@ class Between:
         self._grids.settle()
 
     def finish(self, done: int, reason: str | None) -> None:
-        """Wait until the last checkpoint is written, and log how the run has ended; every rank calls this.
+        """Wait until the last checkpoint and grid are written, and log how the run has ended; every rank calls this.
 
         Args:
             done: number of steps done.

@@ -55,6 +55,11 @@ class Metrics:
         """Number of steps done at the latest record; 0 if there is none."""
         return max((band.last for band in self.bands), default=0)
 
+    def steady(self, name: str) -> float | None:
+        """Return Series.steady of a metric; None if the run does not have it."""
+        series = self.series.get(name)
+        return series.steady if series else None
+
 
 def is_step(value: Any) -> TypeGuard[int]:
     """Check whether a value of a file can be a number of steps."""
