@@ -54,6 +54,8 @@ def main(
     if len(paths) == 1:
         if request.sort_by or request.sort_mode:
             raise UserError("--sort-by, --sort-mode: there is one run; name several, or a folder of runs")
+        if request.verify:  # a run that ends must have its page, even if a slow disk takes long to read the checkpoints
+            outputs.write_text(out, run_page.make(run_folder.read(paths[0], verify=False)))
         text = run_page.make(run_folder.read(paths[0], verify=request.verify))
     else:
         if request.verify:

@@ -50,20 +50,17 @@ class Snapshot:
     facts: dict[str, Any]
 
 
-def take(step: int, tensors: Tensors, statistics: np.ndarray, facts: dict[str, Any]) -> Snapshot:
-    """Copy variables to host memory.
+def snapshot_of(step: int, values: dict[str, np.ndarray], statistics: np.ndarray, facts: dict[str, Any]) -> Snapshot:
+    """Put together the contents of a checkpoint.
 
     Args:
         step: number of steps done.
-        tensors: variables by name.
-        statistics: (size, n) per-rank statistics; `tensors` holds their means.
+        values: copies of all variables by name.
+        statistics: (size, n) per-rank statistics; `values` has their means.
         facts: other fields of the manifest.
     """
-    # numpy() copies, both for Keras variables and for TensorFlow variables.
-    values = {name: np.asarray(variable.numpy(), order="C") for name, variable in tensors.items()}
-    if len(statistics) > 1 and statistics.size:
-        values[_RANKS] = statistics
-    return Snapshot(step, values, facts)
+    everyones = {_RANKS: statistics} if len(statistics) > 1 and statistics.size else {}
+    return Snapshot(step, {**values, **everyones}, facts)
 
 
 def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:

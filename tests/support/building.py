@@ -13,6 +13,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training.building.run import Run, build
 from hvdgan.training.steps.step import StageStep
+from hvdgan.training.variables.host_copies import copies_of
 from tiny import Tiny, TinyOptions
 
 _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}
@@ -35,7 +36,7 @@ def stage_step(run: Run, stage: int = 0) -> StageStep:
 
 def write_checkpoint(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:
     """A checkpoint on the disk."""
-    return checkpoint.write(folder, checkpoint.take(step, tensors, statistics, facts))
+    return checkpoint.write(folder, checkpoint.snapshot_of(step, copies_of(tensors), statistics, facts))
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:

@@ -9,7 +9,8 @@ import time
 import pytest
 
 import saved
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan import report
+from hvdgan.checkpoints import checkpoint, contents, files
 from hvdgan.training.monitoring import page
 from hvdgan.training.monitoring.page import Page
 from launching import BIN, CONTROLLERS, environment, launcher, run, train
@@ -155,6 +156,32 @@ def test_a_report_that_hangs_is_killed_and_named(tmp_path, monkeypatch, capsys):
     assert followed.kinds == ["idle", "last"]
     assert [process.wait(60) for _, process in followed.started] == [-signal.SIGKILL] * 2
     assert f"warning: no report was written; python -m hvdgan.report {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_page_whose_checkpoints_take_too_long_to_verify_is_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(page, "PATIENCE", 3.0)
+    (tmp_path / "checkpoints").mkdir()
+    followed = Followed(tmp_path, monkeypatch, ["sh", "-c", f"touch {tmp_path / 'report.html'}; exec sleep 600"])
+    followed.page.is_finished = True
+    with followed.page:
+        pass
+    assert f"report in {tmp_path / 'report.html'}, which has not verified the checkpoints" in capsys.readouterr().err
+    assert followed.started[0][1].wait(60) == -signal.SIGKILL
+
+
+@reports
+def test_the_page_is_written_before_the_checkpoints_are_verified(tmp_path, monkeypatch):
+    assert saved.train(tmp_path / "run", "--report", "never") == 0
+    verified, found = contents.verified, []
+
+    def look(path):
+        found.append(sentence(tmp_path / "run"))
+        return verified(path)
+
+    monkeypatch.setattr(contents, "verified", look)
+    assert report.main([str(tmp_path / "run"), "--verify"]) == 0
+    assert found[0] == "Finished at step 8"
+    assert ">verified<" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_the_end_does_not_wait_for_the_page_of_a_checkpoint(tmp_path, monkeypatch):

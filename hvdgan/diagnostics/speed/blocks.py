@@ -67,6 +67,11 @@ class Clock:
             self._left = self._now.lead
         return self._now, begins
 
+    @property
+    def settles(self) -> bool:
+        """True if the step is the last before the measured ones or the last of these: all steps have to end with it."""
+        return self._left == 1 or len(self._kept) + 1 == self._now.measured
+
     def add(self, step: float, wait: float, call: float) -> None:
         """Add the times of a step.
 

@@ -7,6 +7,8 @@ the wait for data, is the host's: the loop itself, checks for signals, and loggi
 import contextlib
 import dataclasses
 import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +18,7 @@ from hvdgan.diagnostics.speed.blocks import Block, Clock
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.building.run import Run
 from hvdgan.training.memory.device import peak_memory
@@ -61,6 +64,30 @@ class Apart:
             layer.set_ranks(ranks, layer.weight)
 
 
+class Ends:
+    """Waits for the ends of steps, as far behind the newest one as the training loop does: a GPU computes meanwhile."""
+
+    def __init__(self) -> None:
+        self._most = device.chosen().steps_behind
+        self._waiting: deque[Future[None]] = deque()
+        self._reader = ThreadPoolExecutor(1, "bench-ends")
+
+    def wait(self, finite: dict[str, tf.Tensor], *, settle: bool) -> None:
+        """Wait for the ends of those steps that the loop would wait for.
+
+        Args:
+            finite: verdicts of the newest step.
+            settle: True to wait for all steps.
+        """
+        if self._most == 1 and not self._waiting:
+            finish(finite)
+            return
+        # The thread asks at once: see hvdgan.training.outstanding.
+        self._waiting.append(self._reader.submit(finish, finite))
+        while len(self._waiting) > (0 if settle else self._most):
+            self._waiting.popleft().result()
+
+
 @dataclasses.dataclass
 class Session:
     """State that the steps of all stages share."""
@@ -77,6 +104,7 @@ class Session:
     peak: dict[str, int | None] = dataclasses.field(default_factory=dict)
     """peak memory before a stage's first step without all-reduce"""
     met: bool = False
+    ends: Ends = dataclasses.field(default_factory=Ends)
 
     def together(self, block: Block) -> None:
         """Wait until all ranks, or all copies, are about to begin a block."""
@@ -118,7 +146,7 @@ class ClockedStep:
         with contextlib.nullcontext() if block.reduces else self.apart:
             begin = time.perf_counter()
             metrics, finite = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
-            finish(finite)
+            session.ends.wait(finite, settle=self.clock.settles)
             end = time.perf_counter()
         self.clock.add(end - session.ended, session.waited, end - begin)
         session.ended = end

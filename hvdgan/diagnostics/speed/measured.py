@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -162,11 +162,9 @@ def _update(step: ClockedStep, update: Update, ranks: Ranks, steps: int) -> dict
         ranks.gather(None, "bench: update")
         with contextlib.nullcontext() if block.reduces else step.apart:
             function = kinds[block.reduces].function((update,))
-            for _ in range(block.lead):
-                finish(function(*arguments)[1])
+            _repeat(function, arguments, block.lead)
             begin = time.perf_counter()
-            for _ in range(block.measured):
-                finish(function(*arguments)[1])
+            _repeat(function, arguments, block.measured)
             seconds = (time.perf_counter() - begin) / max(block.measured, 1)
         if block.measured:
             times[block.reduces].append([seconds, 0.0, seconds])
@@ -179,6 +177,14 @@ def _update(step: ClockedStep, update: Update, ranks: Ranks, steps: int) -> dict
         "bytes_reduced": sum(math.prod(value.shape) * value.dtype.size for each in reductions for value in each.inputs),
         "bytes_owned": 4 * sum(math.prod(variable.shape) for variable in step.inner.forward.variables(update)),
     }
+
+
+def _repeat(function: Callable[..., Any], arguments: Sequence[Any], times: int) -> None:
+    """Call an update's function several times, and wait for the end of the last call."""
+    verdicts: dict[str, tf.Tensor] = {}
+    for _ in range(times):
+        verdicts = function(*arguments)[1]
+    finish(verdicts)
 
 
 def horovod_operations(graph: Any) -> list[Any]:

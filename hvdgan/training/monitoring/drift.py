@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.variables.host_copies import copy_of
 from hvdgan.training.variables.state import TrainState
 
 
@@ -80,7 +80,4 @@ class LayerState:
 
 def _digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
     """The SHA-256 of each variable's value."""
-    return {
-        name: hashlib.sha256(np.ascontiguousarray(variable.numpy()).tobytes()).hexdigest()
-        for name, variable in variables.items()
-    }
+    return {name: hashlib.sha256(copy_of(variable).tobytes()).hexdigest() for name, variable in variables.items()}

@@ -105,9 +105,13 @@ class Page:
             return
         patience = PATIENCE if self.is_finished else LITTLE_PATIENCE
         with _tolerant(self._run_dir):
-            process = self._begin_last(self._run_dir, verify=self.is_finished and _are_small(self._run_dir))
-            if _end(process, patience):
-                text = f"report in {self._run_dir / 'report.html'}"
+            page = self._run_dir / "report.html"
+            verify = self.is_finished and _are_small(self._run_dir)
+            older = page.stat().st_mtime_ns if page.exists() else None
+            if _end(self._begin_last(self._run_dir, verify=verify), patience):
+                text = f"report in {page}"
+            elif verify and page.exists() and page.stat().st_mtime_ns != older:
+                text = f"report in {page}, which has not verified the checkpoints within {patience:.0f} s"
             else:
                 text = f"warning: no report was written; python -m hvdgan.report {self._run_dir} is another try"
             print(f"hvdgan: {text}", file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.variables.host_copies import copies_of
 
 
 class Saving:
@@ -127,4 +128,4 @@ def snapshot(
         "progress": progress,
     }
     with run.state.statistics.set_to_means(statistics):
-        return checkpoint.take(step, run.state.tensors(), statistics, facts)
+        return checkpoint.snapshot_of(step, copies_of(run.state.tensors()), statistics, facts)

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from hvdgan.networks.layer_state import is_float, statistics_of
+from hvdgan.training.variables.host_copies import copy_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Statistics:
         """All statistics in one array (n,): float64 if any of them is, else float32."""
         variables = self.variables()
         dtype = np.float64 if any(variable.dtype == "float64" for variable in variables) else np.float32
-        values = [np.asarray(variable.numpy(), dtype).ravel() for variable in variables]
+        values = [copy_of(variable).astype(dtype, copy=False).ravel() for variable in variables]
         return np.concatenate([np.zeros(0, dtype), *values])
 
     def write(self, values: np.ndarray) -> None:
@@ -47,12 +48,15 @@ class Statistics:
         """Set the statistics to their means over ranks, and restore this rank's own bits afterwards.
 
         Args:
-            everyones: (size, n), result of read() on each rank.
+            everyones: (size, n), result of read() on each rank; (1, n) are this rank's own.
         """
+        if len(everyones) == 1:
+            yield
+            return
         own = self.read()
         # In double precision, so that the mean of equal numbers is exactly that number, for any number of ranks.
         means = everyones.astype(np.float64).mean(axis=0).astype(own.dtype)
-        if np.array_equal(means, own):  # one rank, or the same values on all ranks
+        if np.array_equal(means, own):  # the same values on all ranks
             yield
             return
         self.write(means)
