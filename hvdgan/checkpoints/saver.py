@@ -19,6 +19,7 @@ class Saver:
         say: function that logs a line.
         note: function that logs a line which the terminal need not show.
         join: function that waits for a thread.
+        first: function that the thread calls before it writes.
         written: function that the thread calls after each checkpoint that is written.
         is_root: True on rank 0.
     """
@@ -30,6 +31,7 @@ class Saver:
         say: Callable[[str], None],
         note: Callable[[str], None] = lambda _: None,
         join: Callable[[threading.Thread], None] = threading.Thread.join,
+        first: Callable[[], None] = lambda: None,
         written: Callable[[], None] = lambda: None,
         *,
         is_root: bool = True,
@@ -39,6 +41,7 @@ class Saver:
         self._say = say
         self._note = note
         self._join = join
+        self._first = first
         self._written = written
         self._is_root = is_root
         self._thread: threading.Thread | None = None
@@ -104,6 +107,7 @@ class Saver:
         self._unremoved, self._took = [], ""
         begin = time.perf_counter()
         try:
+            self._first()
             checkpoint.write(self._folder, snapshot)
         except RunError as error:
             self._failure = error

@@ -47,10 +47,11 @@ class Between:
         self._commits = commits
         self._observations = observations
         self._layer_state = LayerState(run.ranks, run.state)
-        self._saving = Saving(run, resume_point, record, commits, written)
-        self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add)
         join = run.ranks.activity.join
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
+        # A run that resumes after a checkpoint does not draw the grid of its step again.
+        self._saving = Saving(run, resume_point, record, commits, self._grids.wait, written)
+        self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add)
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""

@@ -1,11 +1,13 @@
-"""An error in held-out images or in a recipe on one rank is raised on all ranks."""
+"""Evaluations by two ranks: their sums, and errors in images or in a recipe on one rank, which all ranks raise."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.evaluation.held_out import Evaluator
 from tiny import Tiny
 
@@ -25,6 +27,21 @@ def test_an_error_on_one_rank_is_raised_on_all(ranks):
         run.held_out.fetch_batch = fetch
     with pytest.raises(RunError, match="the disk of rank 1"):
         Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)()
+
+
+def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, monkeypatch):
+    settings = {"eval_samples": 200, "eval_features": "pooled:pooled"}
+    alone = tiny_run(**settings).comparison(print)
+    total, types = Ranks.total, []
+
+    def counted(self, values):
+        types.append(values.dtype)
+        return total(self, values)
+
+    monkeypatch.setattr(Ranks, "total", counted)
+    together = tiny_run(ranks=ranks, **settings).comparison(print)
+    assert types[:4] == [np.float64, np.float32] * 2  # the real samples, and the generated ones
+    assert together == pytest.approx(alone, rel=1e-5)
 
 
 def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(ranks):

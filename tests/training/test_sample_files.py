@@ -91,6 +91,22 @@ def test_the_file_is_read_as_samples_of_another_program(tmp_path, suffix):
     assert read.conditions[:, 0].tolist() == [0, 1, 2, 3] and read.values.conditions.units == ("GeV",)
 
 
+@pytest.mark.parametrize(("axes", "shape"), [("DHW", (2, 3, 5, 1)), ("CHW", (3, 5, 2)), ("cdhw", (2, 3, 5, 2))])
+def test_samples_of_a_run_whose_data_have_other_axes_are_read(tmp_path, axes, shape):
+    """hvdgan.sample writes the channels last; another program may write them like the data."""
+    samples = np.random.default_rng(0).random((6, *shape)).astype(np.float32)
+    values = SampleValues(parse("none", "-", tuple(map(str, range(shape[-1]))), ("",) * shape[-1]))
+    spec, config = DataSpec(shape, 9, values=values), Config(arrays=ArrayConfig(values="none", axes=axes))
+    sample_files.write(tmp_path / "a.h5", samples, spec, [{} for _ in samples])
+    np.save(tmp_path / "b.npy", samples[..., 0] if "C" not in axes else np.moveaxis(samples, -1, 1))
+    for path in (f"{tmp_path / 'a.h5'}:samples", str(tmp_path / "b.npy")):
+        source, _ = open_samples(config, spec, path)
+        np.testing.assert_array_equal(source.fetch_batch(np.arange(6)), samples)
+    np.save(tmp_path / "c.npy", samples[:, :1])
+    with pytest.raises(UserError, match=f"axes {axes}|samples of shape"):
+        open_samples(config, spec, str(tmp_path / "c.npy"))
+
+
 def test_a_png_is_a_picture_with_a_scale(tmp_path):
     sample_files.write(tmp_path / "a.png", SAMPLES, SPEC, INPUTS)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -172,8 +172,21 @@ def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, ranks: Ranks) -> 
             tally.add(some)
 
     on_all(add_all, ranks, "evaluation", names_rank=True)
-    tally.fill({name: ranks.total(values) for name, values in tally.arrays().items()})
+    tally.fill(_totals(tally.arrays(), ranks))
     return tally
+
+
+def _totals(arrays: Mapping[str, np.ndarray], ranks: Ranks) -> dict[str, np.ndarray]:
+    """The sums of all ranks' arrays, by one reduction for each type of their numbers."""
+    if ranks.size == 1:
+        return dict(arrays)
+    found: dict[str, np.ndarray] = {}
+    for dtype in dict.fromkeys(each.dtype for each in arrays.values()):
+        some = {name: each for name, each in arrays.items() if each.dtype == dtype}
+        whole = ranks.total(np.concatenate([each.ravel() for each in some.values()]))
+        parts = np.split(whole, np.cumsum([each.size for each in some.values()])[:-1])
+        found |= {name: part.reshape(each.shape) for (name, each), part in zip(some.items(), parts, strict=True)}
+    return found
 
 
 def shortened(samples: np.ndarray) -> np.ndarray:

@@ -84,6 +84,8 @@ def open_data(
 def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALONE) -> tuple[Source, DataSpec]:
     """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
 
+    Their axes are those of --axes, like those of the data, or have the channels last, as hvdgan.sample writes them.
+
     Args:
         config: settings of the run.
         spec: facts about the data of the run.
@@ -102,7 +104,16 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
     )
     absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
     arrays = dataclasses.replace(config.arrays, conditions=(), **absent)
-    source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
+    try:
+        source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
+    except UserError as error:
+        if arrays.axes is None:
+            raise
+        arrays = dataclasses.replace(arrays, axes=f"{arrays.axes.upper().replace('C', '')}C")
+        try:
+            source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
+        except UserError:
+            raise error from None
     return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes)
 
 

@@ -127,6 +127,11 @@ class Grids:
         if self._is_root:
             self._begin(f"step-{done:08d}.png", self._sampler())
 
+    def wait(self) -> None:
+        """Wait in another thread until the last grid is written, or has failed."""
+        if thread := self._thread:
+            thread.join()
+
     def settle(self) -> None:
         """Wait until the last grid is written, or has failed."""
         if self._thread:

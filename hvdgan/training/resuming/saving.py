@@ -27,11 +27,18 @@ class Saving:
         resume_point: place from which the run has resumed.
         record: record of the run.
         commits: receives the commits of an elastic run.
-        written: function that a thread of rank 0 calls after each checkpoint that is written.
+        first: function that a thread of rank 0 calls before it writes a checkpoint.
+        written: function that the thread calls after each checkpoint that is written.
     """
 
     def __init__(
-        self, run: Run, resume_point: ResumePoint, record: Record, commits: Commits, written: Callable[[], None]
+        self,
+        run: Run,
+        resume_point: ResumePoint,
+        record: Record,
+        commits: Commits,
+        first: Callable[[], None],
+        written: Callable[[], None],
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -45,6 +52,7 @@ class Saving:
             record.say,
             record.note,
             ranks.activity.join,
+            first,
             written,
             is_root=ranks.is_root,
         )
