@@ -1,4 +1,4 @@
-"""Runs hvdgan.train in this process, and then writes the peak memory of this rank on the host and on its GPU.
+"""Runs hvdgan.train in this process, and then writes the peak memory of this rank: on the host, and in its last stage on its GPU.
 
 python -m gpu.trained PEAKS.json [arguments of hvdgan.train]
 """

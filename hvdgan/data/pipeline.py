@@ -45,7 +45,8 @@ class Batches:
         threads: threads that read and decode, >= 1.
         prefetch: batches prepared ahead, >= 1.
         max_bad_fraction: largest allowed fraction of broken images, in [0, 1].
-        device: device that batches are copied to one step ahead, such as "gpu:0"; None: they stay on the host.
+        device: device that batches are copied to, such as "gpu:0"; None: they stay on the host.
+        ahead: batches that are copied ahead, >= 1; of use are as many as there may be steps whose end nobody waits for.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Batches:
         prefetch: int,
         max_bad_fraction: float,
         device: str | None,
+        ahead: int = 1,
     ) -> None:
         first, past = places
 
@@ -76,7 +78,7 @@ class Batches:
             with tf.device("cpu:0"):
                 positions = tf.data.Dataset.range(position, np.iinfo(np.int64).max, global_batch_size)
                 dataset = _load(self._loader, positions, indices_of, past - first, threads).prefetch(prefetch)
-                batches = _OnDevice(dataset, device) if device else iter(dataset)
+                batches = _OnDevice(dataset, device, ahead) if device else iter(dataset)
         # Only the iterator keeps the threads alive. In a list, it can be dropped without a reference to self.
         self._iterators = [batches]
         # Also called at exit: Python kills a thread that returns to it later, inside TensorFlow's code.
@@ -86,7 +88,7 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch. Samples' numbers are on the host, all else on the device, if one was named.
+        """The next step's batch. The places of its samples are on the host, all else on the device, if one was named.
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
@@ -128,22 +130,23 @@ class Batches:
 
 
 class _OnDevice(Iterator[dict[str, tf.Tensor]]):
-    """Iterator over batches that are copied to a device, one ahead of the step; samples' numbers stay on the host.
+    """Iterator over batches that are copied to a device ahead of their steps; what no step reads stays on the host.
 
     Labels become int64: a tf.function takes its arguments of type int32 from the host's memory, so TensorFlow would
     wait for the device before each step, and copy the labels back. No image is int32 or int64 (hvdgan/data/arrays).
 
     TensorFlow copies in the background, through pinned memory, on a stream of its own. It does not stage NumPy's memory
-    in pinned memory, so the batch is first copied to TensorFlow's.
+    in pinned memory, so the batch is first copied to TensorFlow's. A copy waits for all steps that the device had been
+    given when the copy was requested, so a batch that is requested late would seem to wait for its data.
 
     Args:
         dataset: batches on the host.
         device: name of the device.
+        ahead: number of batches that are copied ahead.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, device: str) -> None:
-        spec = dataset.element_spec
-        self._staying = staying = [name for name in spec if spec[name].dtype == tf.int64]
+    def __init__(self, dataset: tf.data.Dataset, device: str, ahead: int) -> None:
+        self._staying = staying = ["index"]
         self._kept = kept = collections.deque[tuple[np.ndarray, ...]]()
 
         def keep(*numbers: np.ndarray) -> None:
@@ -155,7 +158,7 @@ class _OnDevice(Iterator[dict[str, tf.Tensor]]):
             with tf.control_dependencies([tf.numpy_function(keep, [batch[name] for name in staying], [])]):
                 return {name: _sent(batch[name]) for name in batch if name not in staying}
 
-        copied = dataset.map(divide).apply(tf.data.experimental.prefetch_to_device(device, buffer_size=1))
+        copied = dataset.map(divide).apply(tf.data.experimental.prefetch_to_device(device, buffer_size=ahead))
         self._batches = iter(copied)
 
     def __next__(self) -> dict[str, tf.Tensor]:

@@ -142,6 +142,7 @@ def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batch
         prefetch=config.pipeline.prefetch,
         max_bad_fraction=config.max_bad_fraction,
         device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
+        ahead=device.chosen().steps_behind,
     )
 
 

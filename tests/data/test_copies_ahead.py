@@ -1,4 +1,4 @@
-"""Batches that are copied to a device: the same as on the host, one ahead, until they are closed. The device is a CPU.
+"""Batches that are copied to a device: the same as on the host, some ahead, until they are closed. The device is a CPU.
 
 Modules: data.pipeline.
 """
@@ -65,7 +65,8 @@ def test_copied_batches_are_those_of_the_host_in_their_order(tmp_path, kind, sta
                 np.testing.assert_array_equal(mine[name], values, err_msg=name)
 
 
-def test_what_is_int64_is_not_copied(monkeypatch):
+@pytest.mark.parametrize("number", [1, 4])
+def test_all_that_a_step_reads_is_copied(monkeypatch, number):
     copies, plain = [], tf.data.experimental.prefetch_to_device
 
     def noted(device, buffer_size):
@@ -76,19 +77,19 @@ def test_what_is_int64_is_not_copied(monkeypatch):
         return apply
 
     monkeypatch.setattr(tf.data.experimental, "prefetch_to_device", noted)
-    with copied(Numbered()) as batches:
+    with copied(Numbered(), ahead=number) as batches:
         batch = next(batches)
     ((device, ahead, spec),) = copies
-    assert (device, ahead, spec.keys()) == ("cpu:0", 1, {"images", "labels"})
+    assert (device, ahead, spec.keys()) == ("cpu:0", number, {"images", "labels", "numbers"})
     np.testing.assert_array_equal(batch["labels"], 2 * batch["numbers"])
     np.testing.assert_array_equal(batch["images"][:, 0, 0, 0], batch["index"] % 256)
 
 
-def read_ahead(device, taken):
+def read_ahead(device, taken, ahead=1):
     """How many images have been read when a step has taken some batches, and no read has begun for a while."""
     began = threading.Event()
     source = Numbered(batched=True, before=lambda index: began.set())
-    with copied(source, device) as batches:
+    with copied(source, device, ahead=ahead) as batches:
         for _ in range(taken):
             next(batches)
         while began.wait(1.0):
@@ -96,9 +97,10 @@ def read_ahead(device, taken):
         return len(source.read)
 
 
-def test_one_batch_is_ahead_on_the_device_and_not_more():
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_as_many_batches_as_asked_for_are_ahead_on_the_device(ahead):
     """Of a source that is read by whole batches; of single images, threads have begun some more or less of them."""
-    assert read_ahead("cpu:0", 4) == read_ahead(None, 4) + G
+    assert read_ahead("cpu:0", 4, ahead) == read_ahead(None, 4) + ahead * G
 
 
 def threads():

@@ -57,6 +57,7 @@ def on_host(function: "tf.types.experimental.ConcreteFunction") -> int:
 def _batch(spec: DataSpec) -> dict[str, tf.TensorSpec]:
     """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
     batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), tf.uint8 if spec.is_pictures else tf.float32)}
+    batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
     if spec.num_classes:
         batch["labels"] = tf.TensorSpec((BATCH,), tf.int64)  # as it is on a GPU
     if spec.conditions:

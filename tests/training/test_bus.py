@@ -163,7 +163,7 @@ def test_a_batch_has_the_type_of_the_data_and_the_step_expects_it(opened, device
         name: (spec.dtype, spec.shape) for name, spec in specs.items()
     }
     assert batch["images"].dtype == dtype and batch["images"].shape[1:] == stored.layout.record
-    # Fields that all samples share are part of the step, and labels are sent as int64.
+    # Fields that all samples share are part of the step, and labels are sent as int64, as the samples' numbers are.
     assert batch.keys() <= {"images", "labels", "conditions", "index", "numbers"}
     assert {name for name, each in batch.items() if each.dtype == tf.int64} == (
         {"index", "numbers"} | ({"labels"} & batch.keys() if device else set())

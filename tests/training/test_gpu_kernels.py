@@ -98,7 +98,8 @@ class Waiting(Tiny):
 
     def judge(self, nets, batch):
         loss, metrics = super().judge(nets, batch)
-        return loss * tf.cast(batch.random.step, tf.float32), metrics
+        numbers = tf.reduce_mean(tf.cast(batch.index, tf.float32))
+        return loss * tf.cast(batch.random.step, tf.float32) + 0.0 * numbers, metrics
 
 
 def test_rates_decays_clipping_and_updates_that_wait():

@@ -154,7 +154,8 @@ def _stage(step: ClockedStep, ranks: Ranks, steps: int) -> dict[str, Any]:
 
 def _update(step: ClockedStep, update: Update, ranks: Ranks, steps: int) -> dict[str, Any]:
     """Measure an update without the others of its stage, which share work with it, and count its bytes."""
-    arguments = tf.constant(0, tf.int64), tf.constant(0, tf.int64), step.data
+    with tf.device("cpu:0"):  # as StageStep does
+        arguments = tf.constant(0, tf.int64), tf.constant(0, tf.int64), step.data
     kinds = {True: step.inner, False: step.unreduced} if ranks.size > 1 else {True: step.inner}
     times: dict[bool, list[list[float]]] = {True: [], False: []}
     only = len(step.stage.updates) == 1

@@ -7,7 +7,7 @@ The names and the preprocessing are those of these programs:
   the softmax of pool_3 times the weights of `softmax/logits/MatMul`, without the bias; torch-fidelity and StyleGAN2-ADA
   do the same.
 - https://github.com/GaParmar/clean-fid, cleanfid/resize.py (Parmar et al. 2022): antialiased bicubic resizing to
-  299 x 299 in float before the graph, neither rounded nor clipped.
+  299 x 299 in float before the graph, clipped to 0 to 255 and not rounded; its first versions did not clip.
 """
 
 import hashlib

@@ -23,7 +23,7 @@ _BINS = 1000
 _LOOKED_AT = 1024
 """real samples whose least and largest numbers give the histograms their bins, at most"""
 _MARGIN = 0.1
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,14 +9,14 @@ Method = Literal["clean", "legacy"]
 
 
 def resize(pictures: tf.Tensor, size: tuple[int, int], method: Method) -> tf.Tensor:
-    """Resize pictures in float32, neither rounded nor clipped.
+    """Resize pictures in float32, without rounding.
 
-    `clean` equals Pillow's bicubic filter on single channels in mode F, up to float32 rounding; a bicubic filter
-    overshoots at edges, so that 0 to 255 becomes about -40 to 295. `legacy` has neither antialiasing nor centred
-    pixels, and is what FID used at first, inside the Inception graph.
+    `clean` equals Pillow's bicubic filter on single channels in mode F, up to float32 rounding, clipped to 0 to 255 as
+    in clean-fid: the filter overshoots at edges by up to 40. `legacy` has neither antialiasing nor centred pixels, and
+    is what FID used at first, inside the Inception graph.
 
     Args:
-        pictures: (B, H, W, C) float32.
+        pictures: (B, H, W, C) float32, 0 to 255.
         size: new height and width (pixels).
         method: way of resizing.
 
@@ -33,4 +33,4 @@ def resize(pictures: tf.Tensor, size: tuple[int, int], method: Method) -> tf.Ten
     # Its operation, ScaleAndTranslate, has a kernel for CPUs only, of one thread. With a GPU, TensorFlow copies the
     # small pictures to the CPU and the large ones back. Two matrix products would stay on the GPU, but compute in
     # TensorFloat-32 there, with an error of 0.1 of 255.
-    return tf.image.resize(pictures, size, "bicubic", antialias=True)
+    return tf.clip_by_value(tf.image.resize(pictures, size, "bicubic", antialias=True), 0.0, 255.0)
