@@ -11,7 +11,7 @@ from hvdgan.data.arrays import conditions
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.source import PictureSource, Source
 from hvdgan.data.formats.manifest import is_prepared
-from hvdgan.data.sources.array_files import open_arrays
+from hvdgan.data.sources.array_files import open_arrays, without_maps
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
 from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.keras_datasets import KerasSource
@@ -30,7 +30,14 @@ EXPECTED = (
 )
 
 
-def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, scans: ScanCache = NO_SCANS) -> Source:
+def open_source(
+    config: Config,
+    *,
+    paired: bool = False,
+    peers: Peers = ALONE,
+    scans: ScanCache = NO_SCANS,
+    unmapped: bool = False,
+) -> Source:
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
@@ -42,20 +49,21 @@ def open_source(config: Config, *, paired: bool = False, peers: Peers = ALONE, s
             inputs.
         peers: the ranks; each calls this, and they share the work.
         scans: cache of what an earlier start found in the files.
+        unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
 
     Raises:
         UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
         RunError: the ranks do not see the same files.
     """
-    source = _with_table(_opened(config, paired, peers, scans), config)
-    if source.is_pictures:
+    source = _with_table(_opened(config, paired, peers, scans, unmapped), config)
+    if source.is_pictures and not unmapped:
         _refuse_array_flags(source, config)
     if config.arrays.crop:
         source.layout = _cropped(source, config.arrays.crop)
     return source
 
 
-def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Source:
+def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache, unmapped: bool) -> Source:
     size, channels, fit = config.image_size or _SIZE, config.channels, config.fit
     kind = config.data.partition(":")[0]
     if config.data in ("digits", "synthetic") or kind == "keras":
@@ -72,7 +80,7 @@ def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Sou
             config.data, image_size=size, channels=channels or 3, fit=fit, paired=paired, peers=peers, scans=scans
         )
     try:
-        opened = _open_files(config, paired, peers, scans)
+        opened = _open_files(config, paired, peers, scans, unmapped)
         problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
     except OSError as error:
         opened, problem = None, str(error.strerror)
@@ -81,13 +89,13 @@ def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Sou
     return opened
 
 
-def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) -> Source | None:
+def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache, unmapped: bool) -> Source | None:
     """The source at a path; None if the path does not exist or is of an unknown kind."""
     data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
-    path = Path(data)
+    path, settings = Path(data), without_maps(config) if unmapped else config
     if data and path.is_dir() and is_prepared(path):
-        return open_shards(config, paired=paired, peers=peers)
-    if (arrays := open_arrays(config, paired=paired, peers=peers)) is not None:
+        return open_shards(settings, paired=paired, peers=peers)
+    if (arrays := open_arrays(config, paired=paired, peers=peers, unmapped=unmapped)) is not None:
         return arrays
     if data and path.is_dir():
         return FolderSource(
@@ -101,7 +109,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache) ->
         )
     if not (files := files_named(data)):
         return None
-    return open_records(config, files, paired=paired, size=size, peers=peers, scans=scans)
+    return open_records(settings, files, paired=paired, size=size, peers=peers, scans=scans)
 
 
 def _with_table(source: Source, config: Config) -> Source:

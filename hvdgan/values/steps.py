@@ -3,10 +3,11 @@
 import dataclasses
 import hashlib
 import importlib
+import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -16,6 +17,12 @@ from hvdgan.cli.errors import UserError, in_one_line
 
 _TOLERANCE = 1e-4
 _TRIED = np.linspace(0.0, 1.0, 11)
+_LARGE = 10.0 ** np.arange(-3, 7)
+_PROBES = (_TRIED, _LARGE, -_LARGE)
+"""numbers of all magnitudes, by whose results an edited function is recognised; each array is tried on its own"""
+_SAME = 1e-5
+_SMALLEST = 1e-7
+"""relative and absolute differences of two results that another machine, or float32 on a GPU, may make"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,11 +145,18 @@ class Power:
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """Two functions of the user's, each the inverse of the other, from an array to an array of the same shape."""
+    """Two functions of the user's, each the inverse of the other, from an array to an array of the same shape.
+
+    Args:
+        module: name of their module.
+        there, back: names of the functions.
+        given: results() when the map was declared; None: a checkpoint of an older version does not have them.
+    """
 
     module: str
     there: str
     back: str
+    given: tuple[float | None, ...] | None = dataclasses.field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "own"
 
     def forward(self, values: Any, ops: Operations) -> Any:
@@ -152,19 +166,43 @@ class Own:
         return self._function(self.back)(values)
 
     def arguments(self) -> list[Any]:
-        return [self.module, self.there, self.back]
+        return [self.module, self.there, self.back, None if self.given is None else list(self.given)]
 
     def __str__(self) -> str:
         return f"{self.module}:{self.there},{self.back}"
 
     def digest(self) -> str:
         """A SHA-256 that differs once the functions do: of the file of their module, and of what they return."""
-        there = np.asarray(self.forward(_TRIED, NUMPY))
+        there = np.asarray(self.forward(_TRIED.copy(), NUMPY))
         digest = hashlib.sha256(there.tobytes() + np.asarray(self.inverse(there, NUMPY)).tobytes())
         file = getattr(sys.modules[self.module], "__file__", None)
         if file and os.path.isfile(file):
             digest.update(Path(file).read_bytes())
         return digest.hexdigest()
+
+    def results(self) -> tuple[float | None, ...]:
+        """What the functions return for numbers of all magnitudes, to nine digits; None where they cannot take one.
+
+        Raises:
+            UserError: the module cannot be loaded.
+        """
+        each = (_results_of(self._function(name)) for name in (self.there, self.back))
+        return tuple(itertools.chain.from_iterable(each))
+
+    def changed(self, now: Sequence[float | None] | None) -> str:
+        """The first number for which the functions no longer return what they did, in words; "" if there is none.
+
+        Args:
+            now: results() of today; None: nothing is known.
+        """
+        numbers = np.concatenate(_PROBES).tolist()
+        if self.given is None or now is None or not len(self.given) == len(now) == 2 * len(numbers):
+            return ""
+        names = [self.there] * len(numbers) + [self.back] * len(numbers)
+        for name, number, before, after in zip(names, 2 * numbers, self.given, now, strict=True):
+            if not _are_close(before, after):
+                return f"{name}({number:g}) of {self.module} was {_shown(before)} and is {_shown(after)}"
+        return ""
 
     def _function(self, name: str) -> Callable[[Any], Any]:
         # Python does not search the working folder for an installed command, as it does for python -m.
@@ -185,7 +223,7 @@ _KINDS: dict[str, Callable[..., Step]] = {
     "standard": lambda means, deviations: Standard(tuple(means), tuple(deviations)),
     "log1p": Log1p,
     "power": Power,
-    "own": Own,
+    "own": lambda module, there, back, given=None: Own(module, there, back, given and tuple(given)),
 }
 EXPECTED = (
     "none, range:LOW,HIGH, standard, log1p, power:EXPONENT, MODULE:FUNCTION,INVERSE of your own, or several joined by +"
@@ -236,7 +274,7 @@ def _own(module: str, there: str, back: str, flag: str) -> Own:
     """The user's own functions, tried once on the numbers 0 to 1."""
     step = Own(module, there, back)
     try:
-        again = np.asarray(step.inverse(step.forward(_TRIED, NUMPY), NUMPY))
+        again = np.asarray(step.inverse(step.forward(_TRIED.copy(), NUMPY), NUMPY))
     except UserError as error:
         raise UserError(f"{flag}: {error}") from error
     except Exception as error:  # the user's code may raise anything
@@ -246,7 +284,7 @@ def _own(module: str, there: str, back: str, flag: str) -> Own:
     if not np.allclose(again, _TRIED, rtol=_TOLERANCE, atol=_TOLERANCE):
         worst = int(np.argmax(np.abs(again - _TRIED)))
         raise UserError(f"{flag}: {back} of {module} does not undo {there}: {_TRIED[worst]:g} became {again[worst]:g}")
-    return step
+    return dataclasses.replace(step, given=step.results())
 
 
 def _numbers(text: str) -> list[float]:
@@ -264,3 +302,26 @@ def _exact(value: float) -> str:
 
 def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.6g}" for value in values)
+
+
+def _results_of(function: Callable[[Any], Any]) -> Iterator[float | None]:
+    """What a function returns for each of the probes."""
+    for numbers in _PROBES:
+        try:
+            with np.errstate(all="ignore"):
+                found = np.asarray(function(numbers.copy()), np.float64)
+        except Exception:  # the user's code may raise anything for numbers that the data do not have
+            found = np.array(np.nan)
+        if found.shape != numbers.shape:
+            found = np.full(numbers.shape, np.nan)
+        yield from (float(f"{each:.9g}") if math.isfinite(each) else None for each in found.tolist())
+
+
+def _are_close(before: float | None, after: float | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return math.isclose(before, after, rel_tol=_SAME, abs_tol=_SMALLEST)
+
+
+def _shown(result: float | None) -> str:
+    return "not finite" if result is None else f"{result:.9g}"

@@ -1,5 +1,6 @@
 """The declared map from the numbers of the data to those that networks see; it is saved, and can be undone."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -95,6 +96,31 @@ class ValueMap:
         of = f"{count:,} of {values.size:,} numbers"
         where = "[-1, 1]" if self.is_assumed else "the declared range"
         return f"{of} lie outside of {where}, and are not clipped: {self}" if count else ""
+
+    def lost_in_words(self, values: np.ndarray, seen: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> str:
+        """The first number of the data that is mapped to no finite one, for messages; an empty string if there is none.
+
+        Args:
+            values: numbers of the data, (..., C).
+            seen: the same numbers once they are mapped, or once the first steps are applied.
+            where: function of a number's place, without the channel, that returns words to put after the channel.
+        """
+        finite = np.isfinite(seen)
+        if finite.all():
+            return ""
+        place = tuple(int(axis[0]) for axis in np.nonzero(~finite))
+        words = f"{self.channels[place[-1]]}{where(place[:-1])} is {values[place]:g}"
+        return f"{words}, which its map {self.channel(place[-1])} turns into {seen[place]:g}"
+
+    def changed_functions(self) -> str:
+        """The first result of the user's own functions that differs since the map was declared; "" if there is none."""
+        for step in (step for chain in self.chains for step in chain):
+            if isinstance(step, Own) and step.given is not None:
+                # Without the module, the commands that need it fail with this error, and the others work.
+                with contextlib.suppress(UserError):
+                    if words := step.changed(step.results()):
+                        return words
+        return ""
 
     def before_statistics(self, values: np.ndarray) -> np.ndarray:
         """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""

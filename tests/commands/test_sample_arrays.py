@@ -3,11 +3,15 @@
 Modules: training.inference.inputs, training.inference.sample_files
 """
 
+import sys
+
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvdgan.evaluate import main as evaluate
+from hvdgan.export import main as export
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from hvdgan.training.inference.trained import load_trained
@@ -97,3 +101,51 @@ def test_members_of_an_interpolation_are_refused(folder, capsys):
     assert sample(["run", "--num", "4", "--interpolate", "1", "2", "--members", "2", "--out", "j.npz"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--members 2: an interpolation starts from one input" in line
+
+
+MAPS = """
+import numpy as np
+
+def squash(x):
+    return np.arcsinh(x / {scale})
+
+def unsquash(y):
+    return {scale} * np.sinh(y)
+"""
+
+
+def test_an_edited_map_of_ones_own_is_refused(tmp_path, monkeypatch, capsys):
+    """Until a resumed run adopts it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes it for new within the second of a change
+
+    def write(scale, more=""):
+        (tmp_path / "edited_maps.py").write_text(MAPS.format(scale=scale) + more)
+        sys.modules.pop("edited_maps", None)
+
+    def refused(command, *words):
+        capsys.readouterr()
+        assert command([*words]) == 2
+        (line,) = (each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: "))
+        return line
+
+    np.save("f.npy", np.random.default_rng(0).normal(0, 5, (16, 8, 8, 1)).astype(np.float32))
+    flags = "--recipe tiny:Tiny --data f.npy --values edited_maps:squash,unsquash --global-batch-size 4".split()
+    draw = ["run", "--num", "2", "--overwrite", "--out", "s.npy"]
+    write(3)
+    assert train([*flags, "--steps", "1", "--run-dir", "run"]) == 0
+    write(3, "# a comment\n")
+    assert sample(draw) == 0
+    write(3.5)
+    commands = [(sample, *draw), (export, "run", "--network", "generator", "--out", "g.npz"), (evaluate, "run")]
+    for command, *words in commands:
+        line = refused(command, *words)
+        assert "edited_maps:squash,unsquash, is not that of the run: squash(0.1) of edited_maps was 0.0333" in line
+        assert line.endswith("resuming the run for a step with --allow-changed data")
+    line = refused(train, *flags, "--steps", "2", "--run-dir", "run")
+    assert "another value map of the images: channel 0 has edited_maps:squash,unsquash, and squash(0.1) of" in line
+    assert train([*flags, "--steps", "2", "--run-dir", "run", "--allow-changed", "values"]) == 0
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "warning: the value map of the images has changed: channel 0 has edited_maps:squash,unsquash, and" in log
+    assert sample(draw) == 0

@@ -97,3 +97,21 @@ def test_a_run_without_conditions_and_both_flags(tmp_path):
         given("energy=1", None, DataSpec((4, 4, 1), 9))
     with pytest.raises(UserError, match="one condition for all samples; leave it out beside --conditions"):
         given("energy=1,theta=2", tmp_path / "c.csv", SPEC)
+
+
+def test_numbers_that_the_map_of_the_run_cannot_take(tmp_path):
+    conditions = parse("energy=log1p;theta=none", "--condition-values", NAMES)
+    spec = DataSpec((4, 4, 1), 9, conditions=NAMES, values=SampleValues(VALUES.images, conditions=conditions))
+    end = "; expected numbers that the map of the run makes finite"
+    with pytest.raises(UserError) as refused:
+        given("energy=-5,theta=1", None, spec)
+    assert str(refused.value) == (
+        f"--condition energy=-5,theta=1: energy is -5, which its map log1p turns into nan{end}"
+    )
+    path = tmp_path / "c.csv"
+    path.write_text("energy,theta\n0,1\n-1,1\n")
+    with pytest.raises(UserError) as refused:
+        given(None, path, spec)
+    assert str(refused.value) == (
+        f"--conditions {path}: energy of row 2 is -1, which its map log1p turns into -inf{end}"
+    )

@@ -118,3 +118,24 @@ def test_channels_without_names_are_not_compared(named):
     for name in ("mine.h5", "others.h5"):
         write(name, ["u10", "v10"] if name == named else ())
     assert len(open_data(*trained_on("mine.h5"), "others.h5")) == 5
+
+
+# conditions and constants
+
+
+def test_conditions_of_another_number_are_refused():
+    write("mine.h5", angle=np.ones((5, 2)))
+    write("others.h5", angle=np.ones(5))
+    with pytest.raises(UserError) as refused:
+        open_data(*trained_on("mine.h5", conditions=("angle",), condition_values="none"), "others.h5")
+    assert str(refused.value) == (
+        "--data others.h5: the conditions are angle, and the run was trained with angle_0, angle_1; name these, in "
+        "this order"
+    )
+
+
+def test_constants_of_another_number_are_refused():
+    write("mine.h5", ground=np.ones((4, 6)))
+    write("others.h5", ground=np.ones((4, 6, 2)))
+    with pytest.raises(UserError, match=r"^--data others\.h5: 2 constant fields, and the run was trained with 1; give"):
+        open_data(*trained_on("mine.h5", constants="ground", constant_values="none"), "others.h5")

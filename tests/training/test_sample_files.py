@@ -98,7 +98,7 @@ def test_samples_of_a_run_whose_data_have_other_axes_are_read(tmp_path, axes, sh
     values = SampleValues(parse("none", "-", tuple(map(str, range(shape[-1]))), ("",) * shape[-1]))
     spec, config = DataSpec(shape, 9, values=values), Config(arrays=ArrayConfig(values="none", axes=axes))
     sample_files.write(tmp_path / "a.h5", samples, spec, [{} for _ in samples])
-    np.save(tmp_path / "b.npy", samples[..., 0] if "C" not in axes.upper() else np.moveaxis(samples, -1, 1))
+    np.save(tmp_path / "b.npy", samples[..., 0] if axes == "DHW" else np.moveaxis(samples, -1, 1))
     for path in (f"{tmp_path / 'a.h5'}:samples", str(tmp_path / "b.npy")):
         source, _ = open_samples(config, spec, path)
         np.testing.assert_array_equal(source.fetch_batch(np.arange(6)), samples)

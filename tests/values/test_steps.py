@@ -1,5 +1,6 @@
 """Each step of a value map against its formula; what is no step is refused in one line."""
 
+import json
 import math
 import sys
 
@@ -176,3 +177,37 @@ def test_functions_that_do_not_undo_each_other_are_refused(text, message):
     with pytest.raises(UserError) as caught:
         steps.parse(text, "--values")
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def declared(installed, monkeypatch):
+    """A function that writes the module own_values anew, and declares its map."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes it for new within the second of a change
+
+    def declare(code):
+        (installed / "own_values.py").write_text(code)
+        sys.modules.pop("own_values", None)
+        (step,) = steps.parse("own_values:there,back", "--values")
+        return step
+
+    return declare
+
+
+def test_edited_functions_are_recognised_by_what_they_return(declared):
+    before = declared(OWN)
+    saved = steps.of(before.name, json.loads(json.dumps(before.arguments())))
+    assert saved == before and saved.given == before.given == before.results()
+    assert saved.changed(declared(f"{OWN}\n# a comment\n").given) == ""
+    other = declared(OWN.replace("np.sinh(x)", "np.sinh(1.01 * x)").replace("np.arcsinh(x)", "np.arcsinh(x) / 1.01"))
+    words = saved.changed(other.given)
+    assert words.startswith("there(0.1) of own_values was 0.10016675 and is 0.1011718")
+    clipped = declared(OWN.replace("np.sinh(x)", "np.sinh(np.minimum(x, 5))"))
+    assert saved.changed(clipped.given).startswith("there(10) of own_values was 11013.2")
+    assert steps.of("own", ["own_values", "there", "back"]).changed(other.given) == ""
+
+
+def test_functions_need_not_take_every_number(declared):
+    step = declared("def there(x):\n    if (x > 1).any():\n        raise ValueError\n    return x\n\n\nback = there\n")
+    assert step.given[:11] == pytest.approx(np.linspace(0, 1, 11)) and set(step.given[11:21]) == {None}
+    wider = declared("def there(x):\n    return x\n\n\nback = there\n")
+    assert step.changed(wider.given) == "there(0.001) of own_values was not finite and is 0.001"

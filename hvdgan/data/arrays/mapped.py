@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 
+from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.conditions import Described
 from hvdgan.data.base.source import BadImage, Source, SourceWrapper
 from hvdgan.values.sample_values import SampleValues, may_be_pictures
@@ -22,11 +23,14 @@ def mapped(source: Source, values: SampleValues) -> Source:
     Args:
         source: samples as they are stored.
         values: maps of the parts, with all statistics.
+
+    Raises:
+        UserError: a condition or a constant cannot be mapped to a finite number.
     """
     seen: SourceWrapper
     if not source.is_pictures:
         seen = Mapped(source, values)
-    elif (conditions := _forward(values.conditions, source.conditions)) is None:
+    elif (conditions := _seen(source, values, "conditions")) is None:
         return source
     else:
         seen = Described(source, values, conditions)
@@ -45,8 +49,8 @@ class Mapped(SourceWrapper):
             source,
             dtype=source.dtype if _can_be_mapped_later(source, values) else np.float32,
             values=values,
-            conditions=_forward(values.conditions, source.conditions),
-            constants=_forward(values.constants, source.constants),
+            conditions=_seen(source, values, "conditions"),
+            constants=_seen(source, values, "constants"),
         )
         self._lock = threading.Lock()
         self._outside = 0
@@ -118,5 +122,38 @@ def _outside_beside(source: Source, values: SampleValues) -> list[str]:
     return [f"{name}: {words}" for name, each, numbers in known if (words := each.outside_in_words(numbers))]
 
 
-def _forward(value_map: ValueMap | None, numbers: np.ndarray | None) -> np.ndarray | None:
-    return numbers if value_map is None or numbers is None else value_map.forward(numbers)
+def _seen(source: Source, values: SampleValues, part: str) -> np.ndarray | None:
+    """A part in memory as networks see it."""
+    value_map = values.parts()[part]
+    numbers: np.ndarray | None = getattr(source, part)
+    if value_map is None or numbers is None:
+        return numbers
+    with np.errstate(all="ignore"):
+        seen = value_map.forward(numbers)
+    refuse_lost(source, part, value_map, seen)
+    return seen
+
+
+def refuse_lost(source: Source, part: str, value_map: ValueMap, seen: np.ndarray) -> None:
+    """Refuse conditions and constants of which a map makes NaN or infinities: no sample could be left out for them.
+
+    Args:
+        source: the data, as they are stored.
+        part: name of the part: conditions or constants.
+        value_map: its map.
+        seen: numbers of the part once they are mapped, or once the first steps are applied.
+
+    Raises:
+        UserError: names the first such number.
+    """
+
+    def where(place: tuple[int, ...]) -> str:
+        if part == "constants":
+            return f" at {place}"
+        number = source.numbers(np.array(place))[0]
+        return f" of sample {number} ({source.named(place[0])})"
+
+    if words := value_map.lost_in_words(getattr(source, part), seen, where):
+        raise UserError(
+            f"--data {source.name}: {words}; correct the number, or declare another map with --{part[:-1]}-values"
+        )

@@ -11,6 +11,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.arrays.mapped import refuse_lost
 from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.base.sharing import from_first, share_out
 from hvdgan.data.base.source import BadImage, Source
@@ -36,7 +37,7 @@ def with_statistics(source: Source, peers: Peers, scans: ScanCache) -> SampleVal
         scans: cache of the result.
 
     Raises:
-        UserError: a channel is constant, or no sample can be read.
+        UserError: a channel is constant, no sample can be read, or a condition or constant cannot be mapped.
         RunError: the data cannot be read on some rank.
 
     Reference: Chan, Golub and LeVeque 1983, equation 1.5 (combination of moments).
@@ -50,22 +51,23 @@ def with_statistics(source: Source, peers: Peers, scans: ScanCache) -> SampleVal
 def _resolved_once(source: Source, values: SampleValues, peers: Peers, scans: ScanCache) -> SampleValues:
     """Fill in the first missing statistics of each part."""
     new: dict[str, ValueMap] = {}
-    in_memory = {"conditions": source.conditions, "constants": source.constants}
     for name, value_map in values.parts().items():
         if value_map is None or not value_map.lacks_statistics:
             continue
-        numbers = in_memory.get(name)
-        if numbers is None:
-            moments = _of_samples(source, name, value_map, peers, scans)
-        else:
-            work = functools.partial(_of_numbers, value_map, numbers)
+        if name in ("conditions", "constants"):
+            work = functools.partial(_of_memory, source, name, value_map)
             moments = _of_json(from_first(work, peers, f"--data {source.name}: {name}"))
+        else:
+            moments = _of_samples(source, name, value_map, peers, scans)
         new[name] = _filled(value_map, moments, source, name)
     return dataclasses.replace(values, **new)
 
 
-def _of_numbers(value_map: ValueMap, numbers: np.ndarray) -> list[Any]:
-    return _to_json(moments_of(value_map.before_statistics(numbers)))
+def _of_memory(source: Source, part: str, value_map: ValueMap) -> list[Any]:
+    with np.errstate(all="ignore"):
+        before = value_map.before_statistics(getattr(source, part))
+    refuse_lost(source, part, value_map, before)
+    return _to_json(moments_of(before))
 
 
 def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, scans: ScanCache) -> Moments:

@@ -239,6 +239,10 @@ class PictureSource(Source):
         super().__init__(layout=Layout(shape, shape if paired else None), values=values, **others)
         self.image_size, self.channels, self.fit = image_size, channels, fit
 
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        """Height and width of a picture before it is brought to the image size; None if that is not known."""
+        return None
+
 
 class SourceWrapper(Source):
     """Another source's images, changed or chosen from; a subclass overrides what differs.

@@ -126,6 +126,14 @@ class FolderSource(PictureSource):
             return read_halves(files[0], names[0], self.image_size, self.channels)
         return read_image(files[0], names[0], self.image_size, self.channels, self.fit)
 
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        file = self._images[index][-1]
+        try:
+            width, height = read_size(io.BytesIO(self._content(file)), printable(file))
+        except BadImage:
+            return None
+        return height, width
+
     def _content(self, file: str) -> bytes:
         """The content of a file, in one read, since each read costs a round trip on a network file system."""
         expected = self.file_sizes[file]

@@ -64,6 +64,9 @@ class KerasSource(PictureSource):
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return arrays_to_pixels(self._images[indices], self.image_size, self.channels, self.fit)
 
+    def own_size(self, index: int) -> tuple[int, int]:
+        return self._images.shape[1], self._images.shape[2]
+
     def key(self, index: int) -> bytes:
         return self._images[index].tobytes()
 

@@ -145,6 +145,9 @@ class ShardSource(PictureSource):
     def fetch_records(self, indices: np.ndarray) -> list[bytes]:
         return self._files.read(indices)
 
+    def own_size(self, index: int) -> tuple[int, int]:
+        return self._stored[0], self._stored[1]
+
     def key(self, index: int) -> bytes:
         return self._files.key(index)
 

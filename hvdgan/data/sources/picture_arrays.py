@@ -81,6 +81,9 @@ class PictureArraySource(PictureSource):
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return arrays_to_pixels(self._pictures(indices), self.image_size, self.channels, self.fit)
 
+    def own_size(self, index: int) -> tuple[int, int]:
+        return self.array_shape[1], self.array_shape[2]
+
     def key(self, index: int) -> bytes:
         if self._container.has_names:
             return self._stored.key(index)

@@ -197,21 +197,28 @@ class RecordSource(PictureSource):
 
     def _sample_of_sizes(self, peers: Peers) -> tuple[list[int], list[tuple[int, int] | None]]:
         """The numbers of a sample of images, and their widths and heights; None for one that cannot be read."""
-
-        def size(index: int) -> tuple[int, int] | None:
-            try:
-                return read_size(self._files_in(index, [self._features.image])[0], self.named(index))
-            except BadImage:
-                return None
-
         places = sample_of(len(self))
         sizes = share_out(
             [str(place) for place in places],
-            lambda some: [size(int(place)) for place in some],
+            lambda some: [self._size(int(place)) for place in some],
             peers,
             f"--data {self.name}",
         )
         return places, sizes
+
+    def _size(self, index: int) -> tuple[int, int] | None:
+        """Width and height of an encoded image; None if it cannot be read."""
+        try:
+            return read_size(self._files_in(index, [self._features.image])[0], self.named(index))
+        except BadImage:
+            return None
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        if (shape := self._features.shape) is not None:
+            height, width = shape[:2] if shape[-1] in (1, 3, 4) else shape[1:]
+            return height, width
+        size = self._size(index)
+        return None if size is None else (size[1], size[0])
 
     def named(self, index: int) -> str:
         return self.records.named(index)

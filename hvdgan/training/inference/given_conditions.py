@@ -26,7 +26,7 @@ def given(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | N
         None if no conditions are given.
 
     Raises:
-        UserError: the run has no conditions, or others.
+        UserError: the run has no conditions, or others, or its map makes NaN or infinities of the numbers.
     """
     if text is None and path is None:
         return None
@@ -39,9 +39,14 @@ def given(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | N
     numbers = np.array(rows, np.float64)
     if not np.isfinite(numbers).all():
         raise UserError(f"{flag}: expected finite numbers")
-    if words := spec.values.conditions.outside_in_words(numbers):
+    value_map = spec.values.conditions
+    with np.errstate(all="ignore"):
+        seen = value_map.forward(numbers)
+    if words := value_map.lost_in_words(numbers, seen, lambda row: "" if path is None else f" of row {row[0] + 1}"):
+        raise UserError(f"{flag}: {words}; expected numbers that the map of the run makes finite")
+    if words := value_map.outside_in_words(numbers):
         print(f"hvdgan: warning: {flag}: {words}", file=sys.stderr, flush=True)
-    return spec.values.conditions.forward(numbers)
+    return seen
 
 
 def described(spec: DataSpec) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,11 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.arrays import conditions
+from hvdgan.data.arrays.kinds import spread
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from hvdgan.data.base.sharing import from_first
+from hvdgan.data.base.source import PictureSource
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference.trained import Trained
@@ -71,12 +74,8 @@ def open_data(
         UserError: the data cannot be opened, or have another shape, other channels, or no conditions.
     """
     wanted, hint = _wanted(config, spec, data)
-    if spec.is_pictures:
-        height, width, channels = spec.parts.shape
-        size = height if height == width else (height, width)
-        wanted = dataclasses.replace(wanted, image_size=size, channels=1 if channels == 1 else 3)
     try:
-        return _fitting(open_source(wanted, paired=spec.input_shape is not None, peers=peers, scans=scans), spec)
+        return _opened(wanted, spec, [spec.parts], peers, scans, are_others=wanted.data != config.data)
     except UserError as error:
         raise UserError(f"{error}{hint}") from error
 
@@ -84,7 +83,8 @@ def open_data(
 def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALONE) -> tuple[Source, DataSpec]:
     """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
 
-    Their axes are those of --axes, like those of the data, or have the channels last, as hvdgan.sample writes them.
+    They have the shape that the networks make. With --crop they may also have that of the data, and their centre is cut
+    out, as that of the data is.
 
     Args:
         config: settings of the run.
@@ -98,23 +98,19 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
     Raises:
         UserError: they cannot be opened, or have another shape than the samples of the run.
     """
-    layout, values = Layout(spec.parts.shape, None, spec.parts.crop), SampleValues(maps_of(spec).images)
+    whole, values = Layout(spec.parts.shape, None, spec.parts.crop), SampleValues(maps_of(spec).images)
     spec = dataclasses.replace(
-        spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=layout, constants=None
+        spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=whole, constants=None
     )
     absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
     arrays = dataclasses.replace(config.arrays, conditions=(), **absent)
+    wanted, are_others = dataclasses.replace(config, data=images, arrays=arrays), images != config.data
+    layouts = [Layout(spec.shape), whole] if are_others and spec.shape != whole.shape else [whole]
     try:
-        source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
+        source = _opened(wanted, spec, layouts, peers, NO_SCANS, are_others=are_others)
     except UserError as error:
-        if arrays.axes is None:
-            raise
-        arrays = dataclasses.replace(arrays, axes=f"{arrays.axes.upper().replace('C', '')}C")
-        try:
-            source = open_data(dataclasses.replace(config, arrays=arrays), spec, images, peers)
-        except UserError:
-            raise error from None
-    return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes)
+        raise UserError(str(error).replace("--data ", "--images ")) from error
+    return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes, layout=source.layout)
 
 
 def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
@@ -139,21 +135,126 @@ def _wanted(config: Config, spec: DataSpec, data: str | None) -> tuple[Config, s
     )
 
 
-def _fitting(source: Source, spec: DataSpec) -> Source:
-    """The source, if its samples have the shapes, and the channels in the order, that the networks were trained on."""
-    if (source.layout.shape, source.layout.input_shape) != (spec.parts.shape, spec.parts.input_shape):
-        raise UserError(
-            f"--data {source.name}: samples of shape {source.layout.shape} with inputs {source.layout.input_shape}; "
-            f"the run was trained on {spec.parts.shape} with inputs {spec.parts.input_shape}"
+class _OtherData(UserError):
+    """The data can be opened, and are not such as the run was trained on."""
+
+
+def _opened(
+    config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Peers, scans: ScanCache, *, are_others: bool
+) -> Source:
+    """Open data with the first settings with which they are such as the run was trained on.
+
+    Args:
+        config: settings of the run, with the data to open.
+        spec: facts about the data of the run.
+        layouts: layouts that the samples may have, the most likely first.
+        peers: the ranks; each calls this.
+        scans: cache of what was found out about the data.
+        are_others: True if these are not the data of the run: they need no maps, because those of the run apply, and
+            the axes of their arrays may be others.
+
+    Returns:
+        The samples, with the crop of their layout.
+
+    Raises:
+        UserError: the data cannot be opened, or differ from those of the run in kind, shape or parts.
+    """
+    pictures, errors = spec.is_pictures and config.arrays.values is None, list[UserError]()
+    for settings, accepted in _candidates(config, spec, layouts, are_others=are_others):
+        try:
+            source = open_source(
+                settings, paired=spec.input_shape is not None, peers=peers, scans=scans, unmapped=are_others
+            )
+            if source.is_pictures == pictures:
+                source.layout = _layout_among(source, accepted, layouts, peers)
+                _check_parts(source, spec)
+                return source
+        except UserError as error:
+            errors.append(error)
+        else:
+            found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
+            raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
+    raise next((error for error in errors if isinstance(error, _OtherData)), errors[0])
+
+
+def _candidates(
+    config: Config, spec: DataSpec, layouts: Sequence[Layout], *, are_others: bool
+) -> Iterator[tuple[Config, Sequence[Layout]]]:
+    """Yield settings with which data may be opened, and the layouts that their samples may then have.
+
+    Pictures are brought to the size that is asked for, so that each layout needs settings of its own. Arrays keep their
+    shape. Other arrays than those of the run have the axes that --axes names, those that they have by themselves, or
+    the channels last, as hvdgan.sample writes them.
+    """
+    arrays = dataclasses.replace(config.arrays, crop=())
+    axes: dict[tuple[str | None, str | None], None] = {(arrays.axes, arrays.input_axes): None}
+    if are_others and (not spec.is_pictures or arrays.axes is not None):
+        last = [None if shape is None else "DHWC"[-len(shape) :] for shape in (spec.shape, spec.input_shape)]
+        axes |= {(None, None): None, (last[0], last[1]): None}
+    groups: list[Sequence[Layout]] = [[layout] for layout in layouts] if spec.is_pictures else [layouts]
+    for accepted in groups:
+        wanted = config
+        if spec.is_pictures:
+            height, width, channels = accepted[0].shape
+            size = height if height == width else (height, width)
+            wanted = dataclasses.replace(config, image_size=size, channels=1 if channels == 1 else 3)
+        elif are_others:  # their shape is compared
+            wanted = dataclasses.replace(config, image_size=None, channels=None)
+        for own, its in axes:
+            yield dataclasses.replace(wanted, arrays=dataclasses.replace(arrays, axes=own, input_axes=its)), accepted
+
+
+def _layout_among(source: Source, accepted: Sequence[Layout], layouts: Sequence[Layout], peers: Peers) -> Layout:
+    """The layout that samples have; pictures that could have several have that of the size of their files."""
+    shapes = source.layout.shape, source.layout.input_shape
+    chosen = next((each for each in accepted if (each.shape, each.input_shape) == shapes), None)
+    if chosen is None:
+        expected = " or ".join(str(layout.shape) for layout in layouts)
+        raise _OtherData(
+            f"--data {source.name}: samples of shape {shapes[0]} with inputs {shapes[1]}; the run was trained on "
+            f"{expected} with inputs {layouts[0].input_shape}"
         )
+    if isinstance(source, PictureSource) and len(layouts) > 1:
+        made, whole = (layout.shape[:2] for layout in layouts)
+        sizes = _sizes_of_files(source, peers)
+        wrong = sizes & {whole} if chosen is layouts[0] else sizes - {whole}
+        if wrong:
+            found = ", ".join(sorted(f"{width} x {height}" for height, width in sizes))
+            raise _OtherData(
+                f"--data {source.name}: pictures of {found} pixels; expected one size, {made[1]} x {made[0]} as the "
+                f"networks make them, or {whole[1]} x {whole[0]}, of which --crop takes the centre"
+            )
+    return chosen
+
+
+def _sizes_of_files(source: PictureSource, peers: Peers) -> set[tuple[int, ...]]:
+    """Heights and widths of pictures as their files hold them, of at most 64; none if they are not known."""
+    places = spread(len(source)).tolist()
+    found = from_first(lambda: [source.own_size(each) for each in places], peers, f"--data {source.name}: sizes")
+    return {tuple(size) for size in found if size is not None}
+
+
+def _check_parts(source: Source, spec: DataSpec) -> None:
+    """Refuse channels of another order, and other conditions and constants, than the networks were trained on."""
     for part in ("images", "inputs"):
         before, now = (_channels(values, part) for values in (spec.values, source.values))
         if before and now and before != now:
-            raise UserError(
+            raise _OtherData(
                 f"--data {source.name}: the channels of the {part} are {', '.join(now)}, and the run was trained on "
                 f"{', '.join(before)}; name these, in this order"
             )
-    return source
+    given = () if source.values.conditions is None else source.values.conditions.channels
+    if spec.conditions and given != spec.conditions:
+        raise _OtherData(
+            f"--data {source.name}: the conditions are {', '.join(given)}, and the run was trained with "
+            f"{', '.join(spec.conditions)}; name these, in this order"
+        )
+    fields = 0 if source.constants is None else source.constants.shape[-1]
+    if spec.constants_shape is not None and fields != spec.constants_shape[-1]:
+        raise _OtherData(
+            f"--data {source.name}: {fields} constant fields, and the run was trained with {spec.constants_shape[-1]}; "
+            "give these"
+        )
 
 
 def _channels(values: SampleValues | None, part: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed import joining
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.checks.results import make_recipe
@@ -54,7 +54,7 @@ def load_trained(path: Path) -> Trained:
         path: run folder, of which the newest checkpoint is loaded, or folder of a checkpoint.
 
     Raises:
-        UserError: path is neither, or the recipe cannot be found.
+        UserError: path is neither, the recipe cannot be found, or functions of a value map have been edited.
         RunError: the checkpoint is damaged, or the recipe now makes other networks.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
@@ -63,6 +63,7 @@ def load_trained(path: Path) -> Trained:
     command = parse_saved(manifest["config"], str(found))
     prepare_keras("float32")
     spec = _spec(found, manifest, paired=command.recipe.paired)
+    _check_functions(found, spec)
     with mistakes.of(command.recipe):
         recipe = make_recipe(command.recipe, command.options, spec)
         state = build_state(recipe, command.config.ema_decay)
@@ -79,3 +80,18 @@ def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:
             f"{found}: its manifest.json does not describe the images (data, spec); resume the run for a step to get a "
             "checkpoint that does"
         ) from error
+
+
+def _check_functions(found: Path, spec: DataSpec) -> None:
+    """Refuse maps of the user's own whose functions have been edited: the networks learned the numbers of the old ones.
+
+    Raises:
+        UserError: names the function, and what it returned.
+    """
+    for part, value_map in spec.values.parts().items() if spec.values else ():
+        if value_map is not None and (words := value_map.changed_functions()):
+            raise UserError(
+                f"{found}: the map of the {part}, {value_map}, is not that of the run: {words}; restore the file of "
+                "its functions, give the command in the folder that has it, or adopt the new ones by resuming the run "
+                "for a step with --allow-changed data"
+            )

@@ -1,4 +1,7 @@
-"""Checks that the run which resumes maps numbers as its checkpoint did: `standard` is computed anew at each start."""
+"""Checks that the run which resumes maps numbers as its checkpoint did.
+
+The statistics of `standard` are computed anew at each start, and functions of the user's own may have been edited.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +11,7 @@ from typing import Any
 from hvdgan.cli.errors import UserError
 from hvdgan.training.building.run import Run
 from hvdgan.values import sample_values
-from hvdgan.values.steps import Standard, Step
+from hvdgan.values.steps import Own, Standard, Step
 from hvdgan.values.value_map import ValueMap
 
 _TOLERANCE = 1e-6  # far above what the order of a sum changes
@@ -43,14 +46,13 @@ def check_value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed:
     lines = []
     parts = sample_values.of_json(saved).parts()
     for part, new in now.parts().items():
-        # Parts that come or go do so by settings, which are compared; an allowed flag has been warned about.
-        if (old := parts[part]) is None or new is None or _FLAGS[part] in allowed:
+        if (old := parts[part]) is None or new is None:  # parts come and go by settings, which are compared
             continue
         difference = next(_differences(old, new), None)
-        if difference and "data" not in allowed:
+        if difference and not {"data", _FLAGS[part]} & set(allowed):
             raise UserError(
-                f"--resume: {source} was made with another value map of the {part}: {difference}; the data have "
-                "changed: restore them, start anew in another --run-dir, or allow it with --allow-changed data"
+                f"--resume: {source} was made with another value map of the {part}: {difference}; the data or the map "
+                "have changed: restore them, start anew in another --run-dir, or allow it with --allow-changed data"
             )
         if difference:
             lines.append(f"warning: the value map of the {part} has changed: {difference}")
@@ -68,7 +70,10 @@ def _differences(old: ValueMap, new: ValueMap) -> Iterator[str]:
             yield f"channel {name} had {old.channel(place)}, and has {new.channel(place)} now"
             return
         for step, other in zip(before, now, strict=True):
-            if not _are_close(step, other):
+            if isinstance(step, Own) and isinstance(other, Own) and step == other:
+                if words := step.changed(other.given):
+                    yield f"channel {name} has {step}, and {words} now"
+            elif not _are_close(step, other):
                 yield f"channel {name} had {_exactly(step)}, and has {_exactly(other)} now"
 
 

@@ -178,3 +178,43 @@ def test_flags_without_conditions(folder, array):
         open_source(Config(data=str(folder), image_size=8, arrays=ArrayConfig(conditions=("energy",))))
     with pytest.raises(UserError, match="^--condition-values: there are no conditions; name them with --conditions$"):
         opened(array, condition_values="log1p")
+
+
+@pytest.mark.parametrize("kind", ["arrays", "pictures"])
+@pytest.mark.parametrize("values", ["log1p", "log1p+standard"])
+def test_a_condition_that_its_map_cannot_take_is_named(tmp_path, kind, values):
+    """Also before the mean of all would be NaN."""
+    path, theta = tmp_path / "a.npz", np.array([0.0, 1, 2, -2, 3, -1])
+    np.savez(path, x=FIELDS if kind == "arrays" else (FIELDS * 255).astype(np.uint8), energy=ENERGY, theta=theta)
+    condition_values = f"energy=none;theta={values}"
+    source = opened(path, conditions=("energy", "theta"), condition_values=condition_values)
+    with pytest.raises(UserError) as refused:
+        mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    assert str(refused.value) == (
+        f"--data {path}: theta of sample 3 ({path}:x[3]) is -2, which its map {values} turns into nan; correct the "
+        "number, or declare another map with --condition-values"
+    )
+
+
+def test_the_number_of_such_a_sample_is_that_in_the_whole_data(tmp_path):
+    path, theta = tmp_path / "a.npz", np.arange(40.0)
+    theta[30] = -1
+    np.savez(path, x=RNG.uniform(0, 1, (40, 4, 4)), theta=theta)
+    source = opened(path, conditions=("theta",), condition_values="log1p")
+    (part,) = (each for each in hold_out(source, 0.3) if 30 in each.indices)
+    with pytest.raises(UserError, match=r"theta of sample 30 \(.*x\[30\]\) is -1, which its map log1p turns into -inf"):
+        mapped(part, part.values)
+
+
+@pytest.mark.parametrize("values", ["log1p", "log1p+standard"])
+def test_a_constant_that_its_map_cannot_take_is_named(tmp_path, values):
+    path, ground = tmp_path / "a.npz", FIELDS[0] * 100
+    ground[1, 2] = -430
+    np.savez(path, x=FIELDS, ground=ground)
+    source = opened(path, constants="ground", constant_values=values)
+    with pytest.raises(UserError) as refused:
+        mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    assert str(refused.value) == (
+        f"--data {path}: ground_0 at (1, 2) is -430, which its map {values} turns into nan; correct the number, or "
+        "declare another map with --constant-values"
+    )
