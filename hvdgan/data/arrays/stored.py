@@ -88,7 +88,7 @@ class Stored(abc.ABC):
         return f"{self.name}[{index}]"
 
     def key(self, index: int) -> bytes:
-        """Bytes that identify a sample on every machine."""
+        """Bytes that identify a sample on every machine: its place, or its name."""
         return str(index).encode()
 
     def whole(self) -> np.ndarray:
