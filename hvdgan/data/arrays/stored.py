@@ -166,5 +166,6 @@ class Container(abc.ABC):
 
     def _refuse_missing(self, name: str, flag: str) -> None:
         if name not in self.names():
-            there = ", ".join(each for each in self.names() if each) or "one array without a name"
+            there = ", ".join(each for each in self.names() if each)
+            there = there or ("one array without a name" if self.names() else "none")
             raise UserError(f"{flag}: no array {name} in {self.data}; it has {there}")
