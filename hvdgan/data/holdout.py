@@ -1,4 +1,4 @@
-"""Holds images out of training: the choice depends on the images alone and is the same on every machine."""
+"""Holds images out of training: the choice depends on the data alone and is the same on every machine."""
 
 import hashlib
 import itertools
@@ -23,8 +23,9 @@ def hold_out(
 ) -> "tuple[Source, HeldOut | None]":
     """Split a source into images to train on and images held out.
 
-    The hash of an image's key (a file's name, or the pixels in an array) decides where the image goes. Adding images
-    moves no other image, and equal images of an array stay together.
+    The hash of an image's key decides where the image goes: a file's name, the pixels of a picture in an array, or the
+    place of another sample in an array, see docs/data.md. By names and pixels, adding images moves no other image, and
+    equal pictures of an array stay together.
 
     Args:
         source: all images.

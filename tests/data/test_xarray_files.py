@@ -130,6 +130,104 @@ def test_variables_that_cannot_be_used(tmp_path, name, problem):
     assert "\n" not in str(caught.value)
 
 
+# Vectors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_variable_with_one_more_dimension_is_a_vector_as_in_an_npy_file(tmp_path, kind):
+    profiles = LEVELS[:, :, 0, 0]
+    fields = {"q": profiles, "r": profiles + 1}
+    units = {"q": "g", "r": "K"}
+    dataset = xarray.Dataset({name: (("time", "level"), fields[name], {"units": units[name]}) for name in fields})
+    data = write(tmp_path, kind, dataset)
+    np.save(tmp_path / "q.npy", profiles)
+    same = arrays(tmp_path / "q.npy")
+    source = arrays(f"{data}:q", conditions=("r",))
+    assert source.record_shape == same.record_shape == (3,)
+    np.testing.assert_array_equal(source.fetch_batch(ORDER), same.fetch_batch(ORDER))
+    assert source.values.images.channels == ("q_0", "q_1", "q_2") and source.values.images.units == ("g",) * 3
+    np.testing.assert_array_equal(source.conditions, fields["r"])
+    assert source.values.conditions.channels == ("r_0", "r_1", "r_2") and source.values.conditions.units == ("K",) * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_vectors_are_joined_only_if_the_axes_say_so(tmp_path, kind):
+    profiles = LEVELS[:, :, 0, 0]
+    dims = ("time", "level")
+    data = write(tmp_path, kind, xarray.Dataset({"q": (dims, profiles, {"units": "g"}), "r": (dims, profiles + 1)}))
+    joined = arrays(f"{data}:q,r", axes="C")
+    np.testing.assert_array_equal(joined.fetch_batch(ORDER), np.concatenate([profiles, profiles + 1], 1)[ORDER])
+    assert joined.values.images.channels == ("q_0", "q_1", "q_2", "r_0", "r_1", "r_2")
+    problem = r":q,r: each variable has a vector in each sample \(time 20, level 3\), and vectors do not become"
+    for unclear in (data, f"{data}:q,r"):
+        with pytest.raises(UserError, match=f"{problem} channels; give --axes C to join them end to end"):
+            arrays(unclear)
+    with pytest.raises(UserError, match=f"{problem} channels; give --input-axes C"):
+        arrays(f"{data}:q", paired=True, inputs="q,r", input_values="none")
+
+
+# Groups
+
+
+def grouped(path, groups):
+    """A file with data sets in groups; "" is the root."""
+    for group, dataset in groups.items():
+        if path.suffix == ".zarr":
+            dataset.to_zarr(path, group=group or None, mode="a", consolidated=False)
+        else:
+            dataset.to_netcdf(path, group=group or None, mode="a", engine="h5netcdf")
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_variables_in_groups_go_by_their_paths_and_become_channels(tmp_path, suffix):
+    product, other = WEATHER[["t2m", "u10", "hour", "orography"]], (WEATHER[["t2m"]] + 1).drop_vars("time")
+    data = grouped(tmp_path / f"l2.{suffix}", {"PRODUCT": product, "PRODUCT/DETAIL": other})
+    settings = {"conditions": ("PRODUCT/hour",), "constants": "PRODUCT/orography", "constant_values": "none"}
+    for name in (f"{data}:PRODUCT/t2m,PRODUCT/u10", f"{tmp_path}/*.{suffix}:PRODUCT/t2m,PRODUCT/u10"):
+        source = arrays(name, **settings)
+        np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
+        assert source.values.images.channels == ("t2m", "u10") and source.values.images.units == ("K", "m s-1")
+        assert source.conditions[:, 0].tolist() == (np.arange(20) % 24).tolist()
+        assert source.values.constants.channels == ("orography",)
+    both = arrays(f"{data}:PRODUCT/t2m,PRODUCT/DETAIL/t2m")
+    np.testing.assert_array_equal(both.fetch_batch(ORDER), np.stack([T2M, T2M + 1], -1)[ORDER])
+    assert both.values.images.channels == ("PRODUCT/t2m", "PRODUCT/DETAIL/t2m")
+    for missing in ("methane", "PRODUCT/methane", "OTHER/t2m"):
+        with pytest.raises(UserError, match=f"no array {missing} in .*; it has .*PRODUCT/t2m, .*DETAIL/t2m"):
+            arrays(f"{data}:{missing}")
+    assert not wrong_reads_of_threads(both, np.stack([T2M, T2M + 1], -1), 5)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_variables_in_groups_are_taken_without_a_name_if_the_root_has_none(tmp_path, suffix):
+    groups = {"": WEATHER[["hour"]], "PRODUCT": WEATHER[["t2m", "u10"]]}
+    source = arrays(grouped(tmp_path / f"a.{suffix}", groups))
+    assert source.values.images.channels == ("t2m", "u10")
+    groups = {"": WEATHER[["v10"]], "PRODUCT": WEATHER[["t2m", "u10"]]}
+    assert arrays(grouped(tmp_path / f"b.{suffix}", groups)).values.images.channels == ("v10",)
+
+
+def test_files_with_groups_are_joined(tmp_path):
+    for number, (first, past) in enumerate([(0, 9), (9, 20)]):
+        grouped(tmp_path / f"{number}.nc", {"PRODUCT": WEATHER.isel(time=slice(first, past))})
+    source = arrays(f"{tmp_path}/*.nc:PRODUCT/t2m,PRODUCT/u10", conditions=("PRODUCT/hour",))
+    np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
+
+
+def test_a_group_without_names_leaves_the_others_readable(tmp_path):
+    data = write(tmp_path, "zarr")
+    zarr.open_group(data, mode="a").create_array("plain/ECAL", data=T2M)
+    np.testing.assert_array_equal(arrays(f"{data}:t2m,u10").fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
+    with pytest.raises(UserError, match="weather.zarr:plain: cannot be read by xarray: .*dimension"):
+        arrays(f"{data}:plain/ECAL")
+
+
+def test_a_file_without_variables(tmp_path):
+    with pytest.raises(UserError, match="no array t2m in .*weather.nc; it has none"):
+        arrays(f"{write(tmp_path, 'nc', xarray.Dataset())}:t2m")
+
+
 # Zarr without names of dimensions
 
 
@@ -160,7 +258,7 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, z
     np.testing.assert_array_equal(flat.fetch_batch(ORDER), np.moveaxis(LEVELS, 1, -1)[ORDER])
     with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
         arrays(f"{data}:levels")
-    with pytest.raises(UserError, match="--data .*: several arrays become channels only if all dimensions .* have nam"):
+    with pytest.raises(UserError, match="--data .*: several .* have names, and those of hour have none; name one"):
         arrays(f"{data}:images,levels")
     assert not wrong_reads_of_threads(arrays(f"{data}:images"), fields, 5)
 

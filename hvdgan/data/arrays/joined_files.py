@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -116,7 +117,7 @@ class JoinedArray(Stored):
         self._folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
         self._lock = threading.Lock()
         self._opened: OrderedDict[int, Stored] = OrderedDict([(0, first)])
-        os.register_at_fork(after_in_child=self._renew)
+        _ARRAYS.add(self)
         shape = (int(self._past[-1]), *first.shape[1:]) if first.shape else ()
         super().__init__(
             name,
@@ -135,6 +136,13 @@ class JoinedArray(Stored):
             places = np.flatnonzero(numbers == number)
             out[places] = self._part(number).read(indices[places] - (self._past[number] - self._counts[number]))
         return out
+
+    def whole(self) -> np.ndarray:
+        """All of it; the files are then closed, since arrays such as conditions are read once."""
+        numbers = super().whole()
+        with self._lock:
+            self._opened.clear()
+        return numbers
 
     def named(self, index: int) -> str:
         number, within = self._place_of(index)
@@ -170,8 +178,21 @@ class JoinedArray(Stored):
                 self._opened.popitem(last=False)  # its file is closed once no thread reads it any more
         return part
 
-    def _renew(self) -> None:
+    def renew_lock(self) -> None:
+        """Replace the lock, which another thread may have held when this process was forked."""
         self._lock = threading.Lock()
+
+
+_ARRAYS: weakref.WeakSet[JoinedArray] = weakref.WeakSet()
+"""those in use; a fork calls one function for all, since it cannot be unregistered, and would keep an array for ever"""
+
+
+def _renew_locks() -> None:
+    for array in list(_ARRAYS):
+        array.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _in_words(facts: list[Any]) -> str:

@@ -88,7 +88,7 @@ class Stored(abc.ABC):
         return f"{self.name}[{index}]"
 
     def key(self, index: int) -> bytes:
-        """Bytes that identify a sample on every machine."""
+        """Bytes that identify a sample on every machine: its place, or its name."""
         return str(index).encode()
 
     def whole(self) -> np.ndarray:
@@ -166,5 +166,6 @@ class Container(abc.ABC):
 
     def _refuse_missing(self, name: str, flag: str) -> None:
         if name not in self.names():
-            there = ", ".join(each for each in self.names() if each) or "one array without a name"
+            there = ", ".join(each for each in self.names() if each)
+            there = there or ("one array without a name" if self.names() else "none")
             raise UserError(f"{flag}: no array {name} in {self.data}; it has {there}")

@@ -7,10 +7,10 @@ read without xarray, and mean what an .npy file of their shape means.
 
 import contextlib
 import dataclasses
-import json
+import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import h5py
@@ -20,11 +20,11 @@ from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.numpy_files import NumpyArray
 from hvdgan.data.arrays.stored import Container, Stored, named_errors
+from hvdgan.data.base import zarr_stores
 from hvdgan.data.base.scan_cache import identity
 
 FILES = (".nc", ".nc4")
 SUFFIXES = (*FILES, ".zarr")
-_STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
 _DECODING: dict[str, Any] = {"decode_times": False, "decode_timedelta": False, "decode_coords": False}
 _DATES = re.compile(r"\s*\w+\s+since\s")
 _Reader = Callable[[np.ndarray], np.ndarray]
@@ -40,16 +40,16 @@ def open_file(data: str, axes: dict[str, str | None]) -> Container:
         UserError: xarray is missing, or the file cannot be read.
     """
     xarray = _xarray(data)
-    if os.path.isdir(data) and (_is_array(data) or _lacks_names(data)):
-        return ZarrArrays(data)
-    return XarrayFile(data, axes, xarray)
+    with _reasons(data):
+        unnamed = zarr_stores.unnamed_array(data) if os.path.isdir(data) else None
+    return XarrayFile(data, axes, xarray) if unnamed is None else ZarrArrays(data, unnamed)
 
 
 class XarrayFile(Container):
     """A NetCDF file or a Zarr store.
 
-    A name is that of a variable, or of several with commas between them, which become channels. The first dimension
-    counts the samples.
+    A name is that of a variable, with the path of its group, or of several with commas between them, which become
+    channels. The first dimension counts the samples.
 
     Args:
         data: path of the file or folder.
@@ -63,30 +63,37 @@ class XarrayFile(Container):
 
     def __init__(self, data: str, axes: dict[str, str | None], xarray: Any) -> None:
         super().__init__(data)
-        self._axes = axes
+        self._axes, self._xarray = axes, xarray
+        self._opened: dict[str, Any] = {}
         with _reasons(data):
             self._stamp = identity(data)
             self._hdf5 = None
-            options: dict[str, Any] = {"engine": "scipy"}
+            self._options: dict[str, Any] = {"engine": "scipy"}
             if os.path.isdir(data):
-                options = {"engine": "zarr", "consolidated": False}
+                self._options = {"engine": "zarr", "consolidated": False}
             elif h5py.is_hdf5(data):
-                options = {"engine": "h5netcdf"}
+                self._options = {"engine": "h5netcdf", "phony_dims": "access"}  # the default, which warns
                 self._hdf5 = Hdf5File(data)
-            self._dataset = xarray.open_dataset(data, cache=False, mask_and_scale=False, **_DECODING, **options)
-            self._variables: dict[str, Any] = {str(name): each for name, each in self._dataset.variables.items()}
+        self._group("")
 
     def names(self) -> list[str]:
-        return list(self._variables)
+        return self._names
 
     def samples_among(self, names: Sequence[str]) -> str:
-        """All variables with the most dimensions, by their names, if these are the same ones; coordinates are none."""
-        kinds: dict[tuple[str, ...], list[str]] = {}
-        for name in sorted(names):  # those of Zarr come in the order of a folder's listing
-            if name in self._dataset.data_vars and len(self._variables[name].dims) > 1:
-                kinds.setdefault(self._variables[name].dims, []).append(name)
-        most = max(map(len, kinds), default=0)
-        largest = [found for dims, found in kinds.items() if len(dims) == most]
+        """All variables with the most dimensions, by their names, if these are the same ones; coordinates are none.
+
+        Those in groups count only if the root has none.
+        """
+        kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for path in sorted(names):  # those of Zarr come in the order of a folder's listing
+            group, name = _parted(path)
+            dims = self._variable(path).dims
+            if name in self._group(group).data_vars and len(dims) > 1:
+                kinds.setdefault((group, dims), []).append(path)
+        if any(not group for group, _ in kinds):
+            kinds = {kind: found for kind, found in kinds.items() if not kind[0]}
+        most = max((len(dims) for _, dims in kinds), default=0)
+        largest = [found for (_, dims), found in kinds.items() if len(dims) == most]
         return ",".join(largest[0]) if len(largest) == 1 else ""
 
     def find(self, name: str, flag: str) -> Stored:
@@ -96,16 +103,23 @@ class XarrayFile(Container):
 
     def get(self, name: str) -> Stored:
         names = name.split(",")
+        axes = self._axes.get(name, self._axes.get(""))
         with _reasons(self.data):
-            first, *others = (self._variables[each] for each in names)
+            first, *others = map(self._variable, names)
             for other, its in zip(others, names[1:], strict=True):
                 if (other.dims, other.shape) != (first.dims, first.shape):
                     raise UserError(
                         f"--data {self.data}: {its} has the dimensions {_dims(other)}, and {names[0]} {_dims(first)}; "
                         "variables that become channels have the same ones"
                     )
+            if others and len(first.dims) == 2 and (axes or "").upper() != "C":
+                flag = "--input-axes" if name in self._axes else "--axes"
+                raise UserError(
+                    f"--data {self.data}:{name}: each variable has a vector in each sample ({_dims(first)}), and "
+                    f"vectors do not become channels; give {flag} C to join them end to end, or name one variable"
+                )
             decoders = [self._decoder(each) for each in names]
-            return XarrayArray(f"{self.data}:{name}", names, decoders, self._axes.get(name, self._axes.get("")))
+            return XarrayArray(f"{self.data}:{name}", _without_groups(names), decoders, axes)
 
     def find_constant(self, name: str, flag: str) -> Stored:
         """Variables of a sample's height and width as channels; a first dimension of length 1 is left out."""
@@ -118,14 +132,51 @@ class XarrayFile(Container):
             fields = [each[0] if each.ndim == 3 and len(each) == 1 else each for each in fields]
             if len({each.shape for each in fields}) > 1:
                 raise UserError(f"{flag} {name}: shapes {', '.join(str(each.shape) for each in fields)}; expected one")
-        units = [decoder.unit for decoder in decoders]
-        return NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=names)
+        units, channels = [decoder.unit for decoder in decoders], _without_groups(names)
+        return NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=channels)
 
     def stamp(self) -> list[Any]:
         return self._stamp
 
+    def _refuse_missing(self, name: str, flag: str) -> None:
+        group, its = _parted(name)
+        if (group and group not in self._groups) or its not in self._group(group).variables:
+            super()._refuse_missing(name, flag)
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        names = [str(name) for name in self._group("").variables]
+        for group in self._groups:
+            with contextlib.suppress(UserError):  # raised where a variable of this group is asked for
+                names += [f"{group}/{name}" for name in self._group(group).variables]
+        return names
+
+    @functools.cached_property
+    def _groups(self) -> list[str]:
+        """Paths of the groups below the root that have variables."""
+        paths: Iterable[str] = ()
+        with _reasons(self.data):
+            if self._hdf5 is not None:
+                paths = self._hdf5.names()
+            elif os.path.isdir(self.data):
+                paths = zarr_stores.arrays_of(self.data)
+        return sorted({_parted(path)[0] for path in paths} - {""})
+
+    def _group(self, path: str) -> Any:
+        """The xarray.Dataset of a group; "" is the root."""
+        if path not in self._opened:
+            with _reasons(f"{self.data}:{path}" if path else self.data):
+                self._opened[path] = self._xarray.open_dataset(
+                    self.data, group=path or None, cache=False, mask_and_scale=False, **_DECODING, **self._options
+                )
+        return self._opened[path]
+
+    def _variable(self, path: str) -> Any:
+        group, name = _parted(path)
+        return self._group(group).variables[name]
+
     def _decoder(self, name: str) -> "_Decoder":
-        variable = self._variables[name]
+        variable = self._variable(name)
         read = _lazily(variable)
         if self._hdf5 is not None and name in self._hdf5.names() and variable.dims:
             stored = self._hdf5.get(name)
@@ -142,58 +193,56 @@ class ZarrArrays(Container):
 
     Args:
         data: path of the folder.
+        unnamed: path of the array without names; "" if the store is one array.
 
     Raises:
         UserError: it cannot be read.
     """
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, data: str, unnamed: str) -> None:
         super().__init__(data)
+        self._unnamed = unnamed
         with _reasons(data):
-            import zarr
-
             self._stamp = identity(data)
-            self._arrays: dict[str, Any] = {}
-            if _is_array(data):
-                self._arrays[""] = zarr.open_array(data, mode="r")
-            else:
-                group = zarr.open_group(data, mode="r", use_consolidated=False)
-                every = sorted(group.members(max_depth=None), key=lambda member: member[0])
-                self._arrays = {path: each for path, each in every if isinstance(each, zarr.Array)}
+            self._arrays = zarr_stores.arrays_of(data)
 
     def names(self) -> list[str]:
         return list(self._arrays)
 
     def find(self, name: str, flag: str) -> Stored:
-        if "," in name:
+        if "," in name and self._unnamed:
             raise UserError(
-                f"{flag}: several arrays become channels only if all dimensions of {self.data} have names; name one"
+                f"{flag}: several arrays become channels only if all dimensions in {self.data} have names, and those "
+                f"of {self._unnamed} have none; name one array, or give that one names"
             )
         return super().find(name, flag)
 
     def get(self, name: str) -> "ZarrArray":
         with _reasons(self.data):
-            return ZarrArray(f"{self.data}:{name}" if name else self.data, name, self._arrays[name])
+            array = self._arrays[name]
+            attributes = zarr_stores.attributes_of(self.data, array)
+            return ZarrArray(f"{self.data}:{name}" if name else self.data, name, array, attributes)
 
     def stamp(self) -> list[Any]:
         return self._stamp
 
 
 class ZarrArray(Stored):
-    """A Zarr array whose dimensions have no names.
+    """A Zarr array that is read without xarray.
 
     Args:
         name: name for messages.
         path: path in its store.
         array: the array.
+        attributes: its attributes as xarray gives them.
     """
 
-    def __init__(self, name: str, path: str, array: Any) -> None:
+    def __init__(self, name: str, path: str, array: Any, attributes: dict[str, Any]) -> None:
         def read(indices: np.ndarray) -> np.ndarray:
             some, places = np.unique(indices, return_inverse=True)
             return np.asarray(array.oindex[some])[places]
 
-        self._decoder = _Decoder(name, path, _Nameless(array), read)
+        self._decoder = _Decoder(name, path, _Nameless(array, attributes), read)
         super().__init__(name, array.shape, self._decoder.dtype, units=[self._decoder.unit], prepared=False)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -208,6 +257,7 @@ class _Nameless:
     """A Zarr array with what the decoder needs of an xarray variable."""
 
     array: Any
+    attrs: dict[str, Any]
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -220,10 +270,6 @@ class _Nameless:
     @property
     def dtype(self) -> np.dtype:
         return self.array.dtype
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        return dict(self.array.attrs)
 
     @property
     def values(self) -> np.ndarray:
@@ -273,13 +319,16 @@ class XarrayArray(Stored):
         names: names of the variables.
         decoders: readers of the variables.
         axes: value of the flag that names the axes; with a letter for each dimension but the first, C is the dimension
-            along which the variables follow one another, such as levels; else they become a new last axis.
+            along which the variables follow one another, such as levels; else they become a new last axis. A single
+            dimension after the first is C, as in an .npy file.
     """
 
     def __init__(self, name: str, names: Sequence[str], decoders: Sequence[_Decoder], axes: str | None) -> None:
         self._decoders = decoders
         first, count = decoders[0], len(decoders)
         shape, inner = first.shape, len(first.shape) - 1
+        if inner == 1:
+            axes = "C"
         self._channel_axis: int | None = inner + 1
         channels: Sequence[str] = names
         units = [decoder.unit for decoder in decoders]
@@ -308,40 +357,16 @@ class XarrayArray(Stored):
         return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
 
 
-def is_store(path: str) -> bool:
-    """Check for a folder that is a Zarr store."""
-    return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
+def _parted(path: str) -> tuple[str, str]:
+    """The group of a variable, "" for the root, and its name there."""
+    group, _, name = path.rpartition("/")
+    return group, name
 
 
-def _is_array(store: str) -> bool:
-    """Check for a Zarr store that is a single array, not a group of them."""
-    if os.path.exists(os.path.join(store, ".zarray")):
-        return True
-    try:
-        with open(os.path.join(store, "zarr.json"), encoding="utf-8") as file:
-            return json.load(file).get("node_type") == "array"
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _lacks_names(store: str) -> bool:
-    """Check for a group with an array whose dimensions have no names, or with none but in groups below it."""
-    import zarr
-
-    with _reasons(store):
-        group = zarr.open_group(store, mode="r", use_consolidated=False)
-        arrays = [array for _, array in group.arrays()]
-        return not arrays or any(_is_nameless(store, array) for array in arrays)
-
-
-def _is_nameless(store: str, array: Any) -> bool:
-    if array.metadata.zarr_format == 2:
-        if "_ARRAY_DIMENSIONS" in array.attrs:
-            return False
-        with open(os.path.join(store, array.path, ".zarray"), encoding="utf-8") as file:
-            return "_NCZARR_ARRAY" not in json.load(file)  # where netCDF's own library keeps the names
-    names = array.metadata.dimension_names
-    return array.ndim > 0 and (names is None or None in names)
+def _without_groups(paths: Sequence[str]) -> Sequence[str]:
+    """The names of variables in their groups, for channels; the paths if two names are equal."""
+    names = [_parted(path)[1] for path in paths]
+    return names if len(set(names)) == len(names) else paths
 
 
 def _lazily(variable: Any) -> _Reader:

@@ -183,7 +183,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def key(self, index: int) -> bytes:
-        """Bytes that identify an image on every machine: its name within the data, or its pixels."""
+        """Bytes that identify an image on every machine: its name or place within the data, or its pixels."""
 
     def digest(self, index: int) -> bytes:
         """The SHA-256 of an image's key."""

@@ -15,9 +15,9 @@ from hvdgan.data.arrays.joined_files import JoinedFiles
 from hvdgan.data.arrays.npy_folder import NpyFolder
 from hvdgan.data.arrays.numpy_files import NumpyFile
 from hvdgan.data.arrays.stored import Container
-from hvdgan.data.arrays.xarray_files import is_store
 from hvdgan.data.base.sharing import from_first, list_from_first
 from hvdgan.data.base.source import BadFile, Unreadable
+from hvdgan.data.base.zarr_stores import is_store
 from hvdgan.data.sources.folder_listing import (
     ARRAYS,
     JOINED,

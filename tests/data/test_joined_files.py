@@ -1,0 +1,89 @@
+"""Several files as one array: those in use stay open, all others are closed."""
+
+import gc
+import glob
+import os
+import signal
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+
+from arrays_on_disk import arrays
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data.arrays.hdf5_files import Hdf5File
+from hvdgan.data.arrays.joined_files import JoinedArray, JoinedFiles
+from hvdgan.data.arrays.stored import Stored
+
+FIELDS = np.random.default_rng(0).standard_normal((24, 3, 4)).astype(np.float32)
+
+
+def parts(folder, kind):
+    """Files of two samples each."""
+    for number in range(12):
+        inside, path = slice(2 * number, 2 * number + 2), folder / f"{number:02}.{kind}"
+        if kind == "h5":
+            with h5py.File(path, "w") as file:
+                file["t2m"], file["hour"] = FIELDS[inside], np.arange(24)[inside]
+        else:
+            fields = {"t2m": (("time", "y", "x"), FIELDS[inside]), "hour": ("time", np.arange(24)[inside])}
+            xarray.Dataset(fields).to_netcdf(path, engine="h5netcdf")
+    return f"{folder}/*.{kind}"
+
+
+def open_files():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("kind", ["h5", "nc"])
+def test_data_that_are_opened_again_and_again_leave_no_file_open(tmp_path, kind):
+    """An elastic run opens them at each change of its ranks."""
+    data = parts(tmp_path, kind)
+
+    def used():
+        source = arrays(f"{data}:t2m", conditions=("hour",))
+        np.testing.assert_array_equal(source.fetch_batch(np.arange(24))[..., 0], FIELDS)
+
+    used()
+    before = open_files()
+    for _ in range(3):
+        used()
+    assert open_files() == before
+
+
+def test_an_array_that_is_read_as_a_whole_closes_its_files(tmp_path):
+    files = JoinedFiles(str(tmp_path), sorted(glob.glob(parts(tmp_path, "h5"))), Hdf5File, ALONE)
+    hour = files.get("hour")
+    before = open_files()
+    np.testing.assert_array_equal(hour.whole(), np.arange(24))
+    assert open_files() == before
+    np.testing.assert_array_equal(hour.read(np.array([23, 0, 5])), [23, 0, 5])
+
+
+def test_a_process_that_is_forked_while_a_file_is_closed_reads_on(monkeypatch):
+    """Its copy of the lock stays locked, since the thread that holds it is not there."""
+    monkeypatch.setattr("hvdgan.data.arrays.joined_files.MOST_OPEN", 1)
+    children = []
+
+    class Part(Stored):
+        def read(self, indices):
+            return np.zeros(len(indices), np.float32)
+
+        def __del__(self):
+            if children:
+                return
+            if (child := os.fork()) == 0:
+                children.append(0)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)
+                os._exit(0 if joined.read(np.array([0, 5])).tolist() == [0, 0] else 1)
+            children.append(child)
+
+    def part(file):
+        return Part(file, (4,), np.float32)
+
+    joined = JoinedArray("joined", part("a"), ["a", "b"], [4, 4], part)
+    joined.read(np.array([0, 5]))
+    assert os.waitpid(children[0], 0)[1] == 0
