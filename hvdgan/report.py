@@ -55,7 +55,7 @@ def main(
         if request.sort_by or request.sort_mode:
             raise UserError("--sort-by, --sort-mode: there is one run; name several, or a folder of runs")
         if request.verify:  # a run that ends must have its page, even if a slow disk takes long to read the checkpoints
-            outputs.write_text(out, run_page.make(run_folder.read(paths[0], verify=False)))
+            outputs.write_text(out, run_page.make(run_folder.read(paths[0], verify=False)), shared=True)
         text = run_page.make(run_folder.read(paths[0], verify=request.verify))
     else:
         if request.verify:
@@ -63,7 +63,7 @@ def main(
                 "--verify: expected a single run; python -m hvdgan.inspect RUN_DIR verifies one after another"
             )
         text = comparison.make(paths, request.sort_by, request.sort_mode)
-    outputs.write_text(out, text)
+    outputs.write_text(out, text, shared=True)  # a run renews its page itself
     print(f"{out}: {len(text.encode()):,} bytes, {len(paths)} run{'s' * (len(paths) > 1)}")
 
 

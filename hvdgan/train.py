@@ -4,6 +4,9 @@ from hvdgan.cli import start
 
 start.begin(__name__)
 
+import contextlib
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from hvdgan.cli.app import leave, main_of
@@ -20,17 +23,23 @@ from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.summary import describe
 
+_INTERRUPTED = "interrupted; with --resume auto the same command resumes from the last checkpoint"
 
-@main_of(interrupted="interrupted; with --resume auto the same command resumes from the last checkpoint")
-def main(arguments: list[str]) -> int:
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, build the run, and train it or describe it.
 
     Args:
-        arguments: words of the command line.
+        arguments: words of the command line; None: those of this process.
 
     Returns:
-        The exit code: 0 done, 75 stopped on request and saved.
+        The exit code: 0 done, 75 stopped on request and saved; after an error that of Main.
     """
+    with contextlib.ExitStack() as after_errors:
+        return main_of(interrupted=_INTERRUPTED)(lambda words: _main(words, after_errors))(arguments)
+
+
+def _main(arguments: list[str], after_errors: contextlib.ExitStack) -> int:
     # The devices are claimed first, because the command line depends on the recipe, whose file may run operations.
     joining.claim()
     command = parse(arguments)
@@ -40,6 +49,7 @@ def main(arguments: list[str]) -> int:
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     with Page(command.config.report) as page:
+        after_errors.callback(page.wait_for_rank_0)
         reached = _elastic(command, page) if joining.is_elastic() and not command.dry_run else _work(command, page)
     return 0 if reached else STOPPED
 

@@ -36,6 +36,7 @@ class Compared:
         state: sentence of the verdict.
         folder: run folder, with remarks about what could not be read.
         grids: step and name of the latest grids of samples, the newest first.
+        images_per_sec: mean of the run; None if unknown.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Compared:
     state: str
     folder: Folder
     grids: list[tuple[int, str]]
+    images_per_sec: float | None
 
     def best(self, metric: str, mode: str) -> tuple[float, int] | None:
         """Return the best value of a metric and its step; None if the run has none."""
@@ -110,7 +112,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _compared(run: RunFacts, name: str) -> Compared:
     grids, state = run.grids[: -_MOST_GRIDS_TRIED - 1 : -1], verdict.judge(run).sentence
-    return Compared(name, run.config or {}, run.metrics.series, run.metrics.bands, state, run.folder, grids)
+    config, measured = run.config or {}, run.metrics
+    return Compared(name, config, measured.series, measured.bands, state, run.folder, grids, run.images_per_sec)
 
 
 def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
@@ -143,9 +146,8 @@ def _mode(runs: Sequence[Compared], metric: str) -> str:
 
 def _row(run: Compared, metric: str, mode: str) -> list[str]:
     best = run.best(metric, mode) if metric else None
-    rate = run.series.get("images_per_sec")
     middle = [number(best[0]), f"{best[1]:,}"] if best else ["", ""] if metric else []
-    return [run.name, *middle, run.state, f"{rate.last:,.0f}" if rate and rate.count else ""]
+    return [run.name, *middle, run.state, f"{run.images_per_sec:,.0f}" if run.images_per_sec else ""]
 
 
 def _differing(runs: Sequence[Compared], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:

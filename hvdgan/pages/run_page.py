@@ -173,8 +173,7 @@ def _text(value: Any) -> str:
 
 
 def _images_per_sec(run: RunFacts) -> str:
-    seconds, batch = run.metrics.steady("step_seconds"), run.setting("global_batch_size", int)
-    return f"{batch / seconds:,.0f}" if seconds and batch else ""
+    return f"{run.images_per_sec:,.0f}" if run.images_per_sec else ""
 
 
 def _speed_rows(run: RunFacts) -> Rows:

@@ -32,8 +32,9 @@ class Verdict:
         state: one word.
         sentence: word and step, for a person.
         reason: reason as the log has it; empty if there is none.
-        resume: command that resumes the run, with HOSTS to fill in; empty if it is running, if nothing is left to do,
-            or if its launcher is unknown.
+        resume: command that resumes the run, with HOSTS to fill in; empty if it is running, if nothing is left to do or
+            saved, or if its launcher is unknown.
+        instead: sentence about what can be done if nothing is saved; else empty.
         history: starts, resumptions, lost ranks and skipped updates, in words.
     """
 
@@ -41,6 +42,7 @@ class Verdict:
     sentence: str
     reason: str
     resume: str
+    instead: str
     history: list[str]
 
 
@@ -51,7 +53,9 @@ def judge(run: RunFacts) -> Verdict:
         run: contents of the run folder.
     """
     state = _state(run)
-    return Verdict(state, _sentence(run, state), _reason(run, state), _resume(run, state), _history(run))
+    return Verdict(
+        state, _sentence(run, state), _reason(run, state), _resume(run, state), _instead(run, state), _history(run)
+    )
 
 
 def end_of(run: RunFacts) -> int | None:
@@ -71,31 +75,38 @@ def done(run: RunFacts) -> int:
 
 
 def _state(run: RunFacts) -> State:
-    # A process that ends after a lost rank holds its lock for a moment longer, while the last page is made.
-    if run.holder and _ENDS_HERE not in run.journal.loss:
+    # A process that ends after a lost rank holds its lock for a moment longer, while the last page is made. If the run
+    # is resumed, its lock is newer than that line, and the start of the log comes when all is restored.
+    is_lost = _ENDS_HERE in run.journal.loss and not run.is_locked_anew
+    if run.holder and not is_lost:
         return "running"
     if run.journal.ended in ("finished", "stopped", "failed"):
         return run.journal.ended  # type: ignore[return-value]
-    return "failed" if run.journal.starts and run.holder is not None else "unknown"
+    is_known = run.holder is not None and (is_lost or not run.other_host)
+    return "failed" if run.journal.starts and is_known else "unknown"
+
+
+def _newest(run: RunFacts) -> int | None:
+    """Return the step of the newest checkpoint that can be read; None if there is none."""
+    return next((saved.step for saved in run.checkpoints if saved.facts), None)
 
 
 def _sentence(run: RunFacts, state: State) -> str:
-    end, step = end_of(run), done(run)
+    end, step, kept = end_of(run), done(run), _newest(run)
     of = f" of {end:,}" if end and end != step else ""
+    none = "; there is no checkpoint that can be read"
     if state == "finished":
         return f"Finished at step {step:,}{of}"
     if state == "running":
         return f"Running at step {step:,}{of}{_left(run, (end or step) - step)}"
     if state == "stopped":
-        return f"Stopped at step {step:,}{of}, and saved"
+        return f"Stopped at step {step:,}{of}{none if kept is None else ', and saved'}"
     if state == "failed":
-        kept = next((saved.step for saved in run.checkpoints if saved.facts), None)
-        saved = (
-            "there is no checkpoint that can be read" if kept is None else f"the newest checkpoint is of step {kept:,}"
-        )
-        return f"Failed after step {step:,}{of}; {saved}"
+        saved = none if kept is None else f"; the newest checkpoint is of step {kept:,}"
+        return f"Failed after step {step:,}{of}{saved}"
     if run.journal.starts:
-        return f"State unknown: this file system has no locks; last line at {run.journal.until}"
+        why = f"its lock was taken on host {run.other_host}" if run.other_host else "this file system has no locks"
+        return f"State unknown: {why}; last line at {run.journal.until}"
     return f"State unknown at step {step:,}{of}"
 
 
@@ -127,8 +138,11 @@ def _reason(run: RunFacts, state: State) -> str:
 
 
 def _resume(run: RunFacts, state: State) -> str:
-    """Return a command that resumes the run; the command that has started it does the same."""
-    if state in ("running", "unknown") or run.config is None:
+    """Return a command that resumes the run; the command that has started it does the same.
+
+    Without a checkpoint there is none: networks of --init-from, which config.json does not name, would be missing.
+    """
+    if state in ("running", "unknown") or run.config is None or _newest(run) is None:
         return ""
     step, end = done(run), end_of(run)
     if state == "finished" and (end is None or step >= end):
@@ -140,6 +154,15 @@ def _resume(run: RunFacts, state: State) -> str:
         return f"python -m hvdgan.train {flags}"
     on_one, on_several = _LAUNCHERS.get(journal.launcher, ("", ""))
     return (on_several if journal.hosts > 1 else on_one).format(ranks=journal.ranks, flags=flags)
+
+
+def _instead(run: RunFacts, state: State) -> str:
+    """Say what can be done with a run that has ended early, and has nothing from which a command could resume it."""
+    if state not in ("stopped", "failed") or _newest(run) is not None:
+        return ""
+    if run.checkpoints:
+        return "No checkpoint can be read: bring one back, or start anew in another run folder."
+    return "Nothing is saved yet: the command that started the run begins it anew."
 
 
 def _history(run: RunFacts) -> list[str]:

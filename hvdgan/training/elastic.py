@@ -88,6 +88,8 @@ def train_with(
                 raise
             if ranks.is_root and run is None:  # later, session.train() has logged it
                 print(f"hvdgan: {lost}", file=sys.stderr, flush=True)
+    if not ranks.is_root:
+        page.follow(None)  # the run may continue without this process, whose end then has no page
     _write_last_commit(checkpoints_of(command.config), commits)
     return None
 

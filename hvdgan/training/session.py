@@ -108,7 +108,7 @@ def train(
     with resume_point.lock or contextlib.nullcontext():
         with _in_words(run, heart):
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
-        page.follow(run.run_dir if is_root else None)
+        page.follow(run.run_dir, is_root=is_root)
         with contextlib.closing(record), _in_words(run, heart, record.say):
             announce(run, resume_point, record)
             with record.tolerant("the index of the data"):

@@ -77,3 +77,30 @@ def test_a_lasting_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypa
     with whole_file(tmp_path / "a", lasting=lasting) as partial:
         partial.write_text("text")
     assert seen == operations
+
+
+def test_two_processes_that_write_one_file_each_make_it_whole(tmp_path):
+    path = tmp_path / "report.html"
+
+    def save(partial):
+        partial.write_text("our")
+        assert not crashes_before(0, lambda: outputs.write_text(path, "theirs", shared=True), [])
+        assert path.read_text() == "theirs"
+        with partial.open("a") as file:
+            file.write("s")
+
+    outputs.write(path, save, shared=True)
+    assert path.read_text() == "ours" and [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_what_dead_processes_have_left_is_removed(tmp_path):
+    """Of processes of other hosts nobody knows whether they live: their files are removed after an hour."""
+    path, new, old = (tmp_path / f"{name}.html" for name in ("report", ".report.n1-2.partial", ".report.n1-3.partial"))
+    assert crashes_before(0, lambda: outputs.write_text(path, "theirs", shared=True), [(Path, "rename")])
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".report.") and left.suffix == ".html"
+    for file in (new, old, tmp_path / ".report.partial.html"):
+        file.touch()
+    os.utime(old, (1e9, 1e9))
+    outputs.write_text(path, "ours", shared=True)
+    assert sorted(tmp_path.iterdir()) == [new, path]

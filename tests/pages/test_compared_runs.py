@@ -91,3 +91,29 @@ def test_runs_of_the_same_name_get_names_that_differ(runs, tmp_path):
     assert report.main([str(runs / "a"), str(tmp_path / "others" / "a"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "runs/a" in page and "others/a" in page
+
+
+def test_the_speed_of_each_run_is_its_mean(runs, tmp_path):
+    """The last record may hold a single step, and the first one the time of tracing."""
+    times = [{"step_seconds": seconds, "images_per_sec": 8 / seconds} for seconds in (9.0, 0.1, 0.3, 4.4)]
+    lines = [record(step, **each) for step, each in enumerate(times, 1)]
+    run_folders.write(runs / "a", metrics="".join(lines), config='{"global_batch_size": 8}')
+    out = tmp_path / "page.html"
+    assert report.main([str(runs), "--out", str(out)]) == 0
+    table = out.read_text().partition('<h2 id="runs">')[2].partition("</table>")[0]
+    assert "images/s, mean" in table and re.search(r">a</th>.*>5</td></tr>", table)
+    assert report.main([str(runs / "a")]) == 0
+    assert "<dt>images/s, mean</dt><dd>5</dd>" in (runs / "a" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["log.txt", "config.json"])
+def test_a_file_beside_the_runs_does_not_make_their_folder_a_run(runs, tmp_path, name):
+    (runs / name).write_text("{}")
+    assert report.main([str(runs), "--out", str(tmp_path / "page.html")]) == 0
+    assert "3 runs compared" in (tmp_path / "page.html").read_text()
+    (runs / "metrics.jsonl").write_text(record(1, loss=1.0))
+    assert report.main([str(runs), "--out", str(tmp_path / "page.html")]) == 0
+    assert "runs compared" not in (tmp_path / "page.html").read_text()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / name).write_text("{}")
+    assert report.main([str(tmp_path / "begun")]) == 0, "a run that has not made a step"

@@ -10,9 +10,11 @@ import os
 import pytest
 
 import run_folders
+from hvdgan import report
+from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.liveness.connections import ENDED, FAILED, SILENT, STALLED, STANDING
-from hvdgan.pages.reading import run_folder
+from hvdgan.pages.reading import journal, run_folder
 from hvdgan.pages.verdict import judge
 from monitors import group_of
 from run_folders import LAUNCH, record
@@ -22,27 +24,21 @@ DATE = "2026-11-25 10:30:00 "
 GROUP = group_of(4, 1234, 5.0)
 RECOVERY = DATE + "1 rank(s) resume at step 50 of 100, from the last commit\n"
 SAVED = DATE + "stopped after step 40 of 100 (rank 0: SIGUSR1) and saved; the same command resumes the run\n"
+KEPT = "the newest checkpoint is of step"
+NOTHING = "there is no checkpoint that can be read"
 ENDINGS = {
     "finished": (DATE + "done: 100 steps; samples in runs/dcgan/samples\n", 100, "finished", "Finished at step 100"),
     "asked to stop": (SAVED, 40, "stopped", "Stopped at step 40 of 100, and saved"),
-    "an error": (
-        DATE + "stopped: the disk is full\n",
-        40,
-        "failed",
-        "Failed after step 40 of 100; there is no checkpoint that can be read",
-    ),
-    "killed": ("", 40, "failed", "Failed after step 40 of 100; there is no checkpoint that can be read"),
-    "resumed and killed": (
-        SAVED + LAUNCH,
-        60,
-        "failed",
-        "Failed after step 60 of 100; there is no checkpoint that can be read",
-    ),
+    "an error": (DATE + "stopped: the disk is full\n", 40, "failed", f"Failed after step 40 of 100; {KEPT} 40"),
+    "killed": ("", 40, "failed", f"Failed after step 40 of 100; {KEPT} 40"),
+    "resumed and killed": (SAVED + LAUNCH, 60, "failed", f"Failed after step 60 of 100; {KEPT} 60"),
 }
 
 
-def judged(folder, log, step):
+def judged(folder, log, step, *, is_saved=True):
     run_folders.write(folder, metrics=record(step, loss=1.0), log=log, config=CONFIG)
+    if is_saved:
+        run_folders.checkpoint(folder, step)
     return judge(run_folder.read(folder, verify=False))
 
 
@@ -50,8 +46,23 @@ def judged(folder, log, step):
 def test_each_ending_is_recognised(tmp_path, name):
     ending, step, state, sentence = ENDINGS[name]
     verdict = judged(tmp_path, LAUNCH + ending, step)
-    assert (verdict.state, verdict.sentence) == (state, sentence)
+    assert (verdict.state, verdict.sentence, verdict.instead) == (state, sentence, "")
     assert bool(verdict.resume) == (state != "finished")
+
+
+@pytest.mark.parametrize("name", ["asked to stop", "an error", "killed"])
+def test_where_nothing_is_saved_no_command_is_given(tmp_path, name):
+    """Networks of --init-from are not in config.json: a command made from it would begin with others."""
+    ending, step, state, sentence = ENDINGS[name]
+    verdict = judged(tmp_path, LAUNCH + ending, step, is_saved=False)
+    begin = sentence.partition(", and saved")[0].partition(";")[0]
+    assert (verdict.state, verdict.sentence, verdict.resume) == (state, f"{begin}; {NOTHING}", "")
+    assert verdict.instead == "Nothing is saved yet: the command that started the run begins it anew."
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert verdict.instead in page and "python -m hvdgan.train" not in page
+    (run_folders.checkpoint(tmp_path, step) / MANIFEST).write_text("[")
+    assert "No checkpoint can be read" in judged(tmp_path, LAUNCH + ending, step, is_saved=False).instead
 
 
 def test_the_reason_is_that_of_the_log(tmp_path):
@@ -73,6 +84,41 @@ def test_a_run_that_a_lost_rank_has_ended_is_not_running_though_its_process_stil
         verdict = judged(tmp_path, LAUNCH + lost, 40)
         assert verdict.state == "failed" and "rank 1 (host" in verdict.reason and verdict.resume
         assert judged(tmp_path, LAUNCH + lost + LAUNCH, 60).state == "running"
+
+
+def test_a_run_that_is_resumed_after_a_lost_rank_is_running_while_it_restores(tmp_path):
+    """Its lock is newer than the last line of the log, and its own first line comes later."""
+    lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
+    assert judged(tmp_path, LAUNCH + lost, 40).state == "failed"
+    os.utime(tmp_path / "log.txt", (1e9, 1e9))
+    with lock(tmp_path):
+        assert judge(run_folder.read(tmp_path, verify=False)).state == "running"
+
+
+def test_a_run_that_ends_while_its_folder_is_read_has_not_failed(tmp_path, monkeypatch):
+    held, read = lock(tmp_path), journal.read
+
+    def read_until_the_end(folder):
+        found = read(folder)
+        held.close()
+        return found
+
+    monkeypatch.setattr(journal, "read", read_until_the_end)
+    assert judged(tmp_path, LAUNCH, 40).state == "running"
+
+
+def test_a_run_of_another_host_whose_lock_cannot_be_seen_is_not_called_failed(tmp_path):
+    """Its file system has locks of each host, or the folder is a copy."""
+    lock(tmp_path).close()
+    assert judged(tmp_path, LAUNCH, 40).state == "failed", "this host sees its own locks"
+    (tmp_path / ".lock").write_text("host node17, pid 123\n")
+    verdict = judged(tmp_path, LAUNCH, 40)
+    said = "State unknown: its lock was taken on host node17; last line at 2026-11-25 10:22:31"
+    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
+    assert "only the host of its rank 0 can say which" in verdict.reason
+    lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
+    for ending, state in ((SAVED, "stopped"), (lost, "failed")):
+        assert judged(tmp_path, LAUNCH + ending, 40).state == state, "a last line needs no lock"
 
 
 def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_path):

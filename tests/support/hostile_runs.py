@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import run_folders
-from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, STATE
 from hvdgan.cli.files.lock import Lock, lock
 from run_folders import LAUNCH, record
 
@@ -141,12 +140,7 @@ def _shape_of_words(folder: Path) -> None:
 
 def _shaped(folder: Path, shape: list) -> None:
     run_folders.write(folder)
-    saved = folder / "checkpoints" / "step-00000004"
-    saved.mkdir(parents=True)
-    tensors = {"networks/generator/kernel": {"shape": shape}}
-    manifest = {"format_version": FORMAT_VERSION, "step": 4, "config": {}, "data": {}, "tensors": tensors}
-    (saved / MANIFEST).write_text(json.dumps(manifest))
-    (saved / STATE).touch()
+    run_folders.checkpoint(folder, 4, {"networks/generator/kernel": {"shape": shape}})
 
 
 def _huge_end_of_a_living_run(folder: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, STATE
+
 LAUNCH = """\
 2026-11-25 10:22:31 hvdgan 0.1.0, recipe tiny:Tiny; Python 3.11
 2026-11-25 10:22:31 2 rank(s) on 1 host(s), launcher horovodrun, controller Gloo; 8 images each per step
@@ -35,6 +37,16 @@ def grid(folder: Path, name: str = "step-00000010.png", size: int = 32) -> Path:
     pixels = np.random.default_rng(len(name)).integers(0, 255, (32, 32, 3), np.uint8)
     Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC).save(folder / "samples" / name)
     return folder / "samples" / name
+
+
+def checkpoint(folder: Path, step: int, tensors: dict | None = None) -> Path:
+    """Write what a page reads of a checkpoint: a manifest with these tensors, and a state without any."""
+    saved = folder / "checkpoints" / f"step-{step:08d}"
+    saved.mkdir(parents=True, exist_ok=True)
+    manifest = {"format_version": FORMAT_VERSION, "step": step, "config": {}, "data": {}, "tensors": tensors or {}}
+    (saved / MANIFEST).write_text(json.dumps(manifest))
+    (saved / STATE).touch()
+    return saved
 
 
 def long_metrics(path: Path, steps: Iterable[int]) -> None:

@@ -1,5 +1,6 @@
 """report.html of a run that the trainer writes beside itself: when, of which ends, and what it never does."""
 
+import os
 import re
 import signal
 import subprocess
@@ -108,6 +109,48 @@ def test_a_stopped_run_reports_that_and_asks_for_a_requeue(tmp_path):
     assert re.match("Stopped at step [1-3] of 4, and saved", sentence(tmp_path / "run"))
 
 
+# Flags of a run, its exit code, and what its report says. A launcher ends rank 0 once rank 1 has left with that code.
+STOPPED = (["--recipe", "stepping:OneStep"], 75, "Stopped at step [1-3] of 4, and saved")
+FAILED = (["--recipe", "tiny:Exploding", "--max-bad-steps", "1"], 1, "Failed after step")
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("how", [STOPPED, FAILED], ids=["stopped", "failed"])
+def test_rank_0_of_two_that_leave_early_writes_it(tmp_path, controller, how):
+    words, code, said = how
+    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *TINY[2:], *words]
+    done = run([*command, "--run-dir", "run"], tmp_path)
+    assert done.returncode and re.search(f"(?i)exit(ed with exit)? code:? *{code}\\b", done.stdout + done.stderr)
+    assert re.match(said, sentence(tmp_path / "run")), done.stderr
+    assert "report in run/report.html" in done.stderr
+
+
+def test_another_rank_waits_for_it_within_bounds(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "LITTLE_PATIENCE", 0.3)
+    monkeypatch.setattr(page, "LEEWAY", 0.1)
+    (tmp_path / "log.txt").touch()
+    began = time.monotonic()
+    with Page("end") as other:
+        other.follow(tmp_path, is_root=False)
+    other.wait_for_rank_0()
+    assert time.monotonic() - began >= 0.4
+
+
+@pytest.mark.parametrize("why", ["finished", "never", "left", "not shared"])
+def test_another_rank_does_not_wait(tmp_path, monkeypatch, why):
+    monkeypatch.setattr(page, "LEEWAY", 600.0)
+    if why != "not shared":
+        (tmp_path / "log.txt").touch()
+    began = time.monotonic()
+    with Page("never" if why == "never" else "end") as other:
+        other.follow(tmp_path, is_root=False)
+        other.is_finished = why == "finished"
+        if why == "left":
+            other.follow(None)
+    other.wait_for_rank_0()
+    assert time.monotonic() - began < 60
+
+
 class Followed:
     """A page of a run, with the processes that it has started."""
 
@@ -156,6 +199,39 @@ def test_a_report_that_hangs_is_killed_and_named(tmp_path, monkeypatch, capsys):
     assert followed.kinds == ["idle", "last"]
     assert [process.wait(60) for _, process in followed.started] == [-signal.SIGKILL] * 2
     assert f"warning: no report was written; python -m hvdgan.report {tmp_path}" in capsys.readouterr().err
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_the_wait_and_not_the_process(tmp_path, monkeypatch, capsys, number):
+    handler = signal.getsignal(number)
+    send = f"kill -{int(number)} {os.getpid()}; exec sleep 600"
+    followed = Followed(tmp_path, monkeypatch, ["sh", "-c", send])
+    with followed.page:
+        pass
+    assert followed.started[0][1].wait(60) == -signal.SIGKILL
+    assert "warning: no report was written" in capsys.readouterr().err
+    assert signal.getsignal(number) == handler
+
+
+def test_a_run_that_is_finished_stays_so_if_its_user_does_not_wait_for_the_report(tmp_path, monkeypatch, capfd):
+    send = f"kill -INT {os.getpid()}; exec sleep 600"
+    monkeypatch.setattr(page, "start", lambda *_, **__: subprocess.Popen(["sh", "-c", send], start_new_session=True))
+    assert saved.train(tmp_path / "run") == 0
+    assert "warning: no report was written" in capfd.readouterr().err
+
+
+def test_a_page_that_was_written_before_a_signal_is_there(tmp_path, monkeypatch, capsys):
+    """As when a launcher ends rank 0 after another rank has seen the page."""
+    (tmp_path / "report.html").write_text("older")
+    write = f"echo new > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/report.html; kill -TERM {os.getpid()}"
+    followed = Followed(tmp_path, monkeypatch, ["sh", "-c", f"{write}; exec sleep 600"])
+    with followed.page:
+        pass
+    assert capsys.readouterr().err == f"hvdgan: report in {tmp_path / 'report.html'}\n"
+    assert followed.started[0][1].wait(60) == -signal.SIGKILL
 
 
 def test_a_page_whose_checkpoints_take_too_long_to_verify_is_there(tmp_path, monkeypatch, capsys):

@@ -20,6 +20,7 @@ LEASE_SECONDS = 120.0
 POLL_SECONDS = 1.0
 """seconds between two attempts to take a lock"""
 _LONGEST_WORDS = 1000
+_HOLDER = re.compile(r"host (.+), pid (\d+)")
 # Lustre mounted without -o flock, NFS without its lock service, file systems in user space.
 _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
@@ -150,6 +151,21 @@ def held_by(folder: Path) -> str | None:
         return ""  # there is no such file
 
 
+def other_host(folder: Path) -> str:
+    """Return the host whose process was the last to lock a folder, if it is not this one; else an empty string.
+
+    Where each host has locks of its own, and for a copy of the folder, held_by() cannot see that process. The holder
+    itself must not call this either.
+    """
+    try:
+        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
+            words = file.read(_LONGEST_WORDS).partition("\n")[0].strip()
+    except OSError:
+        return ""
+    named = _HOLDER.fullmatch(words)
+    return "" if named is None or named[1] == os.uname().nodename else named[1]
+
+
 def take(file: int) -> str:
     """Lock an open file; if its file system has no flock, with another kind of lock, or not at all.
 
@@ -196,7 +212,7 @@ def _may_be_lost(holder: str, process: str) -> bool:
     Containers may share a host name and small pids, so the pid counts only in the same pid namespace. The second line
     may be missing.
     """
-    named = re.fullmatch(r"host (.+), pid (\d+)", holder)
+    named = _HOLDER.fullmatch(holder)
     if named is None or named[1] != os.uname().nodename:
         return True
     pid = int(named[2])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.files.replacing import finish_replacing, whole_file, whole_folder
+from hvdgan.cli.files.replacing import finish_replacing, own_partial, whole_file, whole_folder
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
@@ -77,31 +77,32 @@ def _check_place(path: Path, flag: str = "--out") -> None:
         raise UserError(f"{flag} {path}: {parent} is a file; expected a folder")
 
 
-def write(path: Path, save: Callable[[Path], None]) -> None:
+def write(path: Path, save: Callable[[Path], None], *, shared: bool = False) -> None:
     """Write a file under another name, and rename it when it is whole.
 
     Args:
         path: name of the file; its folder is made.
         save: function that writes the file to a path with the same suffix.
+        shared: True if other processes may write it at the same time; the last one whose file is whole replaces it.
 
     Raises:
         RunError: the file cannot be written; a file that had its name is untouched.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as partial:
+        with whole_file(path, own_partial(path) if shared else None) as partial:
             save(partial)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text in UTF-8, as write() does."""
 
     def save(partial: Path) -> None:
         partial.write_text(text, encoding="utf-8")
 
-    write(path, save)
+    write(path, save, shared=shared)
 
 
 def write_json(path: Path, value: Any, indent: int = 1) -> None:

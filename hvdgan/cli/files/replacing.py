@@ -3,12 +3,15 @@
 import contextlib
 import ctypes
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_OLD_SECONDS = 3600.0
 
 
 @contextlib.contextmanager
@@ -32,6 +35,43 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def own_partial(path: Path) -> Path:
+    """Return a partial name for a file that other processes may write at the same time, and remove what dead ones left.
+
+    Those are files of processes of this host that have ended, files of other hosts that are an hour old, and files
+    that name no process.
+
+    Args:
+        path: name of the file.
+
+    Returns:
+        Hidden name in the same folder and with the same suffix, which no other process uses.
+    """
+    host = os.uname().nodename
+    owned = re.compile(
+        rf"\.{re.escape(path.stem)}(?:\.(?P<host>.+)-(?P<pid>\d{{1,9}}))?\.partial{re.escape(path.suffix)}"
+    )
+    for other in path.parent.glob(".*.partial*"):
+        if (found := owned.fullmatch(other.name)) is None:
+            continue
+        with contextlib.suppress(OSError):  # its process may rename or remove it now
+            old = time.time() - other.stat().st_mtime > _OLD_SECONDS
+            if found["host"] is None or (_has_ended(int(found["pid"])) if found["host"] == host else old):
+                other.unlink()
+    return path.with_name(f".{path.stem}.{host}-{os.getpid()}.partial{path.suffix}")
+
+
+def _has_ended(pid: int) -> bool:
+    """Check whether a pid of this host is not in use."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # the process of another user
+    return False
 
 
 @contextlib.contextmanager

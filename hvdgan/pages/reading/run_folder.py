@@ -12,7 +12,8 @@ from hvdgan.pages.reading import journal, metrics
 from hvdgan.pages.reading.metrics import is_number, is_step
 from hvdgan.pages.reading.untrusted import Folder
 
-_SIGNS = ("config.json", metrics.FILE, journal.FILE, "checkpoints")
+_CHECKPOINTS = "checkpoints"
+_SIGNS = ("config.json", metrics.FILE, journal.FILE, _CHECKPOINTS)
 _GRID = re.compile(r"step-(\d{1,15})\.png")
 _MOST_CHECKPOINTS = 200
 _MOST_EVALUATIONS = 500
@@ -54,6 +55,9 @@ class RunFacts:
         checkpoints: checkpoints, the newest first.
         grids: step and name of each grid of samples.
         holder: process that holds the lock of the folder; empty if none does; None if its file system has no locks.
+        other_host: host whose process was the last to lock the folder, if it is not this one; its lock may not be seen
+            here.
+        is_locked_anew: True if the lock was taken after the last line of the log.
     """
 
     folder: Folder
@@ -64,6 +68,8 @@ class RunFacts:
     checkpoints: list[Saved]
     grids: list[tuple[int, str]]
     holder: str | None
+    other_host: str
+    is_locked_anew: bool
 
     @property
     def name(self) -> str:
@@ -80,6 +86,12 @@ class RunFacts:
         value = (self.config or {}).get(name)
         is_countable = type(value) is not int or abs(value) < 1 << 53
         return value if type(value) is kind and is_countable else None
+
+    @property
+    def images_per_sec(self) -> float | None:
+        """Mean of the images per second, without the first record, in which graphs are traced; None if unknown."""
+        seconds, batch = self.metrics.steady("step_seconds"), self.setting("global_batch_size", int)
+        return batch / seconds if seconds and batch else None
 
     @property
     def best(self) -> tuple[str, str, float, int] | None:
@@ -102,10 +114,14 @@ def is_run(path: Path) -> bool:
 def expand(path: Path) -> list[Path]:
     """Return the run folder itself, or the run folders inside it.
 
+    A folder that holds runs may have a config.json or log.txt of its own, by accident: without metrics and checkpoints
+    it counts as a folder of runs.
+
     Raises:
         UserError: it is neither a run folder nor a folder of runs.
     """
-    if is_run(path):
+    is_own = is_run(path)
+    if is_own and _has_begun(path):
         return [path]
     try:
         inside = sorted(each for each in path.iterdir() if is_run(each))
@@ -113,12 +129,16 @@ def expand(path: Path) -> list[Path]:
         raise UserError(
             f"{path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
         ) from error
-    if not inside:
+    if not inside and not is_own:
         raise UserError(
             f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
             "checkpoints in it, such as runs/dcgan"
         )
-    return inside
+    return inside or [path]
+
+
+def _has_begun(path: Path) -> bool:
+    return any((path / sign).exists() for sign in (metrics.FILE, _CHECKPOINTS))
 
 
 def read(path: Path, *, verify: bool) -> RunFacts:
@@ -131,6 +151,10 @@ def read(path: Path, *, verify: bool) -> RunFacts:
     folder = Folder(path)
     measured, evaluations = metrics.read(folder), _evaluations(folder)
     metrics.add_evaluations(measured, evaluations)
+    # Before the log: a run that ends meanwhile has written its last line before its lock is released.
+    has_lock = folder.find(".lock") is not None
+    holder = lock.held_by(path) if has_lock else ""
+    is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / journal.FILE)
     return RunFacts(
         folder=folder,
         config=folder.json_object("config.json"),
@@ -139,8 +163,18 @@ def read(path: Path, *, verify: bool) -> RunFacts:
         evaluations=evaluations,
         checkpoints=_checkpoints(folder, verify=verify),
         grids=_grids(folder),
-        holder=lock.held_by(path) if folder.find(".lock") else "",
+        holder=holder,
+        other_host=lock.other_host(path) if has_lock else "",
+        is_locked_anew=is_locked_anew,
     )
+
+
+def _modified(path: Path) -> int:
+    """Return the time at which a file was written last (ns); 0 if there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _evaluations(folder: Folder) -> list[Facts]:
