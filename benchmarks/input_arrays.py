@@ -3,9 +3,9 @@
     python benchmarks/input_arrays.py --json input_arrays.json      10 minutes
 
 Fields of 64 x 64 x 8 and volumes of 32 x 32 x 32 float32 numbers are read in shuffled batches of 32 from .npy, HDF5
-(one sample per chunk, as it is and by gzip, and contiguous) and packed shards. In a round each contender runs once, in a process of its own
-that is bound to one core. Samples per second are counted twice, by the processor's time and by the clock: other work on
-the machine changes the first one little, and without it both are the same.
+(one sample per chunk, as it is and by gzip, and contiguous) and packed shards. In a round each contender runs once, in
+a process of its own that is bound to one core. Samples per second are counted twice, by the processor's time and by the
+clock: other work on the machine changes the first one little, and without it both are the same.
 
 A bare read takes one sample after another, and stacks them: of a mapped .npy file, of an HDF5 file by h5py, of shards
 by np.fromfile, without their checksums. Each batch is dropped before the next one is read, which is then written to the

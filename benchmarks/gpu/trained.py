@@ -1,4 +1,6 @@
-"""Runs hvdgan.train in this process, and then writes the peak memory of this rank: on the host, and in its last stage on its GPU.
+"""Runs hvdgan.train in this process, and then writes the peak memory of this rank.
+
+On a GPU it is that of the last stage.
 
 python -m gpu.trained PEAKS.json [arguments of hvdgan.train]
 """

@@ -1,4 +1,4 @@
-"""Copies of variables have their bits and types, and stay as they are when training goes on."""
+"""Copies of variables have their bits and types, and stay as they are when training continues."""
 
 import keras
 import numpy as np

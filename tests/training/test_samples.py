@@ -8,6 +8,7 @@ from PIL import Image
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.samples.showing import to_uint8
@@ -108,3 +109,24 @@ def test_an_error_in_writing_a_grid_ends_the_run_unless_it_is_the_disks(tmp_path
     assert saved.train(tmp_path) == 1
     assert "ZeroDivisionError: real.png" in capsys.readouterr().err
     assert (tmp_path / "log.txt").read_text().endswith("stopped: ZeroDivisionError: real.png\n")
+
+
+def test_a_checkpoint_is_written_after_the_grid_of_its_step(tmp_path, monkeypatch):
+    """A run that is killed between the two would resume after the grid, and not draw it again."""
+    begun, order = threading.Event(), []
+    save, write = Sampler.save, checkpoint.write
+
+    def patient(self, path, samples):
+        begun.wait(0.5)  # a checkpoint that does not wait begins meanwhile
+        save(self, path, samples)
+        order.append(path.name)
+
+    def noted(folder, snapshot):
+        begun.set()
+        order.append(snapshot.step)
+        return write(folder, snapshot)
+
+    monkeypatch.setattr(Sampler, "save", patient)
+    monkeypatch.setattr(checkpoint, "write", noted)
+    assert saved.train(tmp_path / "run", "--sample-every", "4", "--checkpoint-every", "4") == 0
+    assert order == ["real.png", "step-00000004.png", 4, "step-00000008.png", 8]

@@ -20,7 +20,6 @@ from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.training import session
 from hvdgan.training.evaluation.held_out import Evaluator
-from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.steps.step import StageStep
 from saved import TINY, manifest, state, steps, train
@@ -101,27 +100,6 @@ def test_training_continues_while_a_checkpoint_is_written_and_the_next_waits_lou
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     assert slow == [2, 4, 6, 8] and steps(tmp_path) == [4, 6, 8]
     assert "step 4: the run waits for the previous checkpoint to be written" in capsys.readouterr().err
-
-
-def test_a_checkpoint_is_written_after_the_grid_of_its_step(tmp_path, monkeypatch):
-    """A run that is killed between the two would resume after the grid, and not draw it again."""
-    begun, order = threading.Event(), []
-    save, write = Sampler.save, checkpoint.write
-
-    def patient(self, path, samples):
-        begun.wait(0.5)  # a checkpoint that does not wait begins meanwhile
-        save(self, path, samples)
-        order.append(path.name)
-
-    def noted(folder, snapshot):
-        begun.set()
-        order.append(snapshot.step)
-        return write(folder, snapshot)
-
-    monkeypatch.setattr(Sampler, "save", patient)
-    monkeypatch.setattr(checkpoint, "write", noted)
-    assert train(tmp_path / "run", "--sample-every", "4", "--checkpoint-every", "4") == 0
-    assert order == ["real.png", "step-00000004.png", 4, "step-00000008.png", 8]
 
 
 def failing(monkeypatch, bad):
