@@ -20,7 +20,7 @@ from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.inference.evaluating import Asked, Evaluating
-from hvdgan.training.inference.following import checkpoints_of, follow
+from hvdgan.training.inference.following import checkpoints_of, follow, refuse_checkpoint
 from hvdgan.training.inference.trained import Weights
 
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
@@ -81,9 +81,11 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
 
 def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     say = _say if ranks.is_root else lambda line: None
+    if request.watch:
+        refuse_checkpoint(path, ranks)
     folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)
     evaluating, failed = Evaluating(folder, _asked(request), ranks, say), set[Path]()
-    for checkpoint in follow(path, evaluating.is_done, failed, ranks, say) if request.watch else chosen:
+    for checkpoint in follow(path, evaluating, failed, ranks, say) if request.watch else chosen:
         try:
             record = evaluating(checkpoint)
         except (UserError, LostPeer):

@@ -1,5 +1,7 @@
 """Kernel distance between two sets of features."""
 
+import math
+
 import numpy as np
 
 from hvdgan.metrics.slices import Share, alone
@@ -26,7 +28,8 @@ def kid(
 
     Returns:
         Mean and deviation over the subsets of the unbiased squared distance, whose expectation is 0 for equal
-        distributions, so that the mean may be negative.
+        distributions, so that the mean may be negative. If both sets have no more samples than a subset, and equally
+        many, each subset would be the whole sets: then it is computed once, and the deviation is NaN.
 
     Raises:
         ValueError: a subset has fewer than 2 samples.
@@ -34,6 +37,10 @@ def kid(
     Reference: Bińkowski et al. 2018, section 4.
     """
     size = min(subset_size, len(fake), len(real))
+    if size == len(fake) == len(real):
+        # Of several ranks, one gets the only item.
+        whole = share(lambda first, past: np.array([squared_distance(fake, real) for _ in range(first, past)]), 1)
+        return float(whole[0]), math.nan
 
     def work(first: int, past: int) -> np.ndarray:
         scores = np.empty(past - first)

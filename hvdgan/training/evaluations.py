@@ -51,7 +51,7 @@ class Evaluations:
             self._note(done, at, values, "held out")
         if run.comparison:
             values = run.comparison(self._record.say)
-            self._observations.report(run.comparison.reals.bad_files)
+            self._observations.report(run.comparison.bad_files)
             self._note(done, at, values, "generated")
             if run.ranks.is_root:
                 with self._record.tolerant("evaluation.jsonl"):

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
+from hvdgan.training.evaluation import results
 from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
 
@@ -321,6 +322,42 @@ def test_a_run_is_followed_by_two_evaluators_of_which_one_is_killed(tmp_path):
             process.kill()
             process.wait(timeout=60)
     assert sorted(record["step"] for record in records(folder)) == [2, 4, 6, 8, 10]
+
+
+def test_a_checkpoint_that_another_process_evaluates_is_passed_over_until_it_is_free(folder, tmp_path):
+    """The claim of this process stands for that of another evaluator."""
+    other, said = shutil.copytree(folder, tmp_path / "other"), []
+    assert evaluate([str(other), *FEW, "--all-checkpoints"]) == 0
+    key = records(other)[0]["identity"]
+    claimed = results.claim(folder, key)
+    watching = started(["hvdgan.evaluate", folder, *FEW, "--watch"], tmp_path)
+    try:
+        for line in watching.stderr:
+            said.append(line)
+            if "waiting for the evaluation of" in line:
+                break
+        assert [record["step"] for record in records(folder)] == [4, 6]
+        results.release(folder, key, claimed)
+        said.append(watching.communicate(timeout=200)[1])
+        assert watching.returncode == 0
+    finally:
+        watching.kill()
+        watching.wait(timeout=60)
+    assert [record["step"] for record in records(folder)] == [4, 6, 2]
+    assert "".join(said).count("another process evaluates it") == 1
+
+
+def test_only_a_run_folder_is_watched(folder, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    found = {
+        folder / "checkpoints" / "step-00000002": f"is a checkpoint; expected a run folder, such as {folder};",
+        folder / "checkpoints": f"is a folder of checkpoints; expected a run folder, such as {folder};",
+        tmp_path / "file": "is a file; expected a run folder, such as runs/dcgan;",
+    }
+    for path, said in found.items():
+        assert evaluate([str(path), *FEW, "--watch"]) == 2
+        (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
+        assert f"--watch: {path} {said}" in line
 
 
 def test_the_best_checkpoint_and_the_end_of_a_stage_follow_the_distance(tmp_path):

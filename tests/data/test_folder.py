@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
 from reading import opened
+from thread_ranks import Threads
 
 
 def write_image(path, value=0):
@@ -27,6 +30,34 @@ def test_a_folder_is_searched_in_the_order_of_its_paths(tmp_path):
     source = opened(tmp_path, channels=1)
     assert (len(source), source.bad_files, source.labels) == (6, [], None)
     np.testing.assert_allclose([source.fetch(index).mean() for index in range(6)], np.arange(0, 60, 10), atol=2)
+
+
+def write_array(path, value=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, np.full((8, 8, 1), value, np.uint8))
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(write_image, "bmp"), (write_array, "npy")])
+def test_the_stamp_tells_when_a_file_was_written_over_and_the_fingerprint_when_it_has_another_name(
+    tmp_path, write, suffix
+):
+    """A copy elsewhere is the same data; with the same times, what is kept about the data holds for it, too."""
+    data, stamps, copy = tmp_path / "data", [], tmp_path / "copy"
+    for number in range(70):
+        write(data / f"{number:02}.{suffix}")
+    before = opened(data, channels=1)
+    assert before.stamp() == opened(data, channels=1).stamp() == opened(shutil.copytree(data, copy), channels=1).stamp()
+    config = Config(data=str(data), image_size=8, channels=1)
+    errors = Threads(2).run(lambda peers: stamps.append(open_source(config, peers=peers).stamp()))
+    assert errors == [None, None] and stamps == [before.stamp()] * 2
+    changed = data / f"34.{suffix}"  # not one of the 64 arrays that a fingerprint looks at
+    write(changed, value=7)
+    os.utime(changed, ns=(0, changed.stat().st_mtime_ns + 1))  # the clock of files may be coarse
+    after = opened(data, channels=1)
+    assert after.stamp() != before.stamp() and after.fingerprint == before.fingerprint
+    os.utime(copy / f"07.{suffix}")
+    again = opened(copy, channels=1)
+    assert again.stamp() != before.stamp() and again.fingerprint == before.fingerprint
 
 
 def test_linked_folders_are_followed_once_and_never_round_in_circles(tmp_path):

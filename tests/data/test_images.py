@@ -69,7 +69,7 @@ def luma(colour):
 @pytest.mark.parametrize(("name", "image", "options", "left", "right"), CONVERTED, ids=[row[0] for row in CONVERTED])
 def test_kinds_of_files(tmp_path, name, image, options, left, right):
     path = saved(tmp_path, name, image, options)
-    assert check_header(path, name) == os.path.getsize(path)
+    assert check_header(path, name).st_size == os.path.getsize(path)
     colour = read_image(path, name, SIZE, 3, "crop")
     grey = read_image(path, name, SIZE, 1, "crop")
     assert (colour.shape, colour.dtype) == ((SIZE, SIZE, 3), np.uint8)

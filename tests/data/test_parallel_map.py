@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +36,11 @@ def submitted(monkeypatch):
 def test_headers_are_checked_in_portions(tmp_path, monkeypatch, submitted):
     for number in range(3000):
         (tmp_path / f"{number:04}.png").touch()
-    monkeypatch.setattr(folder, "check_header", lambda path, name: int(name[:4]) + 1)
+
+    def check_header(path, name):
+        return SimpleNamespace(st_size=int(name[:4]) + 1, st_mtime_ns=0)
+
+    monkeypatch.setattr(folder, "check_header", check_header)
     source = open_source(Config(data=str(tmp_path), image_size=8))
     assert [source.file_sizes[f"{number:04}.png"] for number in range(3000)] == list(range(1, 3001))
     assert submitted["all"] < 200 and submitted["most"] < 100

@@ -1,5 +1,7 @@
 """The kernel distance: its definition, its mean of 0, and its subsets. Modules: metrics.kernel, metrics.slices"""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -20,9 +22,22 @@ def test_it_is_the_mean_of_the_kernel_over_pairs_of_different_samples():
     within = [np.mean([k(x, y) for x, y in each]) for each in (pairs[:20], pairs[20:])]
     expected = sum(within) - 2 * np.mean([k(x, y) for x in fake for y in real])
     assert squared_distance(fake, real) == pytest.approx(expected, rel=1e-12)
-    mean, deviation = kid(fake[:4], real, seed=0, subsets=3)  # each subset is everything
-    assert mean == pytest.approx(squared_distance(fake[:4], real), rel=1e-12)
-    assert deviation == pytest.approx(0, abs=1e-12)
+
+
+def test_sets_that_are_no_larger_than_a_subset_are_compared_once_and_have_no_deviation():
+    fake, real, asked = features(0, 12), features(1, 12), []
+
+    def share(work, count):
+        asked.append(count)
+        return np.concatenate([work(0, 0), work(0, count)])
+
+    for size in (12, 1000):
+        mean, deviation = kid(fake, real, seed=0, subset_size=size, share=share)
+        assert mean == squared_distance(fake, real) and math.isnan(deviation)
+    assert asked == [1, 1]
+    for some, size in ((fake[:11], 1000), (fake, 11)):  # here the subsets differ
+        assert kid(some, real, seed=0, subset_size=size, share=share)[1] > 0
+    assert asked == [1, 1, 100, 100]
 
 
 def test_its_mean_is_0_for_equal_distributions_and_known_for_others():

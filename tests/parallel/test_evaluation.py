@@ -41,7 +41,8 @@ def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, mon
     monkeypatch.setattr(Ranks, "total", counted)
     together = tiny_run(ranks=ranks, **settings).comparison(print)
     assert types[:4] == [np.float64, np.float32] * 2  # the real samples, and the generated ones
-    assert together == pytest.approx(alone, rel=1e-5)
+    # Each subset of so few samples would be the whole set, so the kernel distance has no deviation.
+    assert together == pytest.approx(alone, rel=1e-5, nan_ok=True)
 
 
 def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(ranks):

@@ -15,6 +15,7 @@ from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.parallel_map import parallel_map
+from hvdgan.data.base.scan_cache import identity_of_many
 from hvdgan.data.base.sharing import share_out
 from hvdgan.data.base.source import BadFile, in_words, printable
 
@@ -56,7 +57,8 @@ class NpyFolder(Container):
         self.bad_files = []
         self.files: list[str] = []
         """paths of the files that have an index"""
-        good = []
+        good: list[list[int]] = []
+        """facts of each of them, as NpyFiles has them, and the nanosecond of its last change"""
         for file, head in zip(files, heads, strict=True):
             if len(head) == 2:
                 self.bad_files.append(BadFile(printable(file), head[1]))
@@ -72,7 +74,8 @@ class NpyFolder(Container):
                 f"type {np.dtype(dtype)} as the others: {in_words(self.bad_files)}; repair or remove them, or allow "
                 f"them with --max-bad-fraction (now {max_bad_fraction:g})"
             )
-        facts = np.array(good, np.int64)
+        facts = np.array([each[:4] for each in good], np.int64)
+        self._stamp = identity_of_many((each[0], each[4]) for each in good)
         self.identity = os.fsencode("\0".join(self.files)) + facts.tobytes()
         self._stored = NpyFiles(data, self.files, shape, np.dtype(dtype), facts)
 
@@ -83,7 +86,7 @@ class NpyFolder(Container):
         return self._stored
 
     def stamp(self) -> list[Any]:
-        return []  # the fingerprint covers the names, sizes and headers
+        return self._stamp
 
 
 class NpyFiles(Stored):
@@ -140,13 +143,13 @@ class NpyFiles(Stored):
 
 
 def _heads(folder: str, files: Sequence[str], peers: Peers) -> list[list[Any]]:
-    """Of each file: shape, type, and what NpyFiles calls its facts; or None and the reason why it cannot be used."""
+    """Of each file: shape, type, facts as NpyFiles has them, and its time; or None and why it cannot be used."""
 
     def look(file: str) -> list[Any]:
         path = os.path.join(folder, file)
         try:
             with open(path, "rb", buffering=0) as opened:
-                return _head(opened.read(_HEAD_BYTES), os.fstat(opened.fileno()).st_size)
+                return _head(opened.read(_HEAD_BYTES), os.fstat(opened.fileno()))
         except FileNotFoundError as error:
             if peers.rank and not os.path.lexists(path):
                 raise RunError(
@@ -168,8 +171,8 @@ def _heads(folder: str, files: Sequence[str], peers: Peers) -> list[list[Any]]:
     return share_out(files, look_at_all, peers, f"--data {folder}")
 
 
-def _head(content: bytes, size: int) -> list[Any]:
-    opened = io.BytesIO(content)
+def _head(content: bytes, status: os.stat_result) -> list[Any]:
+    opened, size = io.BytesIO(content), status.st_size
     try:
         version = npy_format.read_magic(opened)
         if version not in _READERS:
@@ -186,7 +189,8 @@ def _head(content: bytes, size: int) -> list[Any]:
     if size != expected:
         return [None, f"{size:,} bytes; expected {expected:,}"]
     native = dtype.newbyteorder("=")
-    return [list(shape), native.str, size, zlib.crc32(content[:header]), int(is_fortran), int(native != dtype)]
+    facts = [size, zlib.crc32(content[:header]), int(is_fortran), int(native != dtype)]
+    return [list(shape), native.str, *facts, status.st_mtime_ns]
 
 
 def _first(files: Sequence[str], heads: Sequence[list[Any]]) -> str:

@@ -190,7 +190,7 @@ class Source(abc.ABC):
         return hashlib.sha256(self.key(index)).digest()
 
     def stamp(self) -> list[Any] | None:
-        """Facts that, with the fingerprint, prove that no key has changed, without reading the images.
+        """Facts that, with the fingerprint, prove that no key and no number has changed, without reading the images.
 
         Returns:
             Values expressible in JSON; None if there is no proof, or if the images do not come from files.

@@ -61,7 +61,7 @@ def check_file(path: str, name: str) -> os.stat_result:
     return status
 
 
-def check_header(path: str, name: str) -> int:
+def check_header(path: str, name: str) -> os.stat_result:
     """Check a file's header without decoding the image.
 
     Args:
@@ -69,7 +69,7 @@ def check_header(path: str, name: str) -> int:
         name: name of the file in errors.
 
     Returns:
-        The file's size in bytes.
+        The file's status.
 
     Raises:
         BadImage: it is not an image of an accepted format, is too large, or cannot be read.
@@ -77,7 +77,7 @@ def check_header(path: str, name: str) -> int:
     """
     status = check_file(path, name)
     with _opened(path, name):
-        return status.st_size
+        return status
 
 
 def read_image(file: str | BinaryIO, name: str, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:

@@ -5,7 +5,7 @@ import io
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.cli.types import Fit
 from hvdgan.data.base.parallel_map import parallel_map
+from hvdgan.data.base.scan_cache import identity_of_many
 from hvdgan.data.base.sharing import from_first, list_from_first, share_out
 from hvdgan.data.base.source import (
     BadFile,
@@ -38,6 +39,13 @@ from hvdgan.data.sources.folder_listing import classes_of, find_images, refuse_u
 # Reading headers waits for the disk or the network file system, not for a core.
 _SCAN_THREADS = 16
 _SCAN_CHUNK = 256
+
+
+class _Sound(NamedTuple):
+    """A file whose header is sound: its size in bytes, and the nanosecond of its last change."""
+
+    size: int
+    time: int
 
 
 class FolderSource(PictureSource):
@@ -91,7 +99,9 @@ class FolderSource(PictureSource):
                 bad_files.append(broken[0])
             else:
                 self._images.append(together)
-        self.file_sizes = {file: size for file, size in checked.items() if isinstance(size, int)}
+        sound = {file: each for file, each in checked.items() if isinstance(each, _Sound)}
+        self.file_sizes = {file: each.size for file, each in sound.items()}
+        self._stamp = identity_of_many(sound[file] for file in itertools.chain(*self._images))
         refuse_if_too_many(UserError, name=name, bad_files=bad_files, total=total, max_bad_fraction=max_bad_fraction)
         if not self._images:
             raise UserError(f"--data {name}: none of {total} images can be read; the first: {': '.join(bad_files[0])}")
@@ -100,7 +110,7 @@ class FolderSource(PictureSource):
             _refuse_single_images(name, [files[0] for files in sample], peers)
         elif fit is None:
             _refuse_aspects(name, [file for files in sample for file in files], image_size, peers)
-        parts = [os.fsencode(f"{file}\0{checked[file]}") for file in itertools.chain(*self._images)]
+        parts = [os.fsencode(f"{file}\0{self.file_sizes[file]}") for file in itertools.chain(*self._images)]
         labels, class_names = classes_of(self._images)
         super().__init__(
             name=name,
@@ -159,7 +169,7 @@ class FolderSource(PictureSource):
         return os.fsencode(self._images[index][-1])
 
     def stamp(self) -> list[Any] | None:
-        return []  # the fingerprint covers the names
+        return self._stamp
 
 
 def _listed(
@@ -227,13 +237,14 @@ def _sizes(folder: str, files: Sequence[str], peers: Peers) -> list[tuple[int, i
     return share_out(files, lambda some: [size(file) for file in some], peers, f"--data {folder}")
 
 
-def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int | BadFile]:
-    """The size of each file in bytes, or the reason why it is broken, in the order of the files."""
+def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[_Sound | BadFile]:
+    """The size and the time of each file, or the reason why it is broken, in the order of the files."""
 
-    def check(file: str) -> int | BadFile:
+    def check(file: str) -> _Sound | BadFile:
         path = os.path.join(folder, file)
         try:
-            return check_header(path, printable(file))
+            status = check_header(path, printable(file))
+            return _Sound(status.st_size, status.st_mtime_ns)
         except BadImage as bad:
             if peers.rank and not _exists(path):
                 raise RunError(
@@ -244,11 +255,12 @@ def _check_headers(folder: str, files: Sequence[str], peers: Peers) -> list[int 
         except Unreadable as error:
             raise RunError(f"--data {folder}: {error}") from error
 
-    def check_all(some: Sequence[str]) -> list[int | BadFile]:
+    def check_all(some: Sequence[str]) -> list[_Sound | BadFile]:
         return list(parallel_map(check, some, _SCAN_THREADS, together=_SCAN_CHUNK))
 
     results = share_out(files, check_all, peers, f"--data {folder}")
-    return [result if isinstance(result, int) else BadFile(*result) for result in results]
+    # Those of several ranks are decoded from JSON.
+    return [BadFile(*each) if isinstance(each[0], str) else _Sound(*each) for each in results]
 
 
 def _exists(path: str) -> bool:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from threadpoolctl import threadpool_limits
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import BadFile
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe
@@ -21,7 +22,7 @@ from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.distances import FEWEST, distances, names
 from hvdgan.training.evaluation.features import Features
 from hvdgan.training.evaluation.real_statistics import Kept, real_tally, stamp_of
-from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet, left_out
 from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
@@ -137,6 +138,7 @@ class Comparison:
     def __init__(self, chosen: SampleSet, reals: RealSet, measure: Measure, kept: Kept, ranks: Ranks) -> None:
         self._chosen, self._reals, self._measure, self._kept, self._ranks = chosen, reals, measure, kept, ranks
         self._real: Tally | None = None
+        self._measured: int | None = None
         if min(chosen.count, reals.count) < FEWEST:
             raise UserError(
                 f"--eval-samples: {chosen.count} samples are compared with {reals.count} real ones; the distances need "
@@ -158,6 +160,11 @@ class Comparison:
     def reals(self) -> RealSet:
         """The real samples."""
         return self._reals
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Broken samples of both sets that this rank has met."""
+        return [*self._reals.bad_files, *self._chosen.bad_files]
 
     def trace(self, variables: Collection[keras.Variable], where: str) -> set[str]:
         """Trace what generates the samples, so that a mistake in it is found before the first evaluation is due.
@@ -196,6 +203,20 @@ class Comparison:
             "eval/fid cannot be compared with them; python -m hvdgan.features fetch gets the published file"
         )
 
+    def _about_few_in_classes(self, made: Tally, real: Tally) -> str | None:
+        """A line to log if a class has too few samples for the features, else None."""
+        classes, dimension = self._measure.plan.classes, self._measure.plan.dimension
+        counts = [min(both.count for both in of_one) for of_one in zip(made.of_classes, real.of_classes, strict=True)]
+        if not counts or min(counts) > dimension:
+            return None
+        names, label, needed = self._reals.class_names, int(np.argmin(counts)), dimension * classes
+        name = names[label] if label < len(names) else label
+        return (
+            f"warning: {min(counts):,} samples of class {name} for {dimension:,} features: their covariance is "
+            f"singular, and eval/intra_{self._measure.frechet} is too large, or undefined; compare more than "
+            f"{needed:,} samples, better {10 * needed:,}, if the data have as many"
+        )
+
     def _about_classes(self) -> str | None:
         """A line to log if distances within classes are left out although both sets have classes, else None."""
         plan, chosen = self._measure.plan, self._chosen
@@ -218,14 +239,14 @@ class Comparison:
             say: function that logs a line; only rank 0's is called with effect.
 
         Raises:
-            RunError: on every rank, if a sample or a feature is not finite, or the real samples cannot be read.
+            RunError: on every rank, if a sample or a feature is not finite, or too many samples cannot be read.
         """
         # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning.
         with threadpool_limits(cores_of_rank(self._ranks), user_api="blas"):
             return self._compared(say)
 
     def _compared(self, say: Say) -> dict[str, float]:
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), self._real
         real = self._real_tally(say)
         if real.fields.count < FEWEST:
             raise RunError(
@@ -233,12 +254,30 @@ class Comparison:
                 f"with can be read; the distances need at least {FEWEST}"
             )
         made = tally_of(self._chosen, self._measure.plan, real.edges, self._ranks)
+        self._check_measured(made, say)
+        if real is not before and (line := self._about_few_in_classes(made, real)) is not None:
+            say(line)
         found = distances(made, real, self._measure.frechet, self._ranks)
         say(
             f"{made.fields.count:,} samples compared with {real.fields.count:,} real ones in "
             f"{time.perf_counter() - begin:.1f} s (features: {self._measure.name})"
         )
         return {f"eval/{name}": value for name, value in found.items()}
+
+    def _check_measured(self, made: Tally, say: Say) -> None:
+        """Log how many of the chosen samples are left out, or refuse to measure the others; every rank calls this."""
+        chosen, count = self._chosen, made.fields.count
+        self._measured = count
+        missing = left_out(chosen.count - count, chosen.count, chosen.bad_files, self._ranks)
+        if missing is None:
+            return
+        flag, most = ("--images", chosen.max_bad_fraction) if isinstance(chosen, RealSet) else ("--data", 1.0)
+        what = f"{flag} {chosen.source.name}: {missing}"
+        if count < FEWEST:
+            raise RunError(f"{what}; the distances need at least {FEWEST}; repair the broken ones")
+        if chosen.count - count > most * chosen.count:
+            raise RunError(f"{what}; repair or remove them: the run allows a fraction of {most:g} (--max-bad-fraction)")
+        say(f"{what}; they are left out")
 
     def with_samples(self, chosen: SampleSet) -> "Comparison | None":
         """The comparison of other samples with the same real ones, whose sums are not computed again.
@@ -262,7 +301,7 @@ class Comparison:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
         measure, source = self._measure, self._reals.source
         return {
-            "samples": self._chosen.count,
+            "samples": self._chosen.count if self._measured is None else self._measured,
             "real_samples": self._reals.count if self._real is None else self._real.fields.count,
             "mirrored": self._reals.mirrored,
             "data": source.name,
@@ -298,6 +337,9 @@ class Comparison:
         self._real, was_kept = real_tally(self._reals, plan, self._kept, self._ranks, facts)
         how = "read" if was_kept else "computed"
         say(f"statistics of {self._real.fields.count:,} real samples {how} in {time.perf_counter() - begin:.1f} s")
-        for line in filter(None, (self.warning(), self._about_classes())):
+        broken = self._reals.count - self._real.fields.count
+        missing = left_out(broken, self._reals.count, self._reals.bad_files, self._ranks)
+        about_missing = missing and f"--data {self._reals.source.name}: {missing}; they are left out"
+        for line in filter(None, (about_missing, self.warning(), self._about_classes())):
             say(line)
         return self._real

@@ -31,7 +31,7 @@ class Ways:
     threads: threads that read.
     seed: seed of the samples.
     truncation: distance of styles from their mean, 0 to 1.
-    mirrored: names of the axes along which the real set also holds each sample mirrored.
+    mirrored: names of the axes along which the real set also holds each sample mirrored; see real_set().
     """
 
     count: int
@@ -85,6 +85,8 @@ def comparison_in_training(
 def real_set(recipe: Recipe, sources: tuple[Source, Source | None], ways: Ways) -> RealSet:
     """The real samples: those trained on, or the held-out ones if the recipe's samples start from data.
 
+    The latter are not mirrored, because the samples that are made of them are not.
+
     Args:
         recipe: recipe of the run.
         sources: mapped samples to train on, and held-out ones or None.
@@ -98,7 +100,7 @@ def real_set(recipe: Recipe, sources: tuple[Source, Source | None], ways: Ways) 
         count=ways.count,
         batch_size=ways.batch_size,
         threads=ways.threads,
-        mirrored=ways.mirrored,
+        mirrored=() if recipe.shows_data else ways.mirrored,
     )
 
 

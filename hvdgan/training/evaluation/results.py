@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan import __version__
-from hvdgan.cli.files.lock import Held, Lock, lock
+from hvdgan.cli.files.lock import Held, Lock, held_by, lock
 
 FILE = "evaluation.jsonl"
 
@@ -88,6 +88,14 @@ def claim(run_dir: Path, key: str) -> Lock | None:
         return lock(_claims(run_dir) / key[:16], named=f"{run_dir}: an evaluation", by="evaluation")
     except Held:
         return None
+
+
+def is_claimed(run_dir: Path, key: str) -> bool:
+    """Whether another process has claimed an evaluation; nothing is written. False if nobody can know.
+
+    The process that holds the claim must not ask.
+    """
+    return bool(held_by(_claims(run_dir) / key[:16]))
 
 
 def release(run_dir: Path, key: str, claimed: Lock) -> None:

@@ -48,12 +48,18 @@ class Samples(NamedTuple):
 class SampleSet(Protocol):
     """A set of samples that the ranks share."""
 
+    source: Source
+    """samples of the data, or of another program, that the set holds or starts from"""
     count: int
     """number of samples"""
 
     @property
     def has_classes(self) -> bool:
         """Whether the samples belong to the classes that their labels name."""
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Distinct broken samples of the data that this rank has met."""
 
     def batches(self, peers: Peers) -> Iterator[Samples]:
         """Compute or read this rank's part of the set."""
@@ -69,12 +75,21 @@ class RealSet:
         batch_size: samples read at a time.
         threads: threads that read.
         mirrored: names of the axes along which the set also holds each sample mirrored.
+        max_bad_fraction: largest fraction of the samples to take that may be broken, in [0, 1].
     """
 
     def __init__(
-        self, source: Source, spec: DataSpec, *, count: int, batch_size: int, threads: int, mirrored: Sequence[str] = ()
+        self,
+        source: Source,
+        spec: DataSpec,
+        *,
+        count: int,
+        batch_size: int,
+        threads: int,
+        mirrored: Sequence[str] = (),
+        max_bad_fraction: float = 1.0,
     ) -> None:
-        self.source, self.mirrored = source, list(mirrored)
+        self.source, self.mirrored, self.max_bad_fraction = source, list(mirrored), max_bad_fraction
         subsets = (itertools.combinations(mirrored, some) for some in range(len(mirrored) + 1))
         self._mirrors = [tuple(AXES[name] for name in names) for names in itertools.chain.from_iterable(subsets)]
         self.spec, self._images, self._batch_size, self._threads = spec, min(count, len(source)), batch_size, threads
@@ -160,6 +175,11 @@ class GeneratedSet:
         drawn = drawn_by(self._recipe, SampleRandom(0, tf.constant([0], tf.int64)))
         return self._recipe.data.num_classes > 1 and are_classes(drawn.get("classes"))
 
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Distinct broken samples that this rank has met, from which no sample could start."""
+        return [bad for _, bad in sorted(self._reader.bad.items())]
+
     @functools.cached_property
     def traced(self) -> "tf.types.experimental.ConcreteFunction":
         """The traced function of sample numbers and data.
@@ -201,6 +221,22 @@ class GeneratedSet:
     ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
         batch = self._drawing.batch(numbers, data)
         return generated(self._recipe, self._nets, batch), batch.labels, batch.conditions
+
+
+def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peers) -> str | None:
+    """How many samples could not be read, and the first of them, in words; None if all could. Every rank calls this.
+
+    Args:
+        missing: number of samples that could not be read, on all ranks together.
+        count: number of all samples.
+        bad_files: broken samples that this rank has met.
+        peers: ranks that have shared the samples.
+    """
+    if not missing:
+        return None
+    some = peers.gather([": ".join(bad) for bad in bad_files[:1]], "broken samples")
+    first = next((f"; the first: {text}" for texts in some for text in texts), "")
+    return f"{missing:,} of {count:,} samples cannot be read{first}"
 
 
 def _first(values: np.ndarray | None, count: int) -> np.ndarray | None:

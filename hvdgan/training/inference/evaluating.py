@@ -21,8 +21,8 @@ from hvdgan.training.evaluation import results
 from hvdgan.training.evaluation.comparison import Comparison, Say
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import Ways, generated_set, measure_for, real_set, weights_facts
-from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import RealSet, SampleSet
+from hvdgan.training.evaluation.real_statistics import Kept, stamp_of
+from hvdgan.training.evaluation.sets import RealSet, SampleSet, left_out
 from hvdgan.training.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.training.inference.trained import Trained, Weights, load_trained
@@ -87,6 +87,16 @@ class Evaluating:
             self._done |= {checkpoint} if results.found(self._run_dir, key) else set()
         return checkpoint in self._done
 
+    def is_claimed(self, checkpoint: Path) -> bool:
+        """Whether another process evaluates a checkpoint in this way; False as long as none was evaluated here.
+
+        Raises:
+            RunError: the checkpoint cannot be read.
+        """
+        if self._settings is None or self._run_dir is None:
+            return False
+        return results.is_claimed(self._run_dir, _identity(read_manifest(checkpoint), self._settings))
+
     def __call__(self, checkpoint: Path) -> dict[str, Any] | None:
         """Evaluate a checkpoint, unless its figures are in the run folder, or another process computes them.
 
@@ -112,7 +122,8 @@ class Evaluating:
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
         comparison = self._comparison(trained, (training, held_out))
         how = self._how(trained)
-        self._settings = {**how, **comparison.identity()}
+        # The fingerprint of a folder covers names and sizes, so files that were written over have the same one.
+        self._settings = {**how, **comparison.identity(), "data_stamp": stamp_of(comparison.reals.source)}
         manifest = read_manifest(checkpoint)
         key = _identity(manifest, self._settings)
         with self._claimed(key) as earlier:
@@ -253,7 +264,14 @@ class Evaluating:
     def _others(self, trained: Trained, images: str, ways: Ways) -> RealSet:
         """Samples that another program made."""
         source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks)
-        return RealSet(source, spec, count=ways.count, batch_size=ways.batch_size, threads=ways.threads)
+        return RealSet(
+            source,
+            spec,
+            count=ways.count,
+            batch_size=ways.batch_size,
+            threads=ways.threads,
+            max_bad_fraction=trained.config.max_bad_fraction,
+        )
 
     def _held_out(self, trained: Trained, held_out: Source) -> dict[str, float]:
         """The means of what the recipe's evaluate() measures of the held-out samples."""
@@ -264,7 +282,12 @@ class Evaluating:
             state = dataclasses.replace(state, ema={})
         # Slices may differ by a sample, so that any number of ranks can share the batches of the training.
         ranks = dataclasses.replace(self._ranks, slice_unit=1)
-        return Evaluator(trained.recipe, state, held_out, ranks, trained.config)()
+        evaluator = Evaluator(trained.recipe, state, held_out, ranks, trained.config)
+        values, bad_files = evaluator(), evaluator.bad_files
+        broken = sum(ranks.gather(len(bad_files), "broken samples held out"))
+        if (missing := left_out(broken, len(held_out), bad_files, ranks)) is not None:
+            self._say(f"--data {held_out.name}, held out: {missing}; they are left out")
+        return values
 
     def _seed(self, trained: Trained) -> int:
         return trained.config.seed if self._asked.seed is None else self._asked.seed

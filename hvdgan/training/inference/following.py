@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Protocol
 
-from hvdgan.checkpoints.files import MANIFEST, find, newest_first, read_manifest
-from hvdgan.cli.errors import RunError
+from hvdgan.checkpoints.files import MANIFEST, STATE, find, newest_first, read_manifest
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import from_root
 from hvdgan.distributed.ranks import Ranks
 
@@ -38,43 +39,86 @@ def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | Non
     return (Path(of_run[0]) if of_run else None), [Path(each) for each in checkpoints]
 
 
+def refuse_checkpoint(path: Path, ranks: Ranks) -> None:
+    """Refuse to follow what gets no new checkpoints; a run folder may not be there yet. Every rank calls this.
+
+    Args:
+        path: path that the command names.
+        ranks: the ranks; rank 0 looks.
+
+    Raises:
+        UserError: the path is a checkpoint, a folder of checkpoints, or a file, or cannot be read.
+    """
+
+    def look() -> None:
+        try:
+            found = "a file" if path.is_file() else ""
+            if any((path / name).is_file() for name in (MANIFEST, STATE)):
+                found = "a checkpoint"
+            elif newest_first(path):
+                found = "a folder of checkpoints"
+        except (OSError, ValueError) as error:
+            raise UserError(f"--watch: {path} cannot be read: {error}") from error
+        if found:
+            whole = path.absolute()
+            run_dir = next((each.parent for each in (whole, whole.parent) if each.name == "checkpoints"), "runs/dcgan")
+            raise UserError(f"--watch: {path} is {found}; expected a run folder, such as {run_dir}; name that one")
+
+    from_root(look, ranks, "the run folder")
+
+
+class Claims(Protocol):
+    """What is known of a run's evaluations; `hvdgan.training.inference.evaluating.Evaluating` knows it."""
+
+    def is_done(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint is evaluated."""
+
+    def is_claimed(self, checkpoint: Path) -> bool:
+        """Whether another process evaluates a checkpoint."""
+
+
 def follow(
     run_dir: Path,
-    is_done: Callable[[Path], bool],
+    claims: Claims,
     failed: Collection[Path],
     ranks: Ranks,
     say: Callable[[str], None],
 ) -> Iterator[Path]:
     """Yield each checkpoint of a run that is not evaluated, also new ones, until that of the last step is.
 
-    Every rank iterates; rank 0 looks.
+    A checkpoint that another process evaluates is passed over as long as that process lives. Every rank iterates; rank
+    0 looks.
 
     Args:
         run_dir: run folder.
-        is_done: function that checks whether a checkpoint is evaluated.
+        claims: evaluations that are done, and those that other processes have claimed.
         failed: checkpoints that cannot be evaluated; the caller adds to them.
         ranks: the ranks.
         say: function that logs a line.
     """
     before, waiting = "", None
 
-    def look() -> str | None:
-        """The next checkpoint; an empty string if there is none yet, None if there will be none."""
-        complete = _complete(run_dir)
-        pending = (each for each in complete if each not in failed and not _safely(is_done, each))
-        if (first := next(pending, None)) is not None:
-            return str(first)
-        return None if complete and _is_last(complete[-1]) else ""
+    def look() -> tuple[str, bool] | None:
+        """The next checkpoint, or an empty string, and whether another process has it; None if there will be none."""
+        complete, claimed = _complete(run_dir), ""
+        for each in complete:
+            if each in failed or _safely(claims.is_done, each):
+                continue
+            if not _safely(claims.is_claimed, each):
+                return str(each), False
+            claimed = claimed or str(each)
+        return None if not claimed and complete and _is_last(complete[-1]) else (claimed, bool(claimed))
 
-    while (chosen := from_root(look, ranks, "new checkpoints")) is not None:
-        if chosen and chosen != before:
+    while (found := from_root(look, ranks, "new checkpoints")) is not None:
+        chosen, is_claimed = found
+        if chosen and not is_claimed and chosen != before:
+            before = chosen
             yield Path(chosen)
         else:  # nothing new, or another process evaluates it
             if waiting != chosen:
-                say(f"{run_dir}: waiting for {'the evaluation of ' + str(chosen) if chosen else 'the next checkpoint'}")
-            waiting = chosen
+                say(f"{run_dir}: waiting for {'the evaluation of ' + chosen if chosen else 'the next checkpoint'}")
+            before, waiting = "", chosen
             time.sleep(_POLL_SECONDS)
-        before = "" if before == chosen else chosen
 
 
 def _complete(run_dir: Path) -> list[Path]:
@@ -82,10 +126,10 @@ def _complete(run_dir: Path) -> list[Path]:
     return [each for each in reversed(newest_first(run_dir / "checkpoints")) if (each / MANIFEST).is_file()]
 
 
-def _safely(is_done: Callable[[Path], bool], checkpoint: Path) -> bool:
-    """Whether a checkpoint is done, or is gone: training deletes old ones."""
+def _safely(check: Callable[[Path], bool], checkpoint: Path) -> bool:
+    """Whether a checkpoint is done or claimed, or is gone: training deletes old ones."""
     try:
-        return is_done(checkpoint)
+        return check(checkpoint)
     except RunError:
         return True
 

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError, UserError
@@ -202,6 +203,48 @@ def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed()
     lines.clear()
     compared(comparing(eval_samples=17), lines.append)
     assert not any("warning" in line for line in lines)
+
+
+def test_too_few_samples_of_a_class_are_a_warning_with_the_number_needed():
+    """About 15 samples of each class, then about 60."""
+    for count, warnings in ((150, 1), (600, 0)):
+        run, lines = tiny_run(Conditional, eval_samples=count, eval_features=POOLED), []
+        compared(run, lines.append)
+        compared(run, lines.append)
+        found = [line for line in lines if "samples of class" in line]
+        assert len(found) == warnings
+        assert all("for 16 features" in line and "more than 160 samples, better 1,600" in line for line in found)
+
+
+class Showing(Tiny):
+    """Shows the data themselves."""
+
+    shows_data = True
+
+    def sample(self, nets, batch):
+        return batch.images
+
+
+def test_real_samples_are_not_mirrored_where_samples_start_from_data():
+    run = tiny_run(Showing, eval_samples=40, flip=True)
+    assert compared(run)["eval/sliced_wasserstein"] == pytest.approx(0, abs=1e-6)
+    assert run.comparison.reals.mirrored == run.comparison.facts()["mirrored"] == []
+    assert tiny_run(eval_samples=40, flip=True).comparison.reals.mirrored == ["width"]
+
+
+def test_samples_that_could_not_start_from_broken_data_are_counted(tmp_path):
+    data, settings = tmp_path / "data", {"channels": 1, "max_bad_fraction": 0.5, "run_dir": tmp_path / "run"}
+    data.mkdir()
+    for number in range(12):
+        noise = np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8)
+        Image.fromarray(noise).save(data / f"{number:02}.bmp")
+    (data / "07.bmp").write_bytes((data / "07.bmp").read_bytes()[:-20])
+    run, lines = tiny_run(Showing, data=str(data), eval_samples=12, **settings), []
+    compared(run, lines.append)
+    said = f"--data {data}: 1 of 12 samples cannot be read; the first: 07.bmp: "
+    assert sum(line.startswith(said) for line in lines) == 2  # the real ones, and those that start from them
+    assert (run.comparison.facts()["samples"], run.comparison.facts()["real_samples"]) == (11, 11)
+    assert [bad.name for bad in run.comparison.bad_files] == ["07.bmp"] * 2
 
 
 def test_features_without_samples_are_refused():

@@ -54,11 +54,13 @@ def test_a_line_that_a_crash_has_cut_off_spoils_no_other(tmp_path):
 def test_a_claim_keeps_others_out_and_ends_with_its_process(tmp_path):
     other = started(CLAIM, tmp_path)
     assert other.stdout.readline() == "claimed\n"
-    assert results.claim(tmp_path, "a" * 64) is None
+    assert results.claim(tmp_path, "a" * 64) is None and results.is_claimed(tmp_path, "a" * 64)
+    assert not results.is_claimed(tmp_path, "b" * 64)
     with results.claim(tmp_path, "b" * 64):
         pass  # another evaluation
     other.kill()
     other.wait(timeout=60)
+    assert not results.is_claimed(tmp_path, "a" * 64)
     claimed = results.claim(tmp_path, "a" * 64)
     assert claimed is not None
     results.release(tmp_path, "a" * 64, claimed)

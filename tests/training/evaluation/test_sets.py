@@ -11,7 +11,8 @@ from building import tiny_run
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.mistakes import Mistake
-from hvdgan.training.evaluation.sets import GeneratedSet, RealSet
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, left_out
+from thread_ranks import Threads
 from tiny import Conditional, Tiny
 
 
@@ -84,6 +85,16 @@ def test_a_broken_file_is_left_out_and_named(tmp_path):
     found = of_all_ranks(chosen, 1)
     assert len(found) == 11
     assert [bad.name for bad in chosen.bad_files] == ["07.png"]
+    said = []
+
+    def work(peers):
+        mine = reals(run, 12)
+        measured = sum(len(some.numbers) for some in mine.batches(peers))
+        missing = 12 - sum(peers.gather(measured, "measured"))
+        said.append(left_out(missing, 12, mine.bad_files, peers))
+
+    assert Threads(2).run(work) == [None, None]  # one of them has not met it
+    assert said[0] == said[1] and said[0].startswith("1 of 12 samples cannot be read; the first: 07.png: ")
 
 
 def test_labels_are_the_drawn_classes_or_those_of_the_data():
