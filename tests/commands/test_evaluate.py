@@ -162,7 +162,7 @@ def test_several_ranks_give_the_figures_of_one(coloured, tmp_path, ranks, contro
     more = ("channel_correlation", "kid_deviation", "inception_score", "intra_frechet", "intra_sliced_wasserstein")
     assert names > {f"eval/{name}" for name in (*FIGURES, *more)}
     for name in names:
-        assert together[name] == pytest.approx(alone[name], rel=1e-5), name
+        assert together[name] == (alone[name] and pytest.approx(alone[name], rel=1e-5)), name  # one of them is null
 
 
 def test_held_out_samples_are_measured_as_in_training(tmp_path, capsys):
