@@ -23,11 +23,11 @@ PAGE = (ROOT / "docs" / "science.md").read_text()
 CODES = [line.split(" | ") for line in PAGE.partition("| code |")[2].splitlines()[2:] if line.startswith("| ")]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)  # some machines need five seconds for a step in three dimensions, others 0.2
 def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     for command in COMMANDS.splitlines():
-        done = run(shlex.split(command), tmp_path, forked=True)
+        done = run(shlex.split(command), tmp_path, seconds=1500, forked=True)
         assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "showers.h5") as true, h5py.File(tmp_path / "drawn.h5") as drawn:
         assert drawn["samples"].shape == (100, 16, 16, 16, 1)
