@@ -105,9 +105,9 @@ class Saver:
 
     def _write(self, snapshot: checkpoint.Snapshot, waited: float) -> None:
         self._unremoved, self._took = [], ""
-        begin = time.perf_counter()
         try:
             self._first()
+            begin = time.perf_counter()
             checkpoint.write(self._folder, snapshot)
         except RunError as error:
             self._failure = error

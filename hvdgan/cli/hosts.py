@@ -154,3 +154,14 @@ def _namespace(kind: str) -> str:
 def _started(pid: int) -> int:
     # Split after the last bracket: the second field, the process's name in brackets, may contain anything.
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def is_running(pid: int) -> bool:
+    """Check whether a pid is in use on this host; a number that no process can have counts as in use."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass  # the process of another user
+    return True

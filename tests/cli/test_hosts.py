@@ -34,6 +34,13 @@ def test_a_process_is_killed_only_if_it_is_still_the_one():
     assert hosts.process_id(os.getpid())[0] == os.getpid()
 
 
+def test_a_process_is_running_until_it_has_been_waited_for():
+    process = subprocess.Popen(["true"])
+    assert hosts.is_running(process.pid) and hosts.is_running(os.getpid()) and hosts.is_running(2**70)
+    process.wait(60)
+    assert not hosts.is_running(process.pid)
+
+
 def test_addresses_are_those_that_others_can_reach(monkeypatch):
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0"), (3, "ib0")])
     monkeypatch.setattr(hosts, "address_of", {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"}.get)

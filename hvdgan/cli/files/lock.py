@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.hosts import process_id
+from hvdgan.cli.hosts import is_running, process_id
 
 LEASE_SECONDS = 120.0
 """seconds for which a network file system may keep the lock of a dead host"""
@@ -141,7 +141,7 @@ def held_by(folder: Path) -> str | None:
                 try:
                     shared(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except (BlockingIOError, PermissionError):
-                    return file.read(_LONGEST_WORDS).partition("\n")[0].strip() or "unknown process"
+                    return _first_line(file) or "unknown process"
                 except OSError as error:
                     if error.errno in _NO_SUCH_LOCK:
                         continue
@@ -159,10 +159,9 @@ def other_host(folder: Path) -> str:
     """
     try:
         with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
-            words = file.read(_LONGEST_WORDS).partition("\n")[0].strip()
+            named = _HOLDER.fullmatch(_first_line(file))
     except OSError:
         return ""
-    named = _HOLDER.fullmatch(words)
     return "" if named is None or named[1] == os.uname().nodename else named[1]
 
 
@@ -198,6 +197,11 @@ def take(file: int) -> str:
     return f"flock is not there ({missing}); fcntl locks keep others out, if all hosts mount the folder in the same way"
 
 
+def _first_line(file: TextIO) -> str:
+    """The line of a lock file that is for people: it names host and pid of its holder."""
+    return file.read(_LONGEST_WORDS).partition("\n")[0].strip()
+
+
 def _own_words() -> str:
     """The contents of a lock file: a line for people, and one by which other processes find this one."""
     words = f"host {os.uname().nodename}, pid {os.getpid()}\n"
@@ -224,10 +228,4 @@ def _may_be_lost(holder: str, process: str) -> bool:
         return True  # the line is cut off
     except OSError:
         pass  # /proc may hide the process of another user
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        pass  # the process of another user
-    return False
+    return not is_running(pid)

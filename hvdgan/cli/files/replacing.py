@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hvdgan.cli.hosts import is_running
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _OLD_SECONDS = 3600.0
@@ -58,20 +60,9 @@ def own_partial(path: Path) -> Path:
             continue
         with contextlib.suppress(OSError):  # its process may rename or remove it now
             old = time.time() - other.stat().st_mtime > _OLD_SECONDS
-            if found["host"] is None or (_has_ended(int(found["pid"])) if found["host"] == host else old):
+            if found["host"] is None or (not is_running(int(found["pid"])) if found["host"] == host else old):
                 other.unlink()
     return path.with_name(f".{path.stem}.{host}-{os.getpid()}.partial{path.suffix}")
-
-
-def _has_ended(pid: int) -> bool:
-    """Check whether a pid of this host is not in use."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass  # the process of another user
-    return False
 
 
 @contextlib.contextmanager

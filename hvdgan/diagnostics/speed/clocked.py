@@ -79,7 +79,7 @@ class Ends:
             finite: verdicts of the newest step.
             settle: True to wait for all steps.
         """
-        if self._most == 1 and not self._waiting:
+        if self._most == 1:  # on a CPU the step has ended
             finish(finite)
             return
         # The thread asks at once: see hvdgan.training.outstanding.

@@ -150,7 +150,8 @@ class Page:
             text = f"report in {page}"
         elif _version(page) not in (None, before):
             within = "" if is_over or noted else f" within {patience:.0f} s"
-            text = f"report in {page}" + f", which has not verified the checkpoints{within}" * verify
+            missing = f", which has not verified the checkpoints{within}" if verify else ""
+            text = f"report in {page}{missing}"
         else:
             text = f"warning: no report was written; python -m hvdgan.report {run_dir} is another try"
         print(f"hvdgan: {text}", file=sys.stderr, flush=True)

@@ -144,7 +144,7 @@ class Record:
 
 
 def _summary(scalars: dict[str, float]) -> bytes:
-    """Serialise what tf.summary.scalar would write of each scalar; one call for all takes a tenth of the time."""
+    """Serialise what tf.summary.scalar would write of each scalar; one call for all is over four times as fast."""
     values = [tf.compat.v1.Summary.Value(tag=name, tensor=_SCALAR, metadata=_METADATA) for name in scalars]
     for value, scalar in zip(values, scalars.values(), strict=True):
         value.tensor.float_val[0] = scalar
