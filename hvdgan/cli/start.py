@@ -6,6 +6,9 @@ again and again among the modules that are imported, and once more when it ends,
 
 TensorFlow 2.21 prints what it has compiled in before it reads TF_CPP_MIN_LOG_LEVEL: four lines of every rank. They are
 taken out of stderr while it is imported, unless the variable is 0; all other lines come through.
+
+TensorFlow uses oneDNN's kernels by default only on x86 processors that have VNNI or AMX, so on many of AMD's it computes
+with its own, which take up to half as long again (docs/attempts.md); and hosts of both kinds would compute differently.
 """
 
 import contextlib
@@ -38,6 +41,8 @@ def begin(module: str) -> None:
     if module != "__main__":
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's warnings and errors, not its news
+    if os.uname().machine == "x86_64":
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     if _NotForKeras not in sys.meta_path:  # hvdgan.__main__ begins a second time, as the command that it is asked for
         sys.meta_path[:0] = [_NotForKeras, _QuietTensorFlow]
         _collects_again = gc.isenabled()
