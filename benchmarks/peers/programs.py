@@ -176,8 +176,12 @@ def missing_mpi() -> str:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment of every program: this process's, without variables of launchers and libraries."""
+    """Return the environment of every program: this process's, without variables of launchers and libraries.
+
+    oneDNN's kernels are on for all, as hvdgan turns them on, so that programs are compared and not kernels.
+    """
     foreign = ("HOROVOD_", "OMPI_MCA", "OMPI_COMM", "PMI", "SLURM_", "TF_", "OMP_", "TORCH", "XLA_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
-    return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", **more}
+    own = {"PATH": path, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
+    return {**kept, **own, **more}

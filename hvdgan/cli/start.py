@@ -7,8 +7,8 @@ again and again among the modules that are imported, and once more when it ends,
 TensorFlow 2.21 prints what it has compiled in before it reads TF_CPP_MIN_LOG_LEVEL: four lines of every rank. They are
 taken out of stderr while it is imported, unless the variable is 0; all other lines come through.
 
-TensorFlow uses oneDNN's kernels by default only on x86 processors that have VNNI or AMX, so on many of AMD's it computes
-with its own, which take up to half as long again (docs/attempts.md); and hosts of both kinds would compute differently.
+TensorFlow uses oneDNN's kernels by default only on x86 processors that have VNNI or AMX. On others, many of AMD's, its
+own take up to half as long again (docs/attempts.md), and ranks on hosts of both kinds would compute differently.
 """
 
 import contextlib
