@@ -11,6 +11,7 @@ not repeated.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -207,7 +208,8 @@ def _every(steps: int) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
-    subprocess.run([sys.executable, *words], check=True, timeout=SECONDS)
+    kernels = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # as hvdgan has them, for the plain loops too
+    subprocess.run([sys.executable, *words], check=True, timeout=SECONDS, env={**os.environ, **kernels})
 
 
 def _figures(record: dict[str, object]) -> dict[str, float]:
