@@ -1,11 +1,12 @@
 """Caches decoded images in memory, or in a file of the run folder."""
 
 import hashlib
+import json
 import logging
 import os
 import threading
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import PIL
@@ -37,11 +38,13 @@ def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path
 
     Raises:
         UserError: the images do not fit into the memory of a host; raised on every rank.
+        RunError: a file of the data is missing; raised on every rank.
     """
     if kind == "none" or source.in_memory:
         return source
     if kind == "disk":
-        return _Cached(source, _OnDisk(source, folder / f"{os.uname().nodename}.images"))
+        stamp = on_all(source.stamp, peers, "times of the data's files")
+        return _Cached(source, _OnDisk(source, stamp, folder / f"{os.uname().nodename}.images"))
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
     return _Cached(source, _InMemory(source))
 
@@ -96,15 +99,16 @@ class _InMemory(_Store):
 class _OnDisk(_Store):
     """A sparse file with a place for each sample: a digest, then its numbers.
 
-    The digest is keyed by the data, the size, the versions of the software and the image's number. A place without a
-    matching digest counts as missing: it was never written, was cut short by a crash, is damaged, or belongs to other
-    data. The ranks of a host therefore share the file without a lock: two that write the same image write the same
-    bytes. The file is read and written by position, not mapped, since a full disk or a truncated file would then raise
-    a bus error and not an OSError.
+    The digest is keyed by the data with the times of its files, the size, the versions of the software and the image's
+    number. A place without a matching digest counts as missing: it was never written, was cut short by a crash, is
+    damaged, or belongs to other data or to files that were written again since. The ranks of a host therefore share the
+    file without a lock: two that write the same image write the same bytes. The file is read and written by position,
+    not mapped, since a full disk or a truncated file would then raise a bus error and not an OSError.
     """
 
-    def __init__(self, source: Source, path: Path) -> None:
-        identity = f"{source.fingerprint} {source.record_shape} hvdgan {__version__} Pillow {PIL.__version__}"
+    def __init__(self, source: Source, stamp: list[Any] | None, path: Path) -> None:
+        software = f"hvdgan {__version__} Pillow {PIL.__version__}"
+        identity = json.dumps([source.fingerprint, stamp, source.record_shape, software])
         self._key = hashlib.sha256(identity.encode()).digest()
         self._shape, self._dtype = source.record_shape, source.dtype
         self._bytes = _DIGEST_BYTES + _bytes_of(source)

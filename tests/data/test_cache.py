@@ -6,6 +6,7 @@ import shutil
 import threading
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from hvdgan.cli.config import Config
@@ -51,6 +52,17 @@ def test_each_image_is_read_once(source, tmp_path, kind):
     assert (kept.fingerprint, kept.record_shape, kept.total) == (source.fingerprint, source.record_shape, source.total)
     np.testing.assert_array_equal(kept.labels, source.labels)
     assert [kept.key(index) for index in ALL] == [source.key(index) for index in ALL]
+
+
+def test_pictures_that_were_written_over_under_their_names_are_read_again(source, tmp_path):
+    cached(source, "disk", tmp_path / "cache").fetch_batch(ALL)
+    for path in (tmp_path / "images").rglob("*.png"):
+        pixels = 255 - np.asarray(PIL.Image.open(path))
+        PIL.Image.fromarray(pixels).save(path)
+    again = open_source(Config(data=str(tmp_path / "images"), image_size=8, fit="crop"))
+    assert again.fingerprint == source.fingerprint
+    found = cached(again, "disk", tmp_path / "cache").fetch_batch(ALL)
+    np.testing.assert_array_equal(found, again.fetch_batch(ALL))
 
 
 def test_without_a_cache_and_for_what_is_in_memory_nothing_is_kept(source, tmp_path):

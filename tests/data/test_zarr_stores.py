@@ -46,6 +46,18 @@ def test_a_missing_number_is_nan_in_groups_as_at_the_root(tmp_path, zarr_format,
     assert np.argwhere(np.isnan(found)).tolist() == [list(MISSING)]
 
 
+@pytest.mark.parametrize("reader", ["xarray", "zarr"])
+def test_the_stamp_tells_that_a_chunk_was_written_again(tmp_path, reader):
+    data = store(tmp_path, 2, group="surface/hourly")
+    if reader == "zarr":
+        zarr.open_group(data, mode="a").create_array("plain", data=np.zeros(3))
+    before = arrays(f"{data}:surface/hourly/t2m").stamp()
+    assert arrays(f"{data}:surface/hourly/t2m").stamp() == before
+    stored = zarr.open_array(f"{data}/surface/hourly/t2m", mode="r+")
+    stored[0] = stored[0]
+    assert arrays(f"{data}:surface/hourly/t2m").stamp() != before
+
+
 def test_zeros_of_other_programs_are_numbers(tmp_path):
     """Zarr itself fills with 0, which is no mark of missing numbers."""
     sparse = np.where(FIELDS > 1, FIELDS, 0)

@@ -66,7 +66,7 @@ class XarrayFile(Container):
         self._axes, self._xarray = axes, xarray
         self._opened: dict[str, Any] = {}
         with _reasons(data):
-            self._stamp = identity(data)
+            self._stamp = identity(data) if os.path.isfile(data) else None
             self._hdf5 = None
             self._options: dict[str, Any] = {"engine": "scipy"}
             if os.path.isdir(data):
@@ -136,7 +136,7 @@ class XarrayFile(Container):
         return NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=channels)
 
     def stamp(self) -> list[Any]:
-        return self._stamp
+        return zarr_stores.stamp_of(self.data) if self._stamp is None else self._stamp
 
     def _refuse_missing(self, name: str, flag: str) -> None:
         group, its = _parted(name)
@@ -203,7 +203,6 @@ class ZarrArrays(Container):
         super().__init__(data)
         self._unnamed = unnamed
         with _reasons(data):
-            self._stamp = identity(data)
             self._arrays = zarr_stores.arrays_of(data)
 
     def names(self) -> list[str]:
@@ -224,7 +223,7 @@ class ZarrArrays(Container):
             return ZarrArray(f"{self.data}:{name}" if name else self.data, name, array, attributes)
 
     def stamp(self) -> list[Any]:
-        return self._stamp
+        return zarr_stores.stamp_of(self.data)
 
 
 class ZarrArray(Stored):

@@ -7,7 +7,10 @@ import base64
 import json
 import os
 import struct
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from hvdgan.data.base.scan_cache import identity_of_many
 
 _FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
 _NAMES = "_ARRAY_DIMENSIONS"
@@ -60,6 +63,29 @@ def attributes_of(store: str, array: Any) -> dict[str, Any]:
     elif array.dtype.kind == "f" and isinstance(text := attributes.get(_FILL_VALUE), str):
         attributes[_FILL_VALUE] = _number(text)
     return attributes
+
+
+def stamp_of(store: str) -> list[Any]:
+    """A digest that changes when a file of a store is written.
+
+    The folder's own time does not tell: a chunk that is written again leaves it as it is.
+
+    Raises:
+        OSError: a file or folder cannot be examined.
+    """
+    return identity_of_many(_sizes_and_times(store))
+
+
+def _sizes_and_times(store: str) -> Iterator[tuple[int, int]]:
+    for folder, folders, files in os.walk(store, onerror=_fail):
+        folders.sort()
+        for name in sorted(files):
+            status = os.stat(os.path.join(folder, name))
+            yield status.st_size, status.st_mtime_ns
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error
 
 
 def _is_array(store: str) -> bool:
