@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test test-faults test-browser test-cluster test-versions bench lint clean
+.PHONY: help setup demo test test-long test-browser test-cluster test-versions bench lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -16,8 +16,8 @@ demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes t
 test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
-test-faults: setup  ## run the long fault tests, two at a time: many kills, ranks that die or freeze; ARGS as above
-	$(python) -m pytest -n 2 --dist worksteal -m long tests/faults tests/distributed/test_standing.py tests/training/test_elastic.py $(ARGS)
+test-long: setup  ## run the tests that take minutes, two at a time: many kills, ranks that die or freeze, the benchmarks in short; ARGS as above
+	$(python) -m pytest -n 2 --dist worksteal -m "long and not cluster" $(ARGS)
 
 test-browser: setup  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

@@ -4,18 +4,19 @@ Modules: pages.bench_page, pages.doctor_page.
 """
 
 import json
+import shutil
 import sys
 
 import pytest
 
 import browsing
+from benched import benched
 from launching import ROOT, launcher, run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from gpu import page as gpu_page
 
 pytestmark = browsing.MARKS
-BENCH = "--recipe dcgan --nf 2 --data synthetic --ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1".split()
 DOCTOR = "--max-bytes 64KB --seconds 0.02".split()
 
 
@@ -23,10 +24,11 @@ DOCTOR = "--max-bytes 64KB --seconds 0.02".split()
 def made(tmp_path_factory):
     """The folder with the facts and the page of each command."""
     folder = tmp_path_factory.mktemp("measured")
-    for name, start, words in (("bench", [], BENCH), ("doctor", launcher(2), DOCTOR)):
-        files = ["--json", f"{name}.json", "--html", f"{name}.html"]
-        done = run([*start, sys.executable, "-m", f"hvdgan.{name}", *words, *files], folder)
-        assert done.returncode == 0, done.stderr
+    for kind in ("json", "html"):
+        shutil.copy(benched(tmp_path_factory) / f"bench.{kind}", folder)
+    files = ["--json", "doctor.json", "--html", "doctor.html"]
+    done = run([*launcher(2), sys.executable, "-m", "hvdgan.doctor", *DOCTOR, *files], folder)
+    assert done.returncode == 0, done.stderr
     return folder
 
 

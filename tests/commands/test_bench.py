@@ -13,6 +13,7 @@ import sys
 import pytest
 from PIL import Image
 
+from benched import TINY, benched
 from hvdgan.bench import main
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics.speed.blocks import PARTS
@@ -20,18 +21,12 @@ from hvdgan.diagnostics.speed.launches import Bench
 from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
 
-TINY = ["--recipe", "dcgan", "--image-size", "32", "--nf", "2", "--data", "synthetic"]
-SMALL = ["--ranks", "1,2", "--local-batch-size", "4", "--steps", "2", "--repeats", "1", "--scaling", "weak"]
-
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """What one small measurement printed and wrote."""
-    folder = tmp_path_factory.mktemp("bench")
-    command = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--controller", "gloo"]
-    done = run([*command, "--json", "bench.json", "--plot", "bench.png", "--timeline", "line.json"], folder)
-    assert done.returncode == 0, done.stderr
-    return folder, done, json.loads((folder / "bench.json").read_text())
+    """What one small measurement wrote."""
+    folder = benched(tmp_path_factory)
+    return folder, (folder / "out.txt").read_text(), json.loads((folder / "bench.json").read_text())
 
 
 def run_of(facts, kind, ranks):
@@ -39,7 +34,7 @@ def run_of(facts, kind, ranks):
 
 
 def test_one_rank_two_and_two_copies_are_measured(measured):
-    folder, done, facts = measured
+    folder, printed, facts = measured
     assert [(each["kind"], each["ranks"]) for each in facts["runs"]] == [("ranks", 1), ("ranks", 2), ("copies", 2)]
     assert run_of(facts, "ranks", 2)["controller"] == "gloo"
     for each in facts["runs"]:
@@ -47,8 +42,8 @@ def test_one_rank_two_and_two_copies_are_measured(measured):
         assert 1e8 < each["peak_rss_bytes"]["median"] < 1e10
     with Image.open(folder / "bench.png") as picture:
         assert picture.width > 800
-    assert "PROJECTION, not a measurement" in done.stdout
-    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "line.json"}
+    assert "PROJECTION, not a measurement" in printed
+    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "bench.html", "line.json", "out.txt"}
 
 
 def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):

@@ -45,6 +45,7 @@ def test_a_change_of_one_kind_misses_the_goals_of_that_kind(truth, change, wrong
     assert set(figures["missed"]) == wrong and not figures["reached"]
 
 
+@pytest.mark.long
 def test_its_command_runs_and_a_goal_that_is_missed_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(calo3d_quality, "COMMAND", "--nf 2 --global-batch-size 4 --steps 2 --r1-every 2")
     words = [

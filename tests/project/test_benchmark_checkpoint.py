@@ -3,9 +3,12 @@
 import re
 import sys
 
+import pytest
+
 from launching import ROOT, run
 
 
+@pytest.mark.long
 def test_the_benchmark_in_short(tmp_path):
     flags = "--nf 2 --image-size 32 --global-batch-size 2 --saves 2 --steps 3 --folder"
     done = run([sys.executable, ROOT / "benchmarks" / "checkpoint.py", *flags.split(), tmp_path / "saved"], tmp_path)

@@ -3,9 +3,12 @@
 import json
 import sys
 
+import pytest
+
 from launching import ROOT, run
 
 
+@pytest.mark.long
 def test_the_benchmark_in_short(tmp_path):
     flags = "--images 70 --rounds 1 --seconds 0.1 --cores 1 --contenders shards tf.data decode-shards --steps 0"
     command = [sys.executable, ROOT / "benchmarks" / "input.py", *flags.split(), "--records", "0", "--json", "a.json"]

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import input_arrays
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_each_reader_reads_each_kind_of_file(tmp_path, monkeypatch):
     monkeypatch.setattr(input_arrays, "LARGE_SHAPE", (4, 4, 2))
@@ -28,7 +29,7 @@ def test_each_reader_reads_each_kind_of_file(tmp_path, monkeypatch):
         assert 10 < own < most
         results["megabytes of the process"][kind] = (own, most)
     lines = input_arrays.table(results).splitlines()
-    assert len(lines) == 2 + 3 * 5 + (4 + 3) + 6 and sum("bare, of .npy" in line for line in lines) == 1
+    assert len(lines) == 2 + 4 * 5 + (4 + 3) + 6 and sum("bare, of .npy" in line for line in lines) == 1
     assert all(line.count("|") == 8 for line in lines)
 
 

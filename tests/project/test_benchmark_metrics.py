@@ -3,9 +3,12 @@
 import re
 import sys
 
+import pytest
+
 from launching import ROOT, run
 
 
+@pytest.mark.long
 def test_the_benchmark_without_pytorch(tmp_path):
     command = [sys.executable, ROOT / "benchmarks" / "metrics.py", *"--samples 40 --dimensions 12".split()]
     done = run(command, tmp_path)

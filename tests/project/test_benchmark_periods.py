@@ -3,11 +3,14 @@
 import re
 import sys
 
+import pytest
+
 from launching import ROOT, run
 
 PERIODS = ROOT / "benchmarks" / "periods.py"
 
 
+@pytest.mark.long
 def test_the_parts_are_measured_and_add_up(tmp_path):
     flags = (
         "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 10 --checkpoint-every 10"

@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
@@ -14,6 +15,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import digits_features
 
 
+@pytest.mark.long
 def test_its_features_know_the_digits(tmp_path, monkeypatch, capsys):
     """Digits of a class lie closer to the mean of their class than to that of another, and the classes are right."""
     monkeypatch.setattr(sys, "argv", ["digits_features.py", "--out", str(tmp_path / "digits.keras")])

@@ -57,6 +57,7 @@ def test_an_interpolated_field_keeps_what_is_smooth():
     np.testing.assert_allclose(downscale_quality.interpolated(coarse), factor * field, atol=0.05)
 
 
+@pytest.mark.long
 def test_its_commands_run_and_a_goal_that_is_missed_is_reported(tmp_path, monkeypatch):
     words = ["--runs", tmp_path / "runs", "--out", tmp_path / "out.json", "--picture", tmp_path / "out.png"]
     monkeypatch.setattr(sys, "argv", ["downscale_quality.py", *map(str, words)])

@@ -25,6 +25,7 @@ def digits(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_worse_digits_are_farther_from_real_ones(digits, tmp_path, monkeypatch, capsys):
     """Features by hand: means of 8 x 8 pixels, of the picture and of its slopes, which blurring lowers."""
     (tmp_path / "coarse.py").write_text(
@@ -46,6 +47,7 @@ def test_worse_digits_are_farther_from_real_ones(digits, tmp_path, monkeypatch, 
     assert len(meaning.unexpected(same)) > len(meaning.SHOWN_BY), "sets that are not worse are reported"
 
 
+@pytest.mark.long
 def test_a_recipe_and_its_keras_loop_are_compared_at_equal_steps(digits, tmp_path, monkeypatch, capsys):
     (tmp_path / "features.py").write_text(
         "import tensorflow as tf\n\ndef means(samples):\n    return tf.reduce_mean(samples, axis=(2, 3))\n"
@@ -93,6 +95,7 @@ def test_a_recipe_is_summed_up_over_its_seeds():
     }
 
 
+@pytest.mark.long
 def test_the_cost_is_measured_in_turn(tmp_path):
     flags = "--rounds 1 --num 64 --few 32 --many 64"
     command = [sys.executable, ROOT / "benchmarks" / "evaluation" / "cost.py", *flags.split()]

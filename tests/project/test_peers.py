@@ -42,6 +42,7 @@ def test_every_program_trains_the_same_networks(sizes):
         assert sum(v.shape.num_elements() for v in mine.trainable_variables) == count
 
 
+@pytest.mark.long
 def test_programs_run_and_are_timed(tmp_path):
     """Ranks under Horovod and tf.distribute, which end with the same weights, and two copies of hvdgan."""
     names = ["horovod-gloo", "multiworker", "hvdgan-digits-x2"]

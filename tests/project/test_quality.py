@@ -29,6 +29,7 @@ def test_the_mean_digit_is_a_poor_guess():
     assert quality.psnr_of_the_mean(holes=True) < by_hand  # there is more to guess in the middle
 
 
+@pytest.mark.long
 def test_its_commands_run_and_a_goal_that_is_missed_is_reported(tmp_path, monkeypatch):
     short = {"completion": "--nf 2 --stages completion=2,discriminator=2,joint=2", "dcgan": "--nf 2 --steps 2"}
     monkeypatch.setattr(quality, "COMMANDS", short)

@@ -23,7 +23,14 @@ import sys
 import tempfile
 import threading
 
-COMMANDS = ("hvdgan.train", "hvdgan.sample", "hvdgan.export", "hvdgan.evaluate")
+COMMANDS = (
+    "hvdgan.train",
+    "hvdgan.sample",
+    "hvdgan.export",
+    "hvdgan.evaluate",
+    "hvdgan.bench",
+    "hvdgan.diagnostics.speed.worker",
+)
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
 ADDRESS = "HVDGAN_TEST_SERVERS"

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.recipe import DataSpec
@@ -33,6 +34,9 @@ _OPTIONS = {
 }
 assert sorted(_OPTIONS) == known_recipes()
 RECIPES = list(_OPTIONS)
+_LARGE = ("calo3d", "stylegan2", "vae_gan")
+BY_COST = [pytest.param(name, marks=pytest.mark.long) if name in _LARGE else name for name in RECIPES]
+"""all of them; those with the largest graphs among the long tests"""
 
 
 def small(name: str) -> tuple[type[Recipe], object]:
