@@ -156,6 +156,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monke
     assert (tmp_path / "there.json").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_every_stage_is_measured_even_if_something_would_end_it(tmp_path):
     command = [sys.executable, "-m", "hvdgan.bench", "--recipe", "ending:Ending", "--image-size", "8"]
     flags = "--ranks 1 --local-batch-size 4 --steps 20 --repeats 1 --json a.json".split()

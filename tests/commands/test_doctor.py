@@ -11,7 +11,7 @@ import pytest
 
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.doctor import main
-from launching import CONTROLLERS, ROOT, launcher, run
+from launching import EACH_CONTROLLER, ROOT, launcher, run
 
 DOCTOR = [sys.executable, "-m", "hvdgan.doctor"]
 ROW = {"check", "found", "verdict", "hint"}
@@ -36,7 +36,7 @@ def test_one_process_gets_one_table_and_exit_code_0(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["facts.json"]
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     words = "--max-bytes 64KB --seconds 0.02 --run-dir shared/run --json facts.json".split()
     done = run([*launcher(2, controller), *DOCTOR, *words], tmp_path)

@@ -299,6 +299,7 @@ def started(words, cwd, **env):
     return subprocess.Popen(command, cwd=cwd, env=environment(**env), stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_a_run_is_followed_by_two_evaluators_of_which_one_is_killed(tmp_path):
     """All checkpoints are measured, each once, and the one that is left ends after the last."""
     folder, brake = tmp_path / "run", tmp_path / "brake"

@@ -230,6 +230,7 @@ def test_the_averages_are_what_keras_files_hold_unless_told_otherwise(runs, tmp_
         np.testing.assert_array_equal(kernel, saved[f"{kind}/generator/to_image/kernel"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("run", "network"), [("stylegan2", "generator"), ("stylegan2", "discriminator")])
 def test_ten_rounds_of_loading_and_saving_change_nothing(runs, tmp_path, run, network):
     out = tmp_path / "0.keras"

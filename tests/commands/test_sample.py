@@ -105,6 +105,7 @@ def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, t
     assert np.abs(by_hand["ema"] - by_hand["networks"]).max() > 5
 
 
+@pytest.mark.long
 def test_draws_are_by_the_samples_number_and_standard():
     some, others = (SampleRandom(3, tf.constant(numbers, tf.int64)) for numbers in ([0, 1, 2], [2, 5]))
     np.testing.assert_array_equal(some.normal("x", (4,))[2], others.normal("x", (4,))[0])

@@ -124,6 +124,7 @@ def test_spoilt_moving_statistics_have_no_influence(folder, spoilt):
     np.testing.assert_array_equal(drawn(trained), proper)
 
 
+@pytest.mark.long
 def test_the_samples_are_as_good_as_normalised_batches(folder):
     """Many batches give the statistics of the latents' distribution, whose outputs have mean 0 and variance 1."""
     trained = load_trained(folder / "batch")

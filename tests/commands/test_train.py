@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from hvdgan.diagnostics.installation import package_version
-from launching import CONTROLLERS, HAS_MPI, ROOT, environment, launcher, run, train
+from launching import CONTROLLERS, EACH_CONTROLLER, HAS_MPI, ROOT, environment, launcher, run, train
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
@@ -79,7 +79,7 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert saved["config"] == config and saved["data"]["position"] == 96
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, controller):
     arguments = "--nf 4 --norm none --global-batch-size 16 --max-steps 20 --log-every 20 --run-dir".split()
     train(tmp_path, *arguments, "one")

@@ -97,7 +97,7 @@ def test_one_rank_reads_each_row_of_the_table_exactly(table):
     assert [row["data"] for row in facts["rows"] if not is_exact(row, table, facts["order"], ALONE)] == []
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_several_ranks_read_each_row_of_the_table_exactly(table, size):
     """From the start, and as after a resume: from each step before which a run of one rank could have stopped."""
     command = [

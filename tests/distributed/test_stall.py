@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from launching import CONTROLLERS, launcher, run
+from launching import EACH_CONTROLLER, launcher, run
 
 # Each rank reduces three times; then rank 1 waits for a signal that nobody sends.
 SLEEPS = """
@@ -22,7 +22,7 @@ hvd.allreduce(tf.ones(4), name="all")
 SHORT = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "3", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "6"}
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_stands_still_is_named_and_ends_the_run(controller, tmp_path):
     """Over Gloo this needs the Horovod that launch/setup.sh builds (launch/patches)."""
     done = run([*launcher(2, controller), sys.executable, "-c", SLEEPS], tmp_path, seconds=120, **SHORT)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launching import CONTROLLERS, launcher, run
+from launching import EACH_CONTROLLER, launcher, run
 from monitors import wait_until
 
 STALL_SECONDS = 5
@@ -35,7 +35,7 @@ def untagged(done):
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_path, controller, rank):
     stall = ["--stall-timeout", str(STALL_SECONDS)]
     done = train(tmp_path, controller, *ENDLESS, *stall, fault=[f"{rank}-batch-sleep"])
@@ -52,7 +52,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     assert "Failed after step" in report.read_text() and f"rank {rank} (host " in report.read_text()
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
     """If a step has begun on every rank, no rank is behind the others."""
     stall = ["--stall-timeout", str(STALL_SECONDS)]
@@ -64,7 +64,7 @@ def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller
     assert " in stand_still" in said, said
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_long_work_of_one_rank_between_two_steps_is_waited_for(tmp_path, controller):
     """Longer than --stall-timeout."""
     stall = ["--stall-timeout", str(STALL_SECONDS)]
@@ -73,7 +73,7 @@ def test_long_work_of_one_rank_between_two_steps_is_waited_for(tmp_path, control
     assert "done: 40 steps" in (tmp_path / "run" / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, controller):
     """Longer than --stall-timeout and Horovod's own stall shutdown: in the build, in an evaluation and in a save."""
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4"}
@@ -85,7 +85,7 @@ def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, cont
     assert "done: 4 steps" in (tmp_path / "run" / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_is_killed_in_the_build_is_named_without_a_traceback(tmp_path, controller):
     done = train(tmp_path, controller, *ENDLESS, fault=["1-build-kill"])
     said = done.stdout + done.stderr

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from launching import CONTROLLERS, ROOT, launcher, run
+from launching import CONTROLLERS, EACH_CONTROLLER, ROOT, launcher, run
 
 FOLDER = ROOT / "tests" / "parallel"
 
@@ -21,7 +21,7 @@ OF_CONTROLLERS = [FOLDER / f"test_{name}.py" for name in ("collectives", "guards
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks(controller):
     run_on_two_ranks(controller, *OF_CONTROLLERS)
 

@@ -11,7 +11,7 @@ import pytest
 import openmpi5
 from launching import ROOT, copy_sources, run
 
-pytestmark = pytest.mark.timeout(1200)  # the first test builds Horovod
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]  # the first test builds Horovod
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 4 --run-dir run".split()
 WITHOUT = "this Horovod was built without"
 

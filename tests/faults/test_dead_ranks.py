@@ -12,7 +12,7 @@ import pytest
 from hvdgan.cli.files.lock import held_by
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
-from launching import CONTROLLERS, SECONDS, environment, launcher
+from launching import EACH_CONTROLLER, SECONDS, environment, launcher
 
 ARGUMENTS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 1000000 --log-every 10 --peer-timeout 5"
 # 5 s of silence, and what a launcher takes to end the rest; the machine may be busy.
@@ -45,7 +45,7 @@ def wait_until(is_so, seconds, what):
         time.sleep(0.1)
 
 
-@pytest.fixture(params=CONTROLLERS)
+@pytest.fixture(params=EACH_CONTROLLER)
 def job(request, tmp_path):
     """Two ranks that train; (the launcher, the run folder, the file of all they say)."""
     run_dir, said = tmp_path / "run", tmp_path / "said"

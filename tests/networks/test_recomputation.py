@@ -57,6 +57,7 @@ def test_each_recipe_computes_the_same(folder, name):
         assert counts[0] > 1.2 * counts[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more", [{"accumulate": 2}, {"precision": "mixed_float16", "accumulate": 2}, {"sync_batch_norm": True}]
 )

@@ -61,6 +61,7 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     assert not re.search(r"""(?:src|href)=["']?(?:https?:|//)""", text)
 
 
+@pytest.mark.long
 def test_a_recipe_that_fails_is_named_and_the_next_one_trains(tmp_path):
     words = "--cpu --quick --only recipes --recipe nosuch,dcgan --precision float32 --out out".split()
     done = run([SCRIPT, *words], tmp_path)

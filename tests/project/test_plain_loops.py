@@ -118,6 +118,7 @@ def pair(request):
     return name, run, loop
 
 
+@pytest.mark.long
 def test_a_loop_trains_like_its_recipe(pair):
     """The same losses, weights and averages in each of three steps, in which Adam moves a weight by about 0.001.
 

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import quality
 
 
+@pytest.mark.long
 def test_real_digits_reach_the_goal_and_a_single_one_does_not():
     digits = quality.to_float(open_source(Config()))
     judged = quality.judge(digits[:500])

@@ -23,6 +23,7 @@ PAGE = (ROOT / "docs" / "science.md").read_text()
 CODES = [line.split(" | ") for line in PAGE.partition("| code |")[2].splitlines()[2:] if line.startswith("| ")]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # some machines need five seconds for a step in three dimensions, others 0.2
 def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")

@@ -158,6 +158,7 @@ def test_each_row_has_a_form_or_is_like_another():
     assert len(ROWS) == 8 and rows == set(FORMS) and other.startswith("downscaling_benchmark")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FORMS)
 def test_the_flags_of_a_row_train_on_data_of_its_form(folder, capsys, name):
     make, shape = FORMS[name]

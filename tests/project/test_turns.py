@@ -11,6 +11,7 @@ from launching import HAS_MPI, ROOT, run
 SHORT = [sys.executable, ROOT / "benchmarks" / "peers" / "turns.py", *"--rounds 1 --seconds 3 --digits".split()]
 
 
+@pytest.mark.long
 def test_programs_take_turns_and_are_gone_afterwards(tmp_path):
     chosen = ["lockstep", "small-gloo", *(["mpi"] if HAS_MPI else ["gloo"])]
     done = run([*SHORT, "--only", *chosen], tmp_path)

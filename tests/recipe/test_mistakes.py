@@ -15,7 +15,7 @@ import wrong
 import wrong_losses
 from hvdgan.train import main
 from hvdgan.training.building.command import parse, parse_saved
-from launching import CONTROLLERS, launcher, run, train
+from launching import EACH_CONTROLLER, launcher, run, train
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
 EAGER = """
@@ -293,7 +293,7 @@ def test_all_ranks_end_where_the_file_of_one_cannot_be_imported(tmp_path):
     assert "rank 1: --recipe my_gan:Tiny (my_gan.py, line 3): its import fails: ModuleNotFoundError" in done.stderr
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_operations_that_run_when_a_file_is_imported_leave_each_rank_its_share(tmp_path, controller):
     """They fix TensorFlow's threads and devices, which a rank has claimed by then."""
     (tmp_path / "my_gan.py").write_text(EAGER)

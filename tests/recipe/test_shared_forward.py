@@ -180,6 +180,7 @@ class Elsewhere(Tiny):
         return loss + 0.5 * compute(batch.latents), {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("updates", [("judge",), ("fool",), ("judge", "fool")])
 @pytest.mark.parametrize("within", [within_cond, within_function, within_loop, within_recompute_grad])
 def test_calls_in_a_graph_inside_that_of_the_step_are_not_mixed_up_with_those_outside(monkeypatch, within, updates):

@@ -23,6 +23,7 @@ def fields(folder, **more):
     return tiny_run(Downscale, options, data=str(folder / "p.npz"), arrays=arrays, image_size=None, **more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("build", [showers, fields])
 def test_two_micro_batches_give_the_metrics_of_one(tmp_path, build):
     """Of the second step, too, which sees the weights that the first has changed."""

@@ -227,6 +227,7 @@ def test_evaluation_compares_deposits_and_depth_of_each_shower(run):
     np.testing.assert_allclose(found["depth_error"], depths[0] - depths[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_showers_and_heads_are_float32_in_mixed_precision(folder, policy):
     run = tiny_run(Calo3D, SMALL, precision=policy, **settings("calo3d", folder))
@@ -288,6 +289,7 @@ def test_three_dimensional_convolutions_stay_keras_own():
     np.testing.assert_array_equal(generator(inputs).numpy(), before)
 
 
+@pytest.mark.long
 def test_the_energy_alone_is_a_condition_too(folder):
     words = settings("calo3d", folder)
     words["arrays"] = dataclasses.replace(words["arrays"], conditions=("energy",), values="none")
@@ -302,6 +304,7 @@ def command(folder, tmp_path, *more):
     return main([*short, *data_flags("calo3d", folder), "--run-dir", str(tmp_path / "run"), *more])
 
 
+@pytest.mark.long
 def test_the_command_resumes_exactly_and_samples_are_in_the_units_of_the_data(folder, tmp_path, capsys):
     assert command(folder, tmp_path / "whole") == 0
     assert command(folder, tmp_path / "parts", "--max-steps", "2") == 0

@@ -306,6 +306,7 @@ def records(run_dir):
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_a_resumed_run_of_crops_equals_the_uninterrupted_one(folder):
     """Each crop has the constants of its own place."""
     flags = [*FLAGS, "--constant-values", "none", "--crop", "8,8"]
@@ -335,6 +336,7 @@ def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
                 assert theirs[name] == pytest.approx(mine[name], rel=2e-3, abs=1e-4), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more", [["--precision", "mixed_float16"], ["--precision", "mixed_bfloat16"], ["--accumulate", "2"]]
 )

@@ -7,12 +7,12 @@ import sys
 import pytest
 from PIL import Image
 
-from launching import CONTROLLERS, ROOT, run, train
+from launching import EACH_CONTROLLER, ROOT, run, train
 
 SHORT = ["--stages", "warmup=2,both=3", "--log-every", "1", "--width", "16"]
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_the_example_trains_on_two_ranks_from_its_own_folder(tmp_path, controller):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     arguments = ["--recipe", "my_gan:MyGAN", "--image-size", "16", *SHORT]

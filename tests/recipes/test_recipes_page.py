@@ -49,6 +49,7 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
     assert written == ("--dry-run" not in command)
 
 
+@pytest.mark.long
 def test_the_commands_of_the_page_for_volumes(tmp_path):
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     (block,) = [each for each in blocks("recipes.md", "sh") if "calo3d" in each]

@@ -178,6 +178,7 @@ def test_samples_are_of_the_drawn_classes():
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
     run = tiny_run(SNGAN, SNGANOptions(nf=2, latent_size=8, d_updates=2), image_size=32, precision=policy)

@@ -182,8 +182,8 @@ def test_the_crossover_says_how_many_styles_are_the_first_latents():
         return model([latents, np.full(1, crossover, np.float32), noise]).numpy()
 
     first, second = images(latents[:, :1], last), images(latents[:, 1:], last)
-    np.testing.assert_array_equal(images(latents, last), first)
-    np.testing.assert_array_equal(images(latents, 0), second)
+    np.testing.assert_allclose(images(latents, last), first, atol=1e-5)
+    np.testing.assert_allclose(images(latents, 0), second, atol=1e-5)
     mixed = [images(latents, place) for place in range(last + 1)]
     assert all(np.abs(one - other).max() > 1e-4 for one, other in itertools.pairwise(mixed))
 
@@ -341,6 +341,7 @@ def test_a_saved_generator_draws_the_same_images(tmp_path):
     np.testing.assert_array_equal(loaded(inputs()), model(inputs()))
 
 
+@pytest.mark.long
 def test_the_command_trains(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = "--recipe stylegan2 --nf 2 --latent-size 8 --global-batch-size 8 --steps 3 --r1-every 3 --log-every 1"

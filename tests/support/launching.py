@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 import forking
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,8 @@ def _links_mpi() -> bool:
 
 HAS_MPI = shutil.which("mpirun") is not None and _links_mpi()
 CONTROLLERS = ["gloo", "mpi"] if HAS_MPI else ["gloo"]
+EACH_CONTROLLER = [pytest.param("gloo", marks=pytest.mark.long), "mpi"] if HAS_MPI else ["gloo"]
+"""for tests that take long: CI runs them over Gloo where there is no MPI"""
 
 
 def environment(**more: str) -> dict[str, str]:

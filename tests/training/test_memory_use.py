@@ -25,7 +25,7 @@ from hvdgan.training.memory.estimate import Estimate, in_words
 from hvdgan.training.memory.liveness import Peak
 from hvdgan.training.out_of_memory import guarded, out_of_memory
 from hvdgan.training.steps.skipping import changed_by
-from launching import CONTROLLERS, launcher, run, train
+from launching import EACH_CONTROLLER, launcher, run, train
 from tiny import Tiny, TinyOptions
 
 ARGUMENTS = "--recipe hungry:Hungry --image-size 8 --global-batch-size 16 --report never --run-dir run".split()
@@ -172,7 +172,7 @@ def test_out_of_memory_is_one_line(tmp_path):
     assert "stopped: rank 0 is out of memory" in (tmp_path / "run" / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_out_of_memory_ends_the_others(tmp_path, controller):
     command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *ARGUMENTS, "--peer-timeout", "20"]
     done = run(command, tmp_path, forked=True, HVDGAN_HUNGRY="1")

@@ -14,7 +14,7 @@ from hvdgan import report
 from hvdgan.checkpoints import checkpoint, contents, files
 from hvdgan.training.monitoring import page
 from hvdgan.training.monitoring.page import Page
-from launching import BIN, CONTROLLERS, environment, launcher, run, train
+from launching import BIN, EACH_CONTROLLER, environment, launcher, run, train
 
 TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]
 reports = pytest.mark.reports
@@ -94,7 +94,7 @@ def test_a_file_of_the_users_own_is_kept_and_named(tmp_path, capfd):
     assert saved.steps(tmp_path / "run")[-1] == 8
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_rank_0_of_two_writes_it(tmp_path, controller):
     train(tmp_path, *TINY, "--run-dir", "run", "--report", "end", ranks=2, controller=controller)
     text = (tmp_path / "run" / "report.html").read_text()
@@ -114,7 +114,7 @@ STOPPED = (["--recipe", "stepping:OneStep"], 75, "Stopped at step [1-3] of 4, an
 FAILED = (["--recipe", "tiny:Exploding", "--max-bad-steps", "1"], 1, "Failed after step")
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
 @pytest.mark.parametrize("how", [STOPPED, FAILED], ids=["stopped", "failed"])
 def test_rank_0_of_two_that_leave_early_writes_it(tmp_path, controller, how):
     words, code, said = how

@@ -72,6 +72,7 @@ def blurred(pictures):
     return np.mean([wide[:, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], axis=0).astype(np.uint8)
 
 
+@pytest.mark.long
 def test_the_distances_rise_with_what_makes_samples_worse():
     run = comparing()
     rest = np.arange(1, len(run.source), 2)
