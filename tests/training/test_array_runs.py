@@ -222,6 +222,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECIPES)
 def test_crops_of_shards_are_those_of_the_arrays_also_after_a_resume(folder, name):
     """With the recipes of volumes and of fields; samples that are held out are the same ones."""
