@@ -63,7 +63,7 @@ def assert_equal_gradients(stage, expected, found):
             largest = max(np.linalg.norm(value) for name, value in mine.items() if name.endswith(kind))
             for name in (name for name in mine if name.endswith(kind)):
                 difference = np.linalg.norm(found[name] - mine[name])
-                assert difference <= 2e-2 * np.linalg.norm(mine[name]) + 1e-5 * largest, name
+                assert difference <= 5e-2 * np.linalg.norm(mine[name]) + 1e-5 * largest, name
 
 
 @pytest.mark.timeout(900)  # XLA compiles the second derivatives of stylegan2 for minutes on a busy core
