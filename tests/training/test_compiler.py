@@ -13,7 +13,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.steps.graphs import operations
 from saved import state, train
-from small import BY_COST, settings, small, write_showers
+from small import RECIPES, settings, small, write_showers
 from tiny import Exploding, Staged, Tiny, TinyOptions
 
 
@@ -67,7 +67,9 @@ def assert_equal_gradients(stage, expected, found):
 
 
 @pytest.mark.timeout(900)  # XLA compiles the second derivatives of stylegan2 for minutes on a busy core
-@pytest.mark.parametrize("name", BY_COST)
+@pytest.mark.parametrize(
+    "name", [name if name == "dcgan" else pytest.param(name, marks=pytest.mark.long) for name in RECIPES]
+)
 def test_every_recipe_computes_the_same(name, tmp_path):
     """Metrics and gradients of the first step of each stage, and the statistics that it moves."""
     write_showers(tmp_path / "showers.npz")

@@ -117,6 +117,7 @@ PACKED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_lost_rank_changes_nothing_for_volumes_and_fields(tmp_path, monkeypatch, name):

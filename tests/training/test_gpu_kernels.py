@@ -70,6 +70,7 @@ def test_each_recipe_traced_in_each_precision(recipe, precision):
     assert faults(recipe, precision=precision) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", small.RECIPES)
 def test_each_recipe_with_recomputation(recipe):
     assert faults(recipe, precision="mixed_float16", remat=True) == []
@@ -81,6 +82,7 @@ def test_each_recipe_compiled_by_xla(recipe):
     assert faults(recipe, ("float16", "bfloat16", "float32"), precision="mixed_float16", jit=True) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_options(name):
     recipe, settings = CASES[name]
