@@ -9,9 +9,9 @@ from launching import CONTROLLERS, EACH_CONTROLLER, ROOT, launcher, run
 FOLDER = ROOT / "tests" / "parallel"
 
 
-def run_on_two_ranks(controller, *chosen):
+def run_on_two_ranks(controller, *chosen, seconds=900):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--color=no", "-p", "no:cacheprovider", *chosen]
-    done = run([*launcher(2, controller), *command], cwd=ROOT, seconds=900)
+    done = run([*launcher(2, controller), *command], cwd=ROOT, seconds=seconds)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" passed") == 2, done.stdout
 
@@ -29,3 +29,9 @@ def test_two_ranks(controller):
 @pytest.mark.timeout(1000)
 def test_data_recipes_and_errors():
     run_on_two_ranks(CONTROLLERS[-1], FOLDER, *(f"--ignore={file}" for file in OF_CONTROLLERS))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1900)
+def test_the_other_recipes():
+    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_recipes.py", "-m", "long", seconds=1800)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from building import changed, data_of, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from small import RECIPES, settings, small, write_showers
+from small import BY_COST, RECIPES, settings, small, write_showers
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,14 @@ def assert_owned(run, stage, before, after):
 
 # In float32 it is asserted below. These three have tests of both in one process; half a minute each is saved here.
 _TESTED_ALONE = {"sngan": ["mixed_float16"], "stylegan2": ["mixed_bfloat16"], "wgan_gp": ["mixed_float16"]}
+_IN_HALVES = [
+    pytest.param(name, precision, marks=() if name in ("dcgan", "completion") else pytest.mark.long)
+    for name in RECIPES
+    for precision in _TESTED_ALONE.get(name, ["mixed_float16", "mixed_bfloat16"])
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "precision"),
-    [(name, p) for name in RECIPES for p in _TESTED_ALONE.get(name, ["mixed_float16", "mixed_bfloat16"])],
-)
+@pytest.mark.parametrize(("name", "precision"), _IN_HALVES)
 def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, name, precision):
     run = built(name, ranks, precision=precision)
     for scale in run.state.loss_scales.values():
@@ -65,7 +67,7 @@ def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, nam
         assert_owned(run, stage, before, values_of(run))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", BY_COST)
 def test_two_ranks_compute_what_one_computes(ranks, built, name):
     """BatchNorm synchronised where there is some; the gradients of the first step of every stage, and the metrics."""
     alone = built(name, Ranks())
