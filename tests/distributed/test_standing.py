@@ -64,6 +64,7 @@ def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller
     assert " in stand_still" in said, said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_long_work_of_one_rank_between_two_steps_is_waited_for(tmp_path, controller):
     """Longer than --stall-timeout."""

@@ -108,6 +108,7 @@ def test_the_first_step_of_the_discriminator_is_the_weighted_sum_of_its_four_los
     np.testing.assert_allclose(metrics["judge/loss"], total - entropy.sum(axis=1).mean(), rtol=1e-3)
 
 
+@pytest.mark.long
 def test_the_generator_may_err_as_far_as_real_showers_fluctuate(run):
     batch, plain = batch_of(run), Nets(run.state.networks, training=True)
     _, energy, _ = physical(run, batch)
@@ -196,6 +197,7 @@ def test_each_update_changes_only_what_it_owns_and_r1_is_due_at_each_second_step
     assert [update.name for update in off.stages()[0].updates] == ["judge", "fool"]
 
 
+@pytest.mark.long
 def test_the_estimates_of_the_heads_improve(run):
     step = stage_step(run)
     metrics = [step(number, number, data_of(run))[0] for number in range(60)]
@@ -203,6 +205,7 @@ def test_the_estimates_of_the_heads_improve(run):
     assert float(metrics[-1]["judge/deposits"]) < 0.7 * float(metrics[0]["judge/deposits"])
 
 
+@pytest.mark.long
 def test_a_new_generator_gives_showers_with_the_energy_of_the_particle_and_empty_cells(run):
     batch = batch_of(run)
     _, energy, _ = physical(run, batch)
@@ -214,6 +217,7 @@ def test_a_new_generator_gives_showers_with_the_energy_of_the_particle_and_empty
     assert cells.min() == 0 and 0.05 < (cells == 0).mean() < 0.95
 
 
+@pytest.mark.long
 def test_evaluation_compares_deposits_and_depth_of_each_shower(run):
     batch = batch_of(run)
     cells, energy, _ = physical(run, batch)
