@@ -13,7 +13,7 @@ setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 min
 demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes to the trainer
 	@bash launch/demo.sh $(ARGS)
 
-test: setup  ## run all tests, two at a time; ARGS='-k checkpoint -x' goes to pytest
+test: setup  ## run the tests but the long ones, two at a time; ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-long: setup  ## run the tests that take minutes, two at a time: many kills, ranks that die or freeze, the benchmarks in short; ARGS as above

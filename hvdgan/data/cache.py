@@ -14,7 +14,7 @@ import PIL
 from hvdgan import __version__
 from hvdgan.cli import hosts
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers, on_all
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.data.base.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16
@@ -43,7 +43,7 @@ def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path
     if kind == "none" or source.in_memory:
         return source
     if kind == "disk":
-        stamp = on_all(source.stamp, peers, "times of the data's files")
+        stamp = from_root(source.stamp, peers, "times of the data's files")
         return _Cached(source, _OnDisk(source, stamp, folder / f"{os.uname().nodename}.images"))
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
     return _Cached(source, _InMemory(source))

@@ -86,8 +86,14 @@ def gone():
     return child.pid
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("says", ["host lost-node, pid 7\n", "host {here}, pid {gone}\n", "\n"])
+@pytest.mark.parametrize(
+    "says",
+    [
+        "host lost-node, pid 7\n",
+        pytest.param("host {here}, pid {gone}\n", marks=pytest.mark.long),
+        pytest.param("\n", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_waits_for_the_lock_of_a_process_that_may_be_gone_and_says_so_at_once(tmp_path, holder, says):
     says = says.format(here=os.uname().nodename, gone=gone())
     assert main([*TINY, str(tmp_path / "run"), "--max-steps", "1"]) == 0

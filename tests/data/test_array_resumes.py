@@ -54,7 +54,7 @@ def order(step):
     return sample_indices(0, step * 6, 6, len(np.empty(SHAPE)))
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [2, 3])
 def test_the_numbers_after_a_resume_on_other_ranks_are_those_of_the_array(stopped, tmp_path, size):
     """Half of the kinds on two ranks, and the other half on three."""
     folder, runs = stopped

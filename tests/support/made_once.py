@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,14 +15,16 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     Args:
         factory: pytest's factory of folders.
         name: name of the folder.
-        make: fills a folder that is empty; where it fails, the next process tries again.
+        make: fills a folder that is empty; where it fails, the next process that asks tries again.
     """
     base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"made-{name}"
-    with open(f"{folder}.lock", "w") as lock:
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, partial = base / f"made-{name}", base / f"partial-{name}"
+    with open(base / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not Path(f"{folder}.done").exists():
-            folder.mkdir(exist_ok=True)
-            make(folder)
-            Path(f"{folder}.done").touch()
+        if not folder.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            make(partial)
+            partial.rename(folder)
     return folder

@@ -34,9 +34,12 @@ _OPTIONS = {
 }
 assert sorted(_OPTIONS) == known_recipes()
 RECIPES = list(_OPTIONS)
-_LARGE = ("calo3d", "stylegan2", "vae_gan")
-BY_COST = [pytest.param(name, marks=pytest.mark.long) if name in _LARGE else name for name in RECIPES]
-"""all of them; those with the largest graphs among the long tests"""
+SMALL_GRAPHS = ("completion", "dcgan", "downscale", "pix2pix", "sngan", "wgan_gp")
+
+
+def long_but(*quick: str) -> list[Any]:
+    """All recipes as parameters of a test, which is long for all but these."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.long) for name in RECIPES]
 
 
 def small(name: str) -> tuple[type[Recipe], object]:

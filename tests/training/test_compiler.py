@@ -13,8 +13,11 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.steps.graphs import operations
 from saved import state, train
-from small import RECIPES, settings, small, write_showers
+from small import long_but, settings, small, write_showers
 from tiny import Exploding, Staged, Tiny, TinyOptions
+
+WITH_OTHER_ROUNDING = {"completion": 5e-2}
+"""largest differences of a gradient, relative to its norm, where 0.02 is not enough on a processor without AVX-512"""
 
 
 def graph_of(run):
@@ -50,7 +53,7 @@ def start_equally(*runs):
         run.state.reset_optimizers(run.recipe, run.state.networks)
 
 
-def assert_equal_gradients(stage, expected, found):
+def assert_equal_gradients(stage, expected, found, tolerance):
     """Compare the gradients of a first step.
 
     Rounding moves some of a deep network's inputs across the kinks of its ReLUs, so one variable's gradient may differ
@@ -63,13 +66,11 @@ def assert_equal_gradients(stage, expected, found):
             largest = max(np.linalg.norm(value) for name, value in mine.items() if name.endswith(kind))
             for name in (name for name in mine if name.endswith(kind)):
                 difference = np.linalg.norm(found[name] - mine[name])
-                assert difference <= 5e-2 * np.linalg.norm(mine[name]) + 1e-5 * largest, name
+                assert difference <= tolerance * np.linalg.norm(mine[name]) + 1e-5 * largest, name
 
 
 @pytest.mark.timeout(900)  # XLA compiles the second derivatives of stylegan2 for minutes on a busy core
-@pytest.mark.parametrize(
-    "name", [name if name == "dcgan" else pytest.param(name, marks=pytest.mark.long) for name in RECIPES]
-)
+@pytest.mark.parametrize("name", long_but("dcgan"))
 def test_every_recipe_computes_the_same(name, tmp_path):
     """Metrics and gradients of the first step of each stage, and the statistics that it moves."""
     write_showers(tmp_path / "showers.npz")
@@ -82,7 +83,7 @@ def test_every_recipe_computes_the_same(name, tmp_path):
         for metric, value in expected.items():
             assert float(found[metric]) == pytest.approx(float(value), rel=1e-3, abs=1e-4), metric
         after = values_of(plain), values_of(compiled)
-        assert_equal_gradients(stage, *after)
+        assert_equal_gradients(stage, *after, tolerance=WITH_OTHER_ROUNDING.get(name, 2e-2))
         for moving in (variable for variable in after[0] if "/moving_" in variable):
             np.testing.assert_allclose(after[1][moving], after[0][moving], rtol=1e-3, atol=1e-5, err_msg=moving)
 

@@ -66,7 +66,7 @@ class XarrayFile(Container):
         self._axes, self._xarray = axes, xarray
         self._opened: dict[str, Any] = {}
         with _reasons(data):
-            self._stamp = identity(data) if os.path.isfile(data) else None
+            self._stamp = [] if os.path.isdir(data) else identity(data)  # the files of a store are many: on demand
             self._hdf5 = None
             self._options: dict[str, Any] = {"engine": "scipy"}
             if os.path.isdir(data):
@@ -136,7 +136,8 @@ class XarrayFile(Container):
         return NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=channels)
 
     def stamp(self) -> list[Any]:
-        return zarr_stores.stamp_of(self.data) if self._stamp is None else self._stamp
+        self._stamp = self._stamp or zarr_stores.stamp_of(self.data)
+        return self._stamp
 
     def _refuse_missing(self, name: str, flag: str) -> None:
         group, its = _parted(name)
@@ -202,6 +203,7 @@ class ZarrArrays(Container):
     def __init__(self, data: str, unnamed: str) -> None:
         super().__init__(data)
         self._unnamed = unnamed
+        self._stamp: list[Any] = []
         with _reasons(data):
             self._arrays = zarr_stores.arrays_of(data)
 
@@ -223,7 +225,8 @@ class ZarrArrays(Container):
             return ZarrArray(f"{self.data}:{name}" if name else self.data, name, array, attributes)
 
     def stamp(self) -> list[Any]:
-        return zarr_stores.stamp_of(self.data)
+        self._stamp = self._stamp or zarr_stores.stamp_of(self.data)
+        return self._stamp
 
 
 class ZarrArray(Stored):
