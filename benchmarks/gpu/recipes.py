@@ -1,7 +1,8 @@
-"""Trains every recipe in every precision for some steps: finite losses, images/s and peak memory."""
+"""Trains every recipe in every precision for some steps: finite losses, images/s and peak memory of each stage."""
 
 import json
 import math
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ _SMALL = {
     "wgan_gp": ["--nf", "2", "--n-critic", "1"],
 }
 """flags for networks that train in a moment; --nf 2 for the others"""
+_PEAK = re.compile(r"stage (\S+): peak memory of a (GPU|process) ([\d,.e+]+) GB, on rank ")
+"""the line of hvdgan.training.memory_use at the end of a stage"""
 
 
 def checks(setting: Setting) -> Iterator[Check]:
@@ -41,32 +44,34 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 def _trained(setting: Setting, recipe: str, precision: str) -> Check:
     name = f"{recipe}-{precision}"
-    run_dir, peaks = setting.out / "runs" / name, setting.out / "runs" / f"{name}.json"
+    run_dir = setting.out / "runs" / name
     batch, steps = 8 if setting.small else 64, QUICK_STEPS if setting.quick else STEPS
     data = _data(setting, recipe)
     words = ["--recipe", recipe, "--precision", precision, "--global-batch-size", str(batch), *data]
     words += [*flags_of(recipe, steps, small=setting.small), "--run-dir", str(run_dir), "--report", "never"]
     words += ["--sample-every", "0", "--checkpoint-every", "0"]
-    done = setting.launch(f"recipes/{name}", "gpu.trained", [str(peaks), *words])
+    done = setting.launch(f"recipes/{name}", "hvdgan.train", words)
     if done.code != 0:
         return Check(name=name, verdict="failed", errors=done.errors, command=done.words, seconds=done.seconds)
-    check = _judged(name, done, records(run_dir), json.loads(peaks.read_text(encoding="utf-8")))
+    check = _judged(name, done, records(run_dir), peaks_in((run_dir / "log.txt").read_text(encoding="utf-8")))
     if check.verdict == "passed":
         shutil.rmtree(run_dir)  # its checkpoints take hundreds of megabytes
     return check
 
 
-def _judged(name: str, done: Done, found: Sequence[dict[str, Any]], peaks: dict[str, Any]) -> Check:
+def _judged(name: str, done: Done, found: Sequence[dict[str, Any]], peaks: dict[str, dict[str, float]]) -> Check:
     complaints = complaints_of(found)
     rates = {record["stage"]: record["images_per_sec"] for record in found}  # the last record of each stage
-    memory = peaks["peak_gpu_bytes"] or peaks["peak_rss_bytes"]
-    where = "on the GPU" if peaks["peak_gpu_bytes"] else "on the host"
     words = ", ".join(f"{rate:,.0f} images/s ({stage})" for stage, rate in rates.items())
+    memory = "; ".join(
+        f"a {whose} took up to {max(each.values()):.3g} GB, in stage {max(each, key=each.__getitem__)}"
+        for whose, each in peaks.items()
+    )
     return Check(
         name=name,
         verdict="failed" if complaints else "passed",
-        found=f"{words}; {memory / 2**20:,.0f} MiB {where}",
-        figures={"images_per_sec": rates, **peaks, "losses": losses_of(found[-1]) if found else {}},
+        found="; ".join(filter(None, [words, memory])),
+        figures={"images_per_sec": rates, "peak_gb": peaks, "losses": losses_of(found[-1]) if found else {}},
         errors=tuple(complaints),
         command=done.words,
         seconds=done.seconds,
@@ -113,6 +118,20 @@ def records(run_dir: Path) -> list[dict[str, Any]]:
     """Read the records of a run."""
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for line in lines if "images_per_sec" in (record := json.loads(line))]
+
+
+def peaks_in(log: str) -> dict[str, dict[str, float]]:
+    """Return the peak memory in GB of each stage of a run, under what has taken it: "GPU" or "process".
+
+    A GPU's begins again with each stage, and that of a process does not.
+
+    Args:
+        log: text of its log.txt.
+    """
+    peaks: dict[str, dict[str, float]] = {}
+    for stage, whose, size in _PEAK.findall(log):
+        peaks.setdefault(whose, {})[stage] = float(size.replace(",", ""))
+    return peaks
 
 
 def losses_of(record: dict[str, Any]) -> dict[str, float | None]:

@@ -55,7 +55,8 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     trained = {each["name"]: each["figures"] for part in found["parts"] for each in part["checks"]}
     rates = trained["completion-float32"]["images_per_sec"]
     assert len(rates) == 3 and all(rate > 0 for rate in rates.values())
-    assert trained["completion-float32"]["peak_rss_bytes"] > 1e8
+    peaks = trained["completion-float32"]["peak_gb"]["process"]
+    assert peaks.keys() == rates.keys() and min(peaks.values()) > 0.1
     text = (tmp_path / "out" / "page.html").read_text()
     assert "this ran on the CPU, and says nothing about GPUs" in text and "Efficiency" in text
     assert not re.search(r"""(?:src|href)=["']?(?:https?:|//)""", text)
@@ -272,6 +273,13 @@ def test_losses_that_are_not_finite_and_stages_without_any_are_complaints():
     bare = {"step": 8, "stage": "b", "images_per_sec": 9.0}
     assert recipes.complaints_of([whole, bare]) == ["stage b: every update was skipped"]
     assert recipes.complaints_of([]) == ["the run has logged no metrics"]
+
+
+def test_the_peak_of_each_stage_is_read_from_the_log():
+    line = "2026-11-26 12:00:00 stage {}: peak memory of a {} {} GB, on rank 0; estimated for the steps 5 MB\n"
+    log = line.format("first", "GPU", "1.5") + line.format("second", "GPU", "1,234") + "done\n"
+    assert recipes.peaks_in(log) == {"GPU": {"first": 1.5, "second": 1234.0}}
+    assert recipes.peaks_in("stopped: nothing\n") == {}
 
 
 @pytest.mark.parametrize("small", [True, False])
