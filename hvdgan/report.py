@@ -19,7 +19,8 @@ from hvdgan.pages.reading import run_folder
 
 _HELP = """Write an HTML page about a run, for a person to open, read and send on. It needs no other file or network.
 
-RUN_DIR is a run folder, also that of a run in progress, or a folder of runs. Several runs are compared on one page.
+RUN_DIR is a run folder, also that of a run in progress, or a folder of runs, or of such folders. Several runs are
+compared on one page.
 Needs neither TensorFlow nor the recipe."""
 _OURS = b'<meta name="generator" content="hvdgan'
 
@@ -38,7 +39,7 @@ class Request:
     """metric by which several runs are sorted, such as eval/fid; default: their --best-metric, or one they share"""
     sort_mode: Literal["min", "max"] | None = None
     """min if the smallest value of that metric is the best, max if the largest; default: --best-mode of a run whose
-    --best-metric it is, else min"""
+    --best-metric it is, else max for PSNR, SSIM and others of which more is better, min for all others"""
 
 
 @command(name="report", help_text=_HELP)
@@ -48,7 +49,10 @@ def main(
     *more: Annotated[Path, Parameter(help="further folders, whose runs are compared with those of the first")],
     request: Annotated[Request, Parameter(name="*")] = Request(),
 ) -> None:
-    paths = list(dict.fromkeys(path for each in (run_dir, *more) for path in run_folder.expand(each)))
+    found: dict[Path, Path] = {}  # a link to a run is no other run
+    for path in (path for each in (run_dir, *more) for path in run_folder.expand(each)):
+        found.setdefault(path.resolve(), path)
+    paths = list(found.values())
     out = request.out or (paths[0] if len(paths) == 1 else Path()) / "report.html"
     outputs.check_new(out, overwrite=request.overwrite or _is_ours(out))
     if len(paths) == 1:

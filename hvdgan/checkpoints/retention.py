@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints.direction import mode_of
 from hvdgan.cli.errors import RunError, UserError
 
 
@@ -27,10 +28,11 @@ class Best:
     step: int | None = None
 
     @staticmethod
-    def of(metric: str | None, mode: str, saved: dict[str, Any] | None) -> "Best | None":
+    def of(metric: str | None, mode: str | None, saved: dict[str, Any] | None) -> "Best | None":
         """Return the best so far from a checkpoint's manifest, or an empty one; None if there is no metric."""
         if metric is None:
             return None
+        mode = mode or mode_of(metric)
         same = saved is not None and (saved["metric"], saved["mode"]) == (metric, mode)
         return Best(**saved) if same and saved else Best(metric, mode)
 

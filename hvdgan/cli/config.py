@@ -122,8 +122,9 @@ class Config(AverageConfig):
     """times at which rank 0 writes report.html, a page about the run: at its end, or also after checkpoints"""
     best_metric: Annotated[str | None, _OUTPUT] = None
     """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept"""
-    best_mode: Annotated[Literal["min", "max"], _OUTPUT] = "min"
-    """min if the smallest value of --best-metric is the best, max if the largest"""
+    best_mode: Annotated[Literal["min", "max"] | None, _OUTPUT] = None
+    """min if the smallest value of --best-metric is the best, max if the largest; default: max if its name ends in
+    psnr, ssim, precision, recall, density, coverage, accuracy or inception_score, else min"""
 
     evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hvdgan.checkpoints.direction import mode_of
 from hvdgan.cli.errors import UserError
 from hvdgan.pages import settings, verdict
 from hvdgan.pages.curves import Chart, Marks, draw
@@ -30,7 +31,7 @@ class Compared:
 
     Args:
         name: name of the run folder, as short as it can be and still differ from the others.
-        config: settings.
+        config: settings; empty if they cannot be read.
         series: curves by the name of the metric.
         bands: stages.
         state: sentence of the verdict.
@@ -64,7 +65,8 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     Args:
         paths: run folders.
         sort_by: name of the metric by which they are sorted; None: --best-metric of the runs, else one they share.
-        mode: min or max, for the best value first; None: --best-mode of a run whose --best-metric it is, else min.
+        mode: min or max, for the best value first; None: --best-mode of a run whose --best-metric it is, else what
+            mode_of() says.
 
     Raises:
         UserError: no run has that metric.
@@ -81,7 +83,7 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     drawn = runs[:_MOST_RUNS_DRAWN]
     points = min(POINTS, _ALL_POINTS // (_MOST_CHARTS * len(drawn)))
     charts, left_out = _charts(drawn, points)
-    differing = settings.differing([run.config for run in runs])
+    differing = settings.differing([run.config for run in runs if run.config])
     return fill(
         "comparison.html.j2",
         heading=f"{len(runs)} runs compared",
@@ -95,7 +97,11 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
         left_out=left_out,
         points=points,
         pictures=_pictures(drawn),
-        remarks=[f"{run.name}: {remark}" for run in runs for remark in run.folder.remarks],
+        remarks=[
+            f"{run.name}: {remark}"
+            for run in runs
+            for remark in [*run.folder.remarks, *([] if run.config else ["its settings cannot be read"])]
+        ],
     )
 
 
@@ -139,9 +145,9 @@ def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
 
 
 def _mode(runs: Sequence[Compared], metric: str) -> str:
-    """Return --best-mode of the first run whose --best-metric it is, else min."""
+    """Return --best-mode of the first run whose --best-metric it is, else what mode_of() says."""
     modes = [run.config.get("best_mode") for run in runs if run.config.get("best_metric") == metric]
-    return next((mode for mode in modes if mode in ("min", "max")), "min")
+    return next((mode for mode in modes if mode in ("min", "max")), mode_of(metric))
 
 
 def _row(run: Compared, metric: str, mode: str) -> list[str]:
@@ -153,11 +159,15 @@ def _row(run: Compared, metric: str, mode: str) -> list[str]:
 def _differing(runs: Sequence[Compared], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     rows = [
         ["run", *map(settings.flag, names)],
-        *([run.name, *(settings.value_of(run.config, name) for name in names)] for run in runs),
+        *([run.name, *(_value(run.config, name) for name in names)] for run in runs),
     ]
     if len(names) > len(runs):
         rows = [["setting" if each == "run" else each for each in row] for row in zip(*rows, strict=True)]
     return rows[0], rows[1:] if names else []
+
+
+def _value(config: dict[str, Any], name: str) -> str:
+    return settings.value_of(config, name) if config else "unknown"
 
 
 def _pictures(runs: Sequence[Compared]) -> list[tuple[str, int, Picture]]:

@@ -127,9 +127,10 @@ def _svg(
 ) -> str:
     def paint(axes: Any) -> None:
         for line, (steps, values) in zip(lines, curves, strict=True):
+            at = _gaps(steps, marks.bands)
             axes.plot(
-                steps,
-                np.clip(values, -LARGEST, LARGEST),
+                np.insert(steps.astype(float), at, np.nan),
+                np.insert(np.clip(values, -LARGEST, LARGEST), at, np.nan),
                 color=colour(line.colour),
                 linestyle=line.style,
                 linewidth=1.3,
@@ -140,7 +141,22 @@ def _svg(
         _mark(axes, marks)
         _dress(axes)
 
-    return picture(paint, _in_words(title, lines, curves), prefix)
+    return picture(paint, f"{_in_words(title, lines, curves)}{_marks_in_words(marks)}", prefix)
+
+
+def _gaps(steps: np.ndarray, bands: Sequence[Band]) -> np.ndarray:
+    """Return the places of a curve where it is broken: where a whole stage has no point of it.
+
+    A stage that is shorter than two parts of a thinned curve may have lost its points, and does not break it.
+    """
+    least = 4 * (steps[-1] - steps[0]) / POINTS
+    inside = np.array([band.last - band.first > least and len(_within(steps, band)) == 0 for band in bands], bool)
+    ends = np.array([band.last for band in bands])[inside] if len(bands) else np.empty(0)
+    return np.unique(np.searchsorted(steps, ends)) if len(ends) else np.empty(0, int)
+
+
+def _within(steps: np.ndarray, band: Band) -> np.ndarray:
+    return steps[(steps > band.first) & (steps <= band.last)]
 
 
 def _mark(axes: Any, marks: Marks) -> None:
@@ -181,6 +197,19 @@ def _in_words(title: str, lines: Sequence[Line], curves: Sequence[tuple[np.ndarr
     ]
     more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
     return f"Line chart of {plain(title, 60)} over the steps: {'; '.join(parts)}{more}."
+
+
+def _marks_in_words(marks: Marks) -> str:
+    """Say what is marked in a chart besides its lines."""
+
+    def listed(steps: Sequence[int]) -> str:
+        shown = ", ".join(f"{step:,}" for step in steps[:8])
+        return f"{shown} and {len(steps) - 8:,} more" if len(steps) > 8 else shown
+
+    found = [f"Resumed at step {listed(marks.restarts)}"] if marks.restarts else []
+    found += [f"Skipped updates at step {listed(marks.skipped)}"] if marks.skipped else []
+    found += [f"Best checkpoint at step {marks.best[0]:,}"] if marks.best else []
+    return "".join(f" {each}." for each in found)
 
 
 def by_kind(series: Sequence[Series]) -> dict[str, list[Series]]:

@@ -14,12 +14,16 @@ from hvdgan.pages.drawing import number
 from hvdgan.pages.pictures import Picture, load
 from hvdgan.pages.reading.journal import Times
 from hvdgan.pages.reading.metrics import is_number
-from hvdgan.pages.reading.run_folder import RunFacts
+from hvdgan.pages.reading.run_folder import RunFacts, Saved
 from hvdgan.pages.reading.thinning import Series
 from hvdgan.pages.reading.untrusted import plain
 from hvdgan.pages.template import fill
 
 _MOST_CHARTS = 12
+_MOST_EVALUATIONS = 24
+"""charts of evaluations"""
+_MOST_COLUMNS = 40
+_MOST_BANDS = 20
 _MOST_LINES = 16
 _MOST_GRIDS = 24
 _GRID_BYTES = 80_000
@@ -48,7 +52,7 @@ def make(run: RunFacts) -> str:
     """
     judged = verdict.judge(run)
     metrics, journal = run.metrics, run.journal
-    marks = Marks(metrics.bands, journal.restarts, journal.skipped_updates, end=metrics.last_step)
+    marks = Marks(metrics.bands, journal.resumptions, journal.skipped_updates.kept, end=metrics.last_step)
     losses, more = _losses(run, marks)
     real = load(run.folder, "samples/real.png", 2 * _GRID_BYTES) if run.grids else None
     frames = _frames(run)
@@ -65,7 +69,9 @@ def make(run: RunFacts) -> str:
         not_finite=[each for each in run.metrics.series.values() if each.not_finite],
         best=run.best and (run.best[0], run.best[1], number(run.best[2]), run.best[3]),
         evaluations=_evaluations(run, marks),
+        more_evaluations=_left_out(run),
         measured=_measured(run),
+        bands=[f"{band.name}, steps {band.first:,} to {band.last:,}" for band in metrics.bands[:_MOST_BANDS]],
         speed_rows=_speed_rows(run),
         speed=_speed(run, marks),
         waits=_waits(run),
@@ -82,11 +88,19 @@ def make(run: RunFacts) -> str:
         changed=settings.changed(config),
         options=settings.options(config, run.journal.changed),
         most_settings=settings.MOST,
-        config=Markup(escape(plain(json.dumps(config, indent=1), _MOST_CONFIG))),
+        config=Markup(escape(plain(_indented(config), _MOST_CONFIG))),
         checkpoints=_checkpoints(run),
         verified=any(saved.verified is not None for saved in run.checkpoints),
+        damaged=[saved for saved in run.checkpoints if saved.verified is False],
         remarks=run.folder.remarks,
     )
+
+
+def _indented(config: dict[str, Any]) -> str:
+    try:
+        return json.dumps(config, indent=1)
+    except RecursionError:
+        return "It has too many levels to be shown."
 
 
 def _facts(run: RunFacts) -> list[tuple[str, str]]:
@@ -136,12 +150,22 @@ def _losses(run: RunFacts, marks: Marks) -> tuple[list[Chart], Rows]:
 def _evaluations(run: RunFacts, marks: Marks) -> list[Chart]:
     """Draw the metrics of evaluations during the run, with the best checkpoint."""
     found: list[Chart] = []
-    for name, series in run.metrics.series.items():
-        if name.startswith("eval/") and len(found) < _MOST_CHARTS:
-            own = dataclasses.replace(marks, skipped=(), best=_best_of(run, [series]))
-            if chart := draw(name, [series], own, f"e{len(found)}"):
-                found.append(chart)
+    for series in _evaluated(run)[:_MOST_EVALUATIONS]:
+        own = dataclasses.replace(marks, skipped=(), best=_best_of(run, [series]))
+        found.extend(filter(None, [draw(series.name, [series], own, f"e{len(found)}")]))
     return found
+
+
+def _left_out(run: RunFacts) -> Rows:
+    """Return a row of each metric of evaluations that has no chart."""
+    return [[each.name, number(each.last), f"{each.count:,}"] for each in _evaluated(run)[_MOST_EVALUATIONS:]]
+
+
+def _evaluated(run: RunFacts) -> list[Series]:
+    """Return the metrics of evaluations that have a value, that of the best checkpoint first."""
+    best = run.best[0] if run.best else None
+    found = [each for name, each in run.metrics.series.items() if name.startswith("eval/") and each.count]
+    return sorted(found, key=lambda each: each.name != best)
 
 
 def _best_of(run: RunFacts, lines: Sequence[Series]) -> tuple[int, float] | None:
@@ -155,17 +179,21 @@ def _measured(run: RunFacts) -> tuple[list[str], Rows, int] | None:
     """Return heads and rows of the records of evaluation.jsonl, and the number of columns with numbers."""
     if not run.evaluations:
         return None
-    names = list(dict.fromkeys(name for each in run.evaluations for name in each if name.startswith("eval/")))[:8]
+    names = list(dict.fromkeys(name for each in run.evaluations for name in each if name.startswith("eval/")))
+    names = names[:_MOST_COLUMNS]
     facts = ("features", "samples", "weights", "by", "time")
     rows: Rows = []
     for each in run.evaluations:
-        cells = [*(_figure(each.get(name)) for name in names), *(_text(each.get(fact)) for fact in facts)]
+        cells = [
+            *(_figure(each[name]) if name in each else "" for name in names),
+            *(_text(each.get(fact)) for fact in facts),
+        ]
         rows.append([f"{each['step']:,}", *(plain(cell, _LONGEST_CELL) for cell in cells)])
     return ["step", *names, *facts], rows, 1 + len(names)
 
 
 def _figure(value: Any) -> str:
-    return number(value) if is_number(value) else "not finite" if value is None else _text(value)
+    return number(value) if is_number(value) else "no finite value" if value is None else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -244,7 +272,6 @@ def _machine(run: RunFacts) -> list[str]:
 
 
 def _checkpoints(run: RunFacts) -> Rows:
-    states = {True: "verified", False: "DAMAGED", None: "not verified"}
     best = run.best[3] if run.best else None
     return [
         [
@@ -252,10 +279,14 @@ def _checkpoints(run: RunFacts) -> Rows:
             f"{saved.step:,}",
             _text((saved.facts or {}).get("stage")),
             f"{saved.bytes / 1e6:,.1f}" if saved.facts else "",
-            saved.problem or states[saved.verified] + ", the best" * (saved.step == best),
+            saved.problem or _condition(saved) + ", the best" * (saved.step == best),
         ]
         for saved in run.checkpoints
     ]
+
+
+def _condition(saved: Saved) -> str:
+    return {True: "verified", False: f"DAMAGED: {saved.damage}", None: "not verified"}[saved.verified]
 
 
 def _count(value: Any) -> str:

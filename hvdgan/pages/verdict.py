@@ -19,6 +19,7 @@ _LAUNCHERS = {
     "srun": (_SBATCH, _SBATCH),
 }
 
+_ELASTIC = "launch/elastic.sh -H HOSTS {flags}"
 _ENDS_HERE = "; this run ends here"
 
 State = Literal["finished", "running", "stopped", "failed", "unknown"]
@@ -82,19 +83,25 @@ def _state(run: RunFacts) -> State:
         return "running"
     if run.journal.ended in ("finished", "stopped", "failed"):
         return run.journal.ended  # type: ignore[return-value]
-    is_known = run.holder is not None and (is_lost or not run.other_host)
+    is_known = run.holder is not None and (is_lost or not (run.other_host or run.is_copy))
     return "failed" if run.journal.starts and is_known else "unknown"
 
 
 def _newest(run: RunFacts) -> int | None:
     """Return the step of the newest checkpoint that can be read; None if there is none."""
-    return next((saved.step for saved in run.checkpoints if saved.facts), None)
+    return next((saved.step for saved in run.checkpoints if saved.is_readable), None)
+
+
+def _are_elsewhere(run: RunFacts) -> bool:
+    """Whether the log tells of checkpoints, and the folder has none: it was copied without its large files."""
+    return run.journal.checkpoints and not run.checkpoints
 
 
 def _sentence(run: RunFacts, state: State) -> str:
     end, step, kept = end_of(run), done(run), _newest(run)
     of = f" of {end:,}" if end and end != step else ""
-    none = "; there is no checkpoint that can be read"
+    none = "; its checkpoints are not in this folder" if _are_elsewhere(run) else "; no checkpoint can be read"
+    none = none if run.checkpoints or _are_elsewhere(run) else "; there is no checkpoint"
     if state == "finished":
         return f"Finished at step {step:,}{of}"
     if state == "running":
@@ -105,9 +112,16 @@ def _sentence(run: RunFacts, state: State) -> str:
         saved = none if kept is None else f"; the newest checkpoint is of step {kept:,}"
         return f"Failed after step {step:,}{of}{saved}"
     if run.journal.starts:
-        why = f"its lock was taken on host {run.other_host}" if run.other_host else "this file system has no locks"
-        return f"State unknown: {why}; last line at {run.journal.until}"
+        return f"State unknown: {_why_unknown(run)}; last line at {run.journal.until}"
     return f"State unknown at step {step:,}{of}"
+
+
+def _why_unknown(run: RunFacts) -> str:
+    if run.other_host:
+        return f"its lock was taken on host {run.other_host}"
+    if run.is_copy:
+        return "this folder is a copy, or has lost its lock file"
+    return "this file system has no locks"
 
 
 def _left(run: RunFacts, steps: int) -> str:
@@ -126,7 +140,10 @@ def _reason(run: RunFacts, state: State) -> str:
     if state == "running":
         return f"Its lock is held by {run.holder}."
     if state == "unknown" and run.journal.starts:
-        return "It is running, or has ended without a last line in log.txt: only the host of its rank 0 can say which."
+        return (
+            "It is running, or has ended without a last line in log.txt: only the host of its rank 0 can say which, "
+            "from the folder into which it writes."
+        )
     if state == "unknown":
         return "There is no log.txt with a start of the run."
     if state == "failed" and not run.journal.ended:
@@ -147,9 +164,13 @@ def _resume(run: RunFacts, state: State) -> str:
     step, end = done(run), end_of(run)
     if state == "finished" and (end is None or step >= end):
         return ""
-    path = run.folder.path
+    path = (
+        run.folder.path.resolve()
+    )  # the command is typed where the run was started, and this page may be read elsewhere
     flags = shlex.join(["--config", str(path / "config.json"), "--run-dir", str(path)])
     journal = run.journal
+    if journal.is_elastic:
+        return _ELASTIC.format(flags=flags)
     if journal.ranks <= 1:
         return f"python -m hvdgan.train {flags}"
     on_one, on_several = _LAUNCHERS.get(journal.launcher, ("", ""))
@@ -162,18 +183,20 @@ def _instead(run: RunFacts, state: State) -> str:
         return ""
     if run.checkpoints:
         return "No checkpoint can be read: bring one back, or start anew in another run folder."
+    if _are_elsewhere(run):
+        return "The log tells of checkpoints: resume the run in the folder that has them, or bring them here."
     return "Nothing is saved yet: the command that started the run begins it anew."
 
 
 def _history(run: RunFacts) -> list[str]:
     journal = run.journal
     lines = [
-        _times("resumed from a checkpoint", len(journal.restarts)),
+        _times("resumed from a checkpoint", journal.restarts.count),
         f"requeued by Slurm, latest as {journal.requeue}" if journal.requeue else "",
         _times("asked to stop by a signal, a stop file or its time budget, as before a requeue", journal.stops),
-        _times("resumed from memory with other ranks", journal.recoveries),
+        _times("resumed from memory with other ranks", journal.recoveries.count),
         _times("lost a rank", journal.lost.count),
-        _times("skipped a non-finite update", journal.skipped_count),
+        _times("skipped a non-finite update", journal.skipped_updates.count),
         _times("warned", journal.warnings.count),
     ]
     return [line for line in lines if line]

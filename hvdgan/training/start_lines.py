@@ -162,7 +162,7 @@ def _ranks(run: Run, places: Sequence[Device]) -> str:
     counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
     again = requeued()
     return (
-        f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}, "
+        f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}{', elastic' if ranks.slice_unit else ''}, "
         f"{_collectives(ranks, on_gpu=places[0].gpu is not None)}; {' or '.join(map(str, counts))} images each per step"
         + (f"; Slurm job {again[0]}, restart {again[1]}" if again else "")
     )

@@ -55,6 +55,34 @@ def test_the_best_metric_sorts_although_a_run_has_died_before_its_first_evaluati
         assert f"Sorted by the best value of {metric}, the smallest first" in out.read_text()
 
 
+@pytest.mark.parametrize(
+    ("metric", "mode"),
+    [("eval/hole_psnr", "max"), ("eval/precision", "max"), ("eval/inception_score", "max"), ("eval/fid", "min")],
+)
+def test_without_a_mode_the_best_value_is_that_of_the_metrics_kind(tmp_path, metric, mode):
+    for name, value in (("a", 20.0), ("b", 30.0)):
+        run_folders.write(tmp_path / "runs" / name, metrics=record(1, **{metric: value}))
+    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
+    assert order((tmp_path / "page.html").read_text()) == (["b", "a"] if mode == "max" else ["a", "b"])
+
+
+def test_a_link_to_a_run_is_no_other_run_and_a_folder_of_sweeps_has_runs(runs, tmp_path):
+    (runs / "latest").symlink_to(runs / "b")
+    run_folders.write(tmp_path / "others" / "lr1" / "d", metrics=record(1, **{"judge/loss": 0.5}))
+    words = [str(runs), str(tmp_path / "others"), "--out", str(tmp_path / "page.html")]
+    assert report.main(words) == 0
+    assert order((tmp_path / "page.html").read_text()) == ["d", "b", "a", "c"]
+
+
+def test_a_run_whose_settings_cannot_be_read_is_not_compared_by_them(runs, tmp_path):
+    (runs / "b" / "config.json").unlink()
+    assert report.main([str(runs), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    table = page[page.index("Settings that differ</h2>") : page.index('id="curves"')]
+    assert "--seed" in table and "--recipe" not in table and "unknown" in table and "not set" not in table
+    assert "b: its settings cannot be read" in page
+
+
 def test_evaluations_that_were_made_afterwards_sort_runs_and_have_curves(runs, tmp_path):
     for name, figure in (("a", 3.0), ("b", 2.0), ("c", 1.0)):
         lines = [{"step": step, "eval/fid": value} for step, value in ((2, figure), (1, 9.0), (1, 8.0))]

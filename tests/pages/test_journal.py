@@ -11,7 +11,7 @@ def test_a_start_is_read_as_it_is_written(tmp_path):
     assert main([*FLAGS, "--run-dir", str(tmp_path), "--max-steps", "4"]) == 0
     assert main([*FLAGS, "--run-dir", str(tmp_path)]) == 0
     journal = read(Folder(tmp_path))
-    assert (journal.starts, journal.restarts, journal.ended) == (2, [4], "finished")
+    assert (journal.starts, journal.restarts.kept, journal.ended) == (2, [4], "finished")
     assert (journal.ranks, journal.launcher) == (1, "none")
     assert [name for name, *_ in journal.networks] == ["generator", "discriminator"]
     generator = 8 * 16 + 16 + 16 * 64 + 64
@@ -40,7 +40,7 @@ def test_long_lines_and_many_ranks_are_put_together(tmp_path):
     journal = read(Folder(tmp_path))
     assert journal.networks == [("a", "1,000", "2"), ("b", "3", "4")]
     assert journal.stages[0].updates == [("judge", "b", "every step", "all-reduces 12 bytes")]
-    assert (journal.ranks, journal.launcher, journal.restarts, journal.ended) == (8, "srun", [70], "finished")
+    assert (journal.ranks, journal.launcher, journal.restarts.kept, journal.ended) == (8, "srun", [70], "finished")
 
 
 def test_a_last_paragraph_that_an_older_log_has_cut_ends_a_start(tmp_path):
@@ -61,6 +61,12 @@ def test_a_skipped_file_counts_once_however_often_a_run_begins(tmp_path):
     (tmp_path / "log.txt").write_text(skipped + skipped)
     files = read(Folder(tmp_path)).skipped_files
     assert (files.count, files.lines) == (2, ["a.png: no picture", "b.png: no picture"])
+
+
+def test_files_whose_names_contain_a_colon_are_different_files(tmp_path):
+    lines = [f"2026-11-25 10:00:00 skipped Screen: {number}.png: no picture\n" for number in range(5)]
+    (tmp_path / "log.txt").write_text("".join(lines))
+    assert read(Folder(tmp_path)).skipped_files.count == 5
 
 
 def test_a_paragraph_without_end_is_cut(tmp_path):

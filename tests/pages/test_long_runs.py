@@ -36,6 +36,8 @@ def test_half_a_million_steps_take_seconds_and_bounded_memory(tmp_path):
     short, long = (run_folders.write(tmp_path / name) for name in ("short", "long"))
     run_folders.long_metrics(short / "metrics.jsonl", range(5, 25_001, 5))
     run_folders.long_metrics(long / "metrics.jsonl", range(5, 500_001, 5))
+    line = "2026-11-25 10:30:00 step {}/500000 both fool/loss 1.234 judge/loss 0.4567 1000.0 images/s, 0:01:24 left\n"
+    (long / "log.txt").write_text(run_folders.LAUNCH + "".join(map(line.format, range(5, 500_001, 5))))
     for index in range(30):
         run_folders.grid(long, f"step-{index:08d}.png", 900)
     (_, _, little), (code, seconds, memory) = made(short), made(long)

@@ -33,7 +33,7 @@ def test_a_start_says_what_is_trained_on_what(exploding):
 
 
 def test_a_skipped_update_is_counted_with_its_step(exploding):
-    assert (exploding.journal.skipped_updates, exploding.journal.skipped_count) == ([2], 1)
+    assert (exploding.journal.skipped_updates.kept, exploding.journal.skipped_updates.count) == ([2], 1)
     verdict = judge(exploding)
     assert verdict.sentence == "Finished at step 6" and verdict.history == ["skipped a non-finite update once"]
 

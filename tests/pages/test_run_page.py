@@ -3,6 +3,7 @@
 Modules: pages.reading.waits.
 """
 
+import json
 import re
 
 import pytest
@@ -11,7 +12,7 @@ import saved
 from hvdgan import report
 from hvdgan.pages import run_page
 from hvdgan.pages.reading import run_folder
-from run_folders import grid, record, write
+from run_folders import LAUNCH, grid, record, write
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,58 @@ def test_the_best_loss_is_marked_in_the_chart_of_losses(tmp_path):
     run.checkpoints = [run_folder.Saved("step-00000002", 2, {"best": best})]
     page = run_page.make(run)
     assert "var(--mark)" in section(page, "metrics") and "a circle marks it" in section(page, "evaluations")
+
+
+def evaluated(folder, *records):
+    """The section about evaluations of a run with these records of evaluation.jsonl."""
+    write(folder, metrics=record(1, loss=1.0))
+    (folder / "evaluation.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    return section(run_page.make(run_folder.read(folder, verify=False)), "evaluations")
+
+
+def test_no_evaluation_is_left_out_in_silence(tmp_path):
+    records = [{"step": step, **{f"eval/m{name}": 1.0 * step for name in range(30)}} for step in range(1, 701)]
+    shown = evaluated(tmp_path, *records)
+    assert shown.count("<h3>") == 24 and "6 more metrics of evaluations" in shown
+    assert all(f"eval/m{name}<" in shown for name in range(30))
+    assert "Records of evaluation.jsonl (500, the latest of 700)" in shown
+
+
+def test_a_figure_that_a_record_lacks_is_not_one_without_a_finite_value(tmp_path):
+    shown = evaluated(tmp_path, {"step": 1, "eval/fid": 2.0}, {"step": 2, "eval/fid": None, "eval/kid": 3.0})
+    rows = re.findall(
+        '<tr><th scope="row" class="s">([12])</th><td class="n">(.*?)</td><td class="n">(.*?)</td>', shown
+    )
+    assert rows == [("1", "2", ""), ("2", "no finite value", "3")]
+
+
+def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path):
+    mine, other = ({"features": name, "samples": 100} for name in ("digits.keras", "inception"))
+    shown = evaluated(
+        tmp_path,
+        {"step": 1, "eval/fid": 90.0, **other},
+        {"step": 2, "eval/fid": 7.0, **mine},
+        {"step": 3, "eval/fid": 5.0, **mine},
+    )
+    assert "eval/fid from 7 at step 2 to 5 at step 3" in shown
+    assert "measured as the latest was, with features digits.keras, samples 100." in shown
+
+
+def test_a_curve_is_broken_at_a_stage_without_it_and_its_words_name_the_marks(tmp_path):
+    stages = [("first", 2.0), ("second", None), ("third", 1.0)]
+    lines = [
+        record(10 * number + step, stage=name, **({"judge/loss": loss} if loss else {"fool/loss": 9.0}))
+        for number, (name, loss) in enumerate(stages)
+        for step in range(1, 11)
+    ]
+    skipped = "warning: step 5, stage first, update judge: loss or gradients are not finite; every rank skips it"
+    write(tmp_path, metrics="".join(lines), log=f"{LAUNCH}2026-11-25 10:30:00 {skipped}\n")
+    run = run_folder.read(tmp_path, verify=False)
+    shown = section(run_page.make(run), "metrics")
+    assert "Stages: first, steps 0 to 10; second, steps 10 to 20; third, steps 20 to 30." in shown
+    assert "Skipped updates at step 5." in shown and "crosses are skipped updates." in shown
+    curves = re.findall(r'd="(M[^"]*)"[^>]*stroke: var\(--c[01]\)', shown)
+    assert sorted(curve.count("M") for curve in curves if curve.count("L") > 5) == [1, 2], "judge/loss has two parts"
 
 
 def test_few_of_many_large_grids_are_decoded(tmp_path, monkeypatch):

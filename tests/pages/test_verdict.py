@@ -6,12 +6,14 @@ Modules: pages.reading.journal, pages.reading.run_folder.
 import errno
 import fcntl
 import os
+import re
 
 import pytest
 
 import run_folders
+import saved
 from hvdgan import report
-from hvdgan.checkpoints.files import MANIFEST
+from hvdgan.checkpoints.files import MANIFEST, STATE
 from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.liveness.connections import ENDED, FAILED, SILENT, STALLED, STANDING
 from hvdgan.pages.reading import journal, run_folder
@@ -25,7 +27,9 @@ GROUP = group_of(4, 1234, 5.0)
 RECOVERY = DATE + "1 rank(s) resume at step 50 of 100, from the last commit\n"
 SAVED = DATE + "stopped after step 40 of 100 (rank 0: SIGUSR1) and saved; the same command resumes the run\n"
 KEPT = "the newest checkpoint is of step"
-NOTHING = "there is no checkpoint that can be read"
+NOTHING = {True: "its checkpoints are not in this folder", False: "there is no checkpoint"}
+DEAD = f"host {os.uname().nodename}, pid 4194305\n"
+"""a lock file of a process that is gone: no pid is as large"""
 ENDINGS = {
     "finished": (DATE + "done: 100 steps; samples in runs/dcgan/samples\n", 100, "finished", "Finished at step 100"),
     "asked to stop": (SAVED, 40, "stopped", "Stopped at step 40 of 100, and saved"),
@@ -56,8 +60,14 @@ def test_where_nothing_is_saved_no_command_is_given(tmp_path, name):
     ending, step, state, sentence = ENDINGS[name]
     verdict = judged(tmp_path, LAUNCH + ending, step, is_saved=False)
     begin = sentence.partition(", and saved")[0].partition(";")[0]
-    assert (verdict.state, verdict.sentence, verdict.resume) == (state, f"{begin}; {NOTHING}", "")
-    assert verdict.instead == "Nothing is saved yet: the command that started the run begins it anew."
+    assert (verdict.state, verdict.sentence, verdict.resume) == (
+        state,
+        f"{begin}; {NOTHING[name == 'asked to stop']}",
+        "",
+    )
+    elsewhere = "The log tells of checkpoints: resume the run in the folder that has them, or bring them here."
+    nothing = "Nothing is saved yet: the command that started the run begins it anew."
+    assert verdict.instead == (elsewhere if name == "asked to stop" else nothing)
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert verdict.instead in page and "python -m hvdgan.train" not in page
@@ -74,6 +84,7 @@ def test_a_run_whose_lock_is_held_is_running(tmp_path):
     with lock(tmp_path):
         verdict = judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60)
         assert verdict.state == "running" and "pid" in verdict.reason and not verdict.resume
+    (tmp_path / ".lock").write_text(DEAD)
     assert judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60).state == "failed"
 
 
@@ -109,7 +120,7 @@ def test_a_run_that_ends_while_its_folder_is_read_has_not_failed(tmp_path, monke
 
 def test_a_run_of_another_host_whose_lock_cannot_be_seen_is_not_called_failed(tmp_path):
     """Its file system has locks of each host, or the folder is a copy."""
-    lock(tmp_path).close()
+    (tmp_path / ".lock").write_text(DEAD)
     assert judged(tmp_path, LAUNCH, 40).state == "failed", "this host sees its own locks"
     (tmp_path / ".lock").write_text("host node17, pid 123\n")
     verdict = judged(tmp_path, LAUNCH, 40)
@@ -119,6 +130,64 @@ def test_a_run_of_another_host_whose_lock_cannot_be_seen_is_not_called_failed(tm
     lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
     for ending, state in ((SAVED, "stopped"), (lost, "failed")):
         assert judged(tmp_path, LAUNCH + ending, 40).state == state, "a last line needs no lock"
+
+
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_a_copy_of_a_run_without_a_last_line_is_not_called_failed(tmp_path, has_lock):
+    """Its lock file is missing, as after `cp run/*`, or names a process that writes into another folder."""
+    judged(tmp_path, LAUNCH, 40)
+    (tmp_path / ".lock").unlink()
+    if has_lock:
+        lock(tmp_path).close()
+    verdict = judge(run_folder.read(tmp_path, verify=False))
+    said = "State unknown: this folder is a copy, or has lost its lock file; last line at 2026-11-25 10:22:31"
+    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
+    assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
+
+
+def test_a_damaged_checkpoint_counts_as_none_once_it_is_known(tmp_path):
+    judged(tmp_path, LAUNCH + DATE + "stopped: the disk is full\n", 40)
+    saved.train(tmp_path / "run", "--checkpoint-every", "2", "--max-steps", "4")
+    for folder in ("step-00000002", "step-00000004"):
+        (tmp_path / "run" / "checkpoints" / folder).rename(tmp_path / "checkpoints" / folder)
+    newest = tmp_path / "checkpoints" / "step-00000004" / STATE
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (tmp_path / "checkpoints" / "step-00000040" / MANIFEST).unlink()
+    assert f"{KEPT} 4" in judge(run_folder.read(tmp_path, verify=False)).sentence
+    assert f"{KEPT} 2" in judge(run_folder.read(tmp_path, verify=True)).sentence
+    assert report.main([str(tmp_path), "--verify"]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(r"<p>step-00000004 is damaged: .*state", page[: page.index("<main>")])
+    assert re.search(r"<td.*?>DAMAGED: .*?state", page[page.index('<h2 id="checkpoints">') :])
+
+
+def test_the_speed_of_a_run_is_that_of_its_steady_records_whatever_traces_graphs(tmp_path):
+    """The first record of a start, of a stage, and of a run that continues with other ranks."""
+    traced = {1, 4, 6, 9}
+    lines = [
+        record(step, stage="second" if step >= 9 else "first", step_seconds=60.0 if step in traced else 0.5)
+        for step in range(1, 12)
+    ]
+    resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step 3 of 11;")
+    log = LAUNCH + resumed + RECOVERY.replace("step 50", "step 5")
+    run_folders.write(tmp_path, metrics="".join(lines), log=log, config='{"global_batch_size": 8}')
+    assert run_folder.read(tmp_path, verify=False).images_per_sec == 16
+
+
+def test_more_events_than_are_drawn_are_counted_and_the_end_of_many_stages_is_known(tmp_path):
+    resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step {} of 9000;")
+    log = LAUNCH + "".join(resumed.format(step) for step in range(1, 1001))
+    lines = [record(step, stage=f"stage{step}", loss=1.0) for step in range(1, 301)]
+    run_folders.write(tmp_path, metrics="".join(lines), log=log + SAVED)
+    run = run_folder.read(tmp_path, verify=False)
+    assert (
+        judge(run).sentence.startswith("Stopped at step 300")
+        and "resumed from a checkpoint 1,000 times" in judge(run).history
+    )
+    drawn = run.journal.restarts.kept
+    assert 100 <= len(drawn) <= 200 and drawn[0] == 1 and drawn[-1] > 980, "spread over all"
+    assert report.main([str(tmp_path)]) == 0
+    assert f"resumptions ({len(drawn)} of 1,000 are drawn)" in (tmp_path / "report.html").read_text()
 
 
 def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_path):
@@ -168,6 +237,7 @@ def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_pa
             "launch/multi_node.sh -np 8 FLAGS  # in an allocation; or submit the same job again (sbatch)",
         ),
         ("8 rank(s) on 2 host(s), launcher unheard-of", ""),
+        ("8 rank(s) on 2 host(s), launcher horovodrun, elastic", "launch/elastic.sh -H HOSTS FLAGS"),
     ],
 )
 def test_the_command_starts_as_many_ranks_on_as_many_hosts(tmp_path, launched, command):

@@ -23,8 +23,10 @@ def record(step: int, **values) -> str:
 
 
 def write(folder: Path, *, metrics: str | bytes = "", log: str | bytes = "", config: str | None = "{}") -> Path:
-    """Write a run folder; empty texts make no file."""
+    """Write a run folder; empty texts make no file. With a log it has a lock, whose process is unknown."""
     folder.mkdir(parents=True, exist_ok=True)
+    if log:
+        (folder / ".lock").touch()
     for name, text in (("metrics.jsonl", metrics), ("log.txt", log), ("config.json", config)):
         if text:
             (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))

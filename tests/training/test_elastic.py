@@ -183,7 +183,7 @@ def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path, fault, complaint):
     code, said = elastic(tmp_path, "--steps", "150", faults=[fault])
     assert code == 1, said
-    # Rank 0 says so either in its own words or, where it hears of the other's failure first, in those of its heartbeats.
+    # Rank 0 says so in its own words or, where it hears of the other's failure first, in those of its heartbeats.
     ended = "stopped: " in said or "this run ends here" in said
     assert complaint in said and ended and "resume at step" not in said, said
 

@@ -165,6 +165,20 @@ def other_host(folder: Path) -> str:
     return "" if named is None or named[1] == os.uname().nodename else named[1]
 
 
+def is_of_dead_process(folder: Path) -> bool:
+    """Return whether the lock file of a folder names a process that may be gone, or names none that can be found.
+
+    If it names a living process of this host that does not hold this lock, the folder is a copy of the one that it
+    writes into, or the process has gone on to other work.
+    """
+    try:
+        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
+            holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
+    except OSError:
+        return True
+    return _may_be_lost(holder, process)
+
+
 def take(file: int) -> str:
     """Lock an open file; if its file system has no flock, with another kind of lock, or not at all.
 

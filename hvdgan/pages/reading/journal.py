@@ -9,14 +9,14 @@ from hvdgan.pages.reading.untrusted import Folder
 FILE = "log.txt"
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)", re.DOTALL)
 _START = re.compile(r"hvdgan \S+, recipe ")
-_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on (\d{1,9}) host\(s\), launcher (\S+?), ")
+_LAUNCH = re.compile(r"(\d{1,9}) rank\(s\) on (\d{1,9}) host\(s\), launcher (\S+?)(, elastic)?, ")
 _REQUEUED = re.compile(r".*; (Slurm job \S{1,50}, restart \d{1,9})")
 # Older logs hold the paragraphs as the terminal shows them: cut where a long path ends.
 _LAST_OF_START = re.compile(r"run folder .*: (?:a new run|(resuming|ended) at step (\d{1,15}) of |…\Z)", re.DOTALL)
 _RECOVERS = re.compile(r"(\d{1,9}) rank\(s\) resume at step (\d{1,15}) of \d+, from the last commit")
 _SKIPPED_UPDATE = re.compile(r"warning: step (\d{1,15}), stage .*: loss or gradients are not finite; every rank skips")
 _SAVED = re.compile(r"checkpoint of step \d{1,15}: the steps waited (\d{1,9}\.\d{3}) s, written in (\d{1,9}\.\d{3}) s")
-_SKIPPED_FILE = re.compile(r"skipped (.+?): (.+)", re.DOTALL)
+_SKIPPED_FILE = re.compile(r"skipped (.+?: .+)", re.DOTALL)
 _LOST = re.compile(
     r"(?:stopped: .*; )?(rank \d{1,9} \(host [^()]{1,255}, pid \d{1,10}\)) "
     r"(?:has failed and|has ended without|has been silent for|is alive and has made no progress for) "
@@ -33,6 +33,7 @@ _CHANGED = ("differs from the defaults:", "all settings have their defaults")
 _NETWORK = re.compile(r"(\S+) ([\d,]+) trainable parameters, ([\d,]+) other")
 _STAGE = re.compile(r"stage (\S+), (\d[\d,]*) steps: (.*)")
 _UPDATE = re.compile(r"(\S+) owns (.+?)(?: and all-reduces ([\d,]+) bytes)?(?:, (every \d+ steps))?")
+_LINE_OF_STEP = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d step ")
 _MOST = 200
 _MOST_NAMES = 2000
 _LONGEST = 10_000
@@ -56,6 +57,28 @@ class Kept:
         self.count += 1
         if self.count <= _MOST:
             self.lines.append(line)
+
+
+@dataclasses.dataclass
+class Steps:
+    """The steps of events of one kind, evenly thinned if they are many, and how many there are.
+
+    Args:
+        kept: steps.
+        count: number of all events.
+    """
+
+    kept: list[int] = dataclasses.field(default_factory=list)
+    count: int = 0
+    _each: int = 1
+
+    def add(self, step: int) -> None:
+        """Count an event, and keep its step or leave it out."""
+        if self.count % self._each == 0:
+            self.kept.append(step)
+        self.count += 1
+        if len(self.kept) > _MOST:
+            self.kept, self._each = self.kept[::2], 2 * self._each
 
 
 @dataclasses.dataclass
@@ -104,6 +127,8 @@ class Journal:
     """number of hosts of the latest start"""
     launcher: str = ""
     """name of the launcher of the latest start; none: a single process"""
+    is_elastic: bool = False
+    """True if the latest start was one of an elastic run"""
     requeue: str = ""
     """Slurm job of the latest start that was one after a requeue, and how many times it was requeued by then"""
     machine: list[str] = dataclasses.field(default_factory=list)
@@ -116,14 +141,12 @@ class Journal:
     """source of the data, its size, and the map of its values"""
     changed: str = ""
     """flags of all settings that differ from their defaults, with a few words; empty: not known, or cut off"""
-    restarts: list[int] = dataclasses.field(default_factory=list)
-    """steps at which the run was resumed"""
-    recoveries: int = 0
-    """number of times that an elastic run resumed from memory with other ranks"""
-    skipped_updates: list[int] = dataclasses.field(default_factory=list)
-    """steps of the first skipped updates"""
-    skipped_count: int = 0
-    """number of skipped updates"""
+    restarts: Steps = dataclasses.field(default_factory=Steps)
+    """steps at which the run was resumed from a checkpoint"""
+    recoveries: Steps = dataclasses.field(default_factory=Steps)
+    """steps at which an elastic run was resumed from memory, with other ranks"""
+    skipped_updates: Steps = dataclasses.field(default_factory=Steps)
+    """steps of skipped updates"""
     lost: Kept = dataclasses.field(default_factory=Kept)
     """first line about each lost rank"""
     lost_names: set[str] = dataclasses.field(default_factory=set)
@@ -138,8 +161,8 @@ class Journal:
     """times that the steps have waited for a checkpoint"""
     written: Times = dataclasses.field(default_factory=Times)
     """times that a thread has taken to write a checkpoint"""
-    skipped_names: set[str] = dataclasses.field(default_factory=set)
-    """names of the first of them"""
+    skipped_lines: set[str] = dataclasses.field(default_factory=set)
+    """the first of them, to find those that are logged again"""
     input: str = ""
     """verdict on the speed of the input"""
     ended: str = ""
@@ -148,6 +171,13 @@ class Journal:
     """that last line"""
     stops: int = 0
     """number of times that the run was asked to stop, and saved"""
+    checkpoints: bool = False
+    """True if a line tells of a checkpoint"""
+
+    @property
+    def resumptions(self) -> list[int]:
+        """Steps at which the run was resumed, from a checkpoint or from memory, ascending."""
+        return sorted({*self.restarts.kept, *self.recoveries.kept})
 
 
 def read(folder: Folder) -> Journal:
@@ -159,6 +189,9 @@ def read(folder: Folder) -> Journal:
     journal = Journal()
     start: list[str] | None = None
     for line in folder.lines(FILE):
+        if start is None and journal.until and _LINE_OF_STEP.match(line):  # nearly all lines
+            journal.until = line[:19].decode()
+            continue
         dated = _DATED.fullmatch(line.decode("utf-8", "replace").rstrip("\n"))
         if dated is None:
             continue
@@ -173,7 +206,8 @@ def read(folder: Folder) -> Journal:
             if len(start[-1]) <= _LONGEST and (last := _LAST_OF_START.match(start[-1])):
                 _describe(journal, start)
                 if last[1] == "resuming":
-                    _add_step(journal.restarts, last[2])
+                    journal.restarts.add(int(last[2]))
+                    journal.checkpoints = True
                 start = None
     if start is not None:
         _describe(journal, start)
@@ -198,20 +232,18 @@ def _begin(journal: Journal) -> None:
 
 def _say(journal: Journal, text: str) -> None:
     """Note a line outside of a start."""
-    if text.startswith("step "):  # nearly all lines
-        return
     _note_loss(journal, text)
     if again := _RECOVERS.match(text):
-        journal.recoveries += 1
-        journal.ranks, journal.ended, journal.loss = int(again[1]), "", ""
+        journal.recoveries.add(int(again[2]))
+        journal.ranks, journal.is_elastic, journal.ended, journal.loss = int(again[1]), True, "", ""
     elif skipped := _SKIPPED_UPDATE.match(text):
-        journal.skipped_count += 1
-        _add_step(journal.skipped_updates, skipped[1])
+        journal.skipped_updates.add(int(skipped[1]))
     elif saved := _SAVED.fullmatch(text):
+        journal.checkpoints = True
         journal.waited.add(float(saved[1]))
         journal.written.add(float(saved[2]))
     elif file := _SKIPPED_FILE.match(text):
-        _add_file(journal, file[1], file[2])
+        _add_file(journal, file[1])
     elif text.startswith(("input keeps up", "warning: input is the bottleneck")):
         journal.input = text.removeprefix("warning: ")
     elif text.startswith("warning: "):
@@ -219,15 +251,16 @@ def _say(journal: Journal, text: str) -> None:
     elif begin := next((begin for begin in _ENDS if text.startswith(begin)), ""):
         journal.ended, journal.ending = _ENDS[begin], text
         journal.stops += _ENDS[begin] == "stopped"
+        journal.checkpoints |= " and saved" in text
 
 
-def _add_file(journal: Journal, name: str, reason: str) -> None:
+def _add_file(journal: Journal, line: str) -> None:
     """Note a file that was skipped; a run that is resumed from before may say it again."""
-    if name[:_LONGEST] in journal.skipped_names:
+    if line[:_LONGEST] in journal.skipped_lines:
         return
-    journal.skipped_files.add(f"{name}: {reason}")
-    if len(journal.skipped_names) < _MOST_NAMES:
-        journal.skipped_names.add(name[:_LONGEST])
+    journal.skipped_files.add(line)
+    if len(journal.skipped_lines) < _MOST_NAMES:
+        journal.skipped_lines.add(line[:_LONGEST])
 
 
 def _note_loss(journal: Journal, text: str) -> None:
@@ -254,6 +287,7 @@ def _describe(journal: Journal, paragraphs: list[str]) -> None:
             journal.stages.append(Made(stage[1], stage[2], list(_updates(stage[3]))))
         elif launch := _LAUNCH.match(text):
             journal.ranks, journal.hosts, journal.launcher = int(launch[1]), int(launch[2]), launch[3]
+            journal.is_elastic = launch[4] is not None
             if requeued := _REQUEUED.fullmatch(text):
                 journal.requeue = requeued[1]
             journal.machine += paragraphs[number : number + 2]  # the hosts are in the next one
@@ -267,8 +301,3 @@ def _updates(text: str) -> Iterator[tuple[str, str, str, str]]:
     for update in filter(None, map(_UPDATE.fullmatch, whole)):
         reduced = f"all-reduces {update[3]} bytes" if update[3] else "no all-reduce with one rank"
         yield update[1], update[2], update[4] or "every step", reduced
-
-
-def _add_step(steps: list[int], text: str) -> None:
-    if len(steps) < _MOST:
-        steps.append(int(text))

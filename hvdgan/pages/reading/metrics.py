@@ -1,5 +1,7 @@
 """The metrics of a run, from metrics.jsonl, read line by line in bounded memory."""
 
+import collections
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -8,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from hvdgan.pages.reading.thinning import Series
-from hvdgan.pages.reading.untrusted import Folder
+from hvdgan.pages.reading.untrusted import Folder, plain
 from hvdgan.pages.reading.waits import Waits
 
 FILE = "metrics.jsonl"
@@ -19,6 +21,9 @@ LARGEST = 1e300
 _MOST_STAGES = 200
 _WAITING = 40_000
 _NO_METRICS = frozenset({"step", "stage", "stage_step"})
+_COMPARED = ("features", "resize", "samples", "weights")
+Waiting = dict[tuple[tuple[str, ...], bool], list[tuple[Any, ...]]]
+"""records that are read as columns: their values, by the names of the metrics and whether they are steady"""
 
 
 @dataclasses.dataclass
@@ -44,16 +49,17 @@ class Metrics:
     """curves by the name of the metric"""
     bands: list[Band] = dataclasses.field(default_factory=list)
     """stages in the order in which they were run"""
+    last_step: int = 0
+    """number of steps done at the latest record"""
+    stage: Any = ...
+    """stage of the latest record, as the file has it; ...: there is none yet"""
     left_out: int = 0
     """values of metrics beyond MOST_METRICS, and values that are no numbers"""
+    compared: str = ""
+    """what the curves of add_evaluations() were measured with, if other records were measured with something else"""
 
     waits: Waits = dataclasses.field(default_factory=Waits)
     """rank of each record that has waited longest for its data"""
-
-    @property
-    def last_step(self) -> int:
-        """Number of steps done at the latest record; 0 if there is none."""
-        return max((band.last for band in self.bands), default=0)
 
     def steady(self, name: str) -> float | None:
         """Return Series.steady of a metric; None if the run does not have it."""
@@ -71,27 +77,36 @@ def is_number(value: Any) -> TypeGuard[float]:
     return type(value) in (int, float) and abs(value) < LARGEST
 
 
-def read(folder: Folder) -> Metrics:
+def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
     """Read the metrics of a run folder; a file that is missing leaves them empty.
 
     Args:
         folder: run folder.
+        resumptions: steps at which the run was resumed, ascending.
     """
-    metrics = Metrics()
-    waiting: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}  # records with the same names are read as columns
+    metrics, resumed = Metrics(), collections.deque(resumptions)
+    waiting: Waiting = collections.defaultdict(list)
     size = 0
     for record in folder.records(FILE):
-        if not is_step(record.get("step")):
+        step, is_steady = record.get("step"), True
+        if not is_step(step):
             metrics.left_out += 1
             continue
-        _note_stage(metrics, record)
-        names = tuple(record)
-        waiting.setdefault(names, []).append(tuple(record.values()))
-        size += len(names)
+        if record.get("stage") != metrics.stage:
+            _begin_stage(metrics, record)
+            is_steady = False
+        while resumed and resumed[0] < step:
+            resumed.popleft()
+            is_steady = False
+        if step > metrics.last_step:
+            metrics.last_step = step
+        waiting[tuple(record), is_steady].append(tuple(record.values()))
+        size += len(record)
         if size > _WAITING:
             _settle(metrics, waiting)
             size = 0
     _settle(metrics, waiting)
+    _end_stage(metrics)
     if metrics.left_out:
         folder.remarks.append(
             f"{FILE}: values without a step, beyond {MOST_METRICS} metrics, or that are no numbers are left out "
@@ -105,12 +120,18 @@ def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> 
 
     Args:
         metrics: metrics of the training.
-        evaluations: records of evaluation.jsonl, the latest last; of several of one step the latest counts.
+        evaluations: records of evaluation.jsonl, the latest last; of several of one step the latest counts. Records
+            that were measured with other features, numbers of samples or weights than the latest cannot be compared
+            with it, and are left out.
     """
     found: dict[str, dict[int, float]] = {}
-    for record in evaluations:
+    measured_with = [", ".join(f"{what} {each[what]}" for what in _COMPARED if what in each) for each in evaluations]
+    if len(set(measured_with)) > 1:
+        metrics.compared = plain(measured_with[-1])
+    for record, how in zip(evaluations, measured_with, strict=True):
         for name, value in record.items():
-            if name.startswith("eval/") and name not in metrics.series and is_number(value):
+            is_new = name.startswith("eval/") and name not in metrics.series
+            if is_new and how == measured_with[-1] and is_number(value):
                 found.setdefault(name, {})[record["step"]] = value
     for name, values in list(found.items())[: max(0, MOST_METRICS - len(metrics.series))]:
         metrics.series[name] = Series(name)
@@ -118,23 +139,25 @@ def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> 
         metrics.series[name].add(np.array(steps, np.int64), np.array([values[step] for step in steps], np.float64))
 
 
-def _note_stage(metrics: Metrics, record: dict[str, Any]) -> None:
-    stage, step = record.get("stage"), record["step"]
-    if not isinstance(stage, str):
-        stage = ""
-    band = metrics.bands[-1] if metrics.bands else None
-    if band is not None and band.name == stage:
-        if step > band.last:
-            band.last = step
-    elif len(metrics.bands) < _MOST_STAGES:
-        before, done = band.last if band else 0, record.get("stage_step")
+def _begin_stage(metrics: Metrics, record: dict[str, Any]) -> None:
+    """Note the stage of a record that is the first of it."""
+    _end_stage(metrics)
+    metrics.stage, step, done = record.get("stage"), record["step"], record.get("stage_step")
+    if len(metrics.bands) < _MOST_STAGES:
+        before = metrics.last_step
         first = step - done if is_step(done) and before <= step - done else before
-        metrics.bands.append(Band(stage, first, max(step, first)))
+        metrics.bands.append(Band(metrics.stage if isinstance(metrics.stage, str) else "", first, max(step, first)))
 
 
-def _settle(metrics: Metrics, waiting: dict[tuple[str, ...], list[tuple[Any, ...]]]) -> None:
+def _end_stage(metrics: Metrics) -> None:
+    """Note the latest step of the stage whose records have been read; those of further stages are not bands."""
+    if metrics.bands and len(metrics.bands) < _MOST_STAGES:
+        metrics.bands[-1].last = max(metrics.bands[-1].last, metrics.last_step)
+
+
+def _settle(metrics: Metrics, waiting: Waiting) -> None:
     """Add the records that are waiting to the curves."""
-    for names, rows in waiting.items():
+    for (names, are_steady), rows in waiting.items():
         columns = dict(zip(names, zip(*rows, strict=True), strict=True))
         steps = np.array(columns["step"], np.int64)
         if columns.keys() >= Waits.NAMES:
@@ -151,7 +174,7 @@ def _settle(metrics: Metrics, waiting: dict[tuple[str, ...], list[tuple[Any, ...
                     metrics.left_out += int(good.sum())
                     continue
                 metrics.series[name] = Series(name)
-            metrics.series[name].add(steps[good], numbers[good])
+            metrics.series[name].add(steps[good], numbers[good], are_steady=are_steady)
     waiting.clear()
 
 
@@ -159,8 +182,9 @@ def _numbers(values: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return values as numbers, with NaN for null and for numbers out of range, and which of them are one of these."""
     kinds = set(map(type, values))
     good = np.ones(len(values), bool)
-    if kinds <= {float}:
-        return np.array(values, np.float64), good
+    if kinds <= {float, int}:
+        with contextlib.suppress(OverflowError):
+            return np.array(values, np.float64), good
     if not kinds <= {float, int, type(None)}:
         good = np.array([value is None or type(value) in (float, int) for value in values])
     return np.array([float(value) if _fits(value) else math.nan for value in values], np.float64), good

@@ -1,7 +1,9 @@
 """Reads a run folder that nobody trusts: settings, metrics, evaluations, log, checkpoints, names of pictures."""
 
+import collections
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ _SIGNS = ("config.json", metrics.FILE, journal.FILE, _CHECKPOINTS)
 _GRID = re.compile(r"step-(\d{1,15})\.png")
 _MOST_CHECKPOINTS = 200
 _MOST_EVALUATIONS = 500
+_MOST_DAMAGED = 5
 _LARGEST_MANIFEST = 1 << 26
 Facts = dict[str, Any]
 
@@ -32,6 +35,7 @@ class Saved:
         problem: reason for that.
         bytes: size of its files.
         verified: True or False if it was verified; None if it was not.
+        damage: damaged parts, if it was verified and has some.
     """
 
     name: str
@@ -40,6 +44,12 @@ class Saved:
     problem: str = ""
     bytes: int = 0
     verified: bool | None = None
+    damage: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether a run can be resumed from it, as far as is known."""
+        return self.facts is not None and self.verified is not False
 
 
 @dataclasses.dataclass
@@ -58,6 +68,9 @@ class RunFacts:
         other_host: host whose process was the last to lock the folder, if it is not this one; its lock may not be seen
             here.
         is_locked_anew: True if the lock was taken after the last line of the log.
+        is_copy: True if nobody holds its lock as far as can be seen, and its lock file is missing, or names a process
+            of this host that is running: then the folder is a copy.
+        evaluations_left_out: number of earlier records of evaluation.jsonl.
     """
 
     folder: Folder
@@ -70,6 +83,8 @@ class RunFacts:
     holder: str | None
     other_host: str
     is_locked_anew: bool
+    is_copy: bool
+    evaluations_left_out: int
 
     @property
     def name(self) -> str:
@@ -89,7 +104,7 @@ class RunFacts:
 
     @property
     def images_per_sec(self) -> float | None:
-        """Mean of the images per second, without the first record, in which graphs are traced; None if unknown."""
+        """Mean of the images per second, without the records in which graphs are traced; None if unknown."""
         seconds, batch = self.metrics.steady("step_seconds"), self.setting("global_batch_size", int)
         return batch / seconds if seconds and batch else None
 
@@ -112,7 +127,7 @@ def is_run(path: Path) -> bool:
 
 
 def expand(path: Path) -> list[Path]:
-    """Return the run folder itself, or the run folders inside it.
+    """Return the run folder itself, or the run folders inside it and inside its subfolders.
 
     A folder that holds runs may have a config.json or log.txt of its own, by accident: without metrics and checkpoints
     it counts as a folder of runs.
@@ -124,10 +139,10 @@ def expand(path: Path) -> list[Path]:
     if is_own and _has_begun(path):
         return [path]
     try:
-        inside = sorted(each for each in path.iterdir() if is_run(each))
+        inside = list(_runs_inside(path, 2))
     except OSError as error:
         raise UserError(
-            f"{path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
+            f"{error.filename or path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
         ) from error
     if not inside and not is_own:
         raise UserError(
@@ -135,6 +150,14 @@ def expand(path: Path) -> list[Path]:
             "checkpoints in it, such as runs/dcgan"
         )
     return inside or [path]
+
+
+def _runs_inside(path: Path, levels: int) -> Iterator[Path]:
+    for each in sorted(path.iterdir()):
+        if is_run(each):
+            yield each
+        elif levels > 1 and each.is_dir() and not each.is_symlink():
+            yield from _runs_inside(each, levels - 1)
 
 
 def _has_begun(path: Path) -> bool:
@@ -149,23 +172,26 @@ def read(path: Path, *, verify: bool) -> RunFacts:
         verify: True to read all tensors of all checkpoints, and compare them with what was written.
     """
     folder = Folder(path)
-    measured, evaluations = metrics.read(folder), _evaluations(folder)
-    metrics.add_evaluations(measured, evaluations)
     # Before the log: a run that ends meanwhile has written its last line before its lock is released.
     has_lock = folder.find(".lock") is not None
     holder = lock.held_by(path) if has_lock else ""
     is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / journal.FILE)
+    log = journal.read(folder)
+    measured, (evaluations, left_out) = metrics.read(folder, log.resumptions), _evaluations(folder)
+    metrics.add_evaluations(measured, evaluations)
     return RunFacts(
         folder=folder,
         config=folder.json_object("config.json"),
         metrics=measured,
-        journal=journal.read(folder),
+        journal=log,
         evaluations=evaluations,
         checkpoints=_checkpoints(folder, verify=verify),
         grids=_grids(folder),
         holder=holder,
         other_host=lock.other_host(path) if has_lock else "",
         is_locked_anew=is_locked_anew,
+        is_copy=holder == "" and not (has_lock and lock.is_of_dead_process(path)),
+        evaluations_left_out=left_out,
     )
 
 
@@ -177,13 +203,15 @@ def _modified(path: Path) -> int:
         return 0
 
 
-def _evaluations(folder: Folder) -> list[Facts]:
-    found: list[Facts] = []
+def _evaluations(folder: Folder) -> tuple[list[Facts], int]:
+    """Return the latest records of evaluation.jsonl, and the number of the earlier ones."""
+    found: collections.deque[Facts] = collections.deque(maxlen=_MOST_EVALUATIONS)
+    count = 0
     for record in folder.records("evaluation.jsonl"):
         if is_step(record.get("step")):
             found.append(record)
-            del found[:-_MOST_EVALUATIONS]
-    return found
+            count += 1
+    return list(found), count - len(found)
 
 
 def _grids(folder: Folder) -> list[tuple[int, str]]:
@@ -212,10 +240,19 @@ def _saved(folder: Folder, path: Path, *, verify: bool) -> Saved:
             return saved
         saved.facts = {**contents.contents(path), "stages": _stages(path)}
         saved.bytes = saved.facts["bytes"]
-        saved.verified = contents.verified(path)["verified"] if verify else None
+        if verify:
+            found = contents.verified(path)
+            saved.verified, saved.damage = found["verified"], _damage(found)
     except (RunError, OSError, ValueError, RecursionError, MemoryError) as error:
         saved.problem = str(error)
     return saved
+
+
+def _damage(found: Facts) -> str:
+    """Say what is wrong with a checkpoint, from what contents.verified() returns; empty if nothing is."""
+    names = [f"tensor {name}" for name in found["damaged"]]
+    more = [f"{len(names) - _MOST_DAMAGED} more"] if len(names) > _MOST_DAMAGED else []
+    return found["problem"] or ", ".join([*names[:_MOST_DAMAGED], *more])
 
 
 def _stages(path: Path) -> list[tuple[str, int]]:

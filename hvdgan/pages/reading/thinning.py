@@ -53,32 +53,32 @@ class Series:
     name: str
     count: int = 0
     """number of finite values"""
-    total: float = 0.0
-    """sum of these values"""
-    first: float = 0.0
-    """first of them"""
+    steady_count: int = 0
+    """number of these in whose records no graph was traced"""
+    steady_total: float = 0.0
+    """sum of the steady values"""
     last: float = 0.0
-    """latest of them"""
+    """value of the latest step"""
     not_finite: int = 0
     """number of values that were NaN, infinite, or null, which stands for both in JSON"""
 
     def __post_init__(self) -> None:
         self._steps, self._values = np.empty(0, np.int64), np.empty(0)
+        self._last_step = -1
 
     @property
     def steady(self) -> float | None:
-        """Mean of all values but the first, in which graphs are traced; None if it is not a number above 0."""
-        if self.count < 2:
-            return None
-        mean = (self.total - self.first) / (self.count - 1)
+        """Mean of the values in whose records no graph was traced; None if it is not a number above 0."""
+        mean = self.steady_total / max(1, self.steady_count)
         return mean if 0 < mean < float("inf") else None
 
-    def add(self, steps: np.ndarray, values: np.ndarray) -> None:
+    def add(self, steps: np.ndarray, values: np.ndarray, *, are_steady: bool = True) -> None:
         """Add values, and thin the curve if it has become long.
 
         Args:
             steps: their steps, (N,).
             values: numbers, (N,); those that are not finite are counted.
+            are_steady: False for the first records of a start or a stage, in which graphs are traced.
         """
         finite = np.isfinite(values)
         if not finite.all():
@@ -86,12 +86,13 @@ class Series:
             steps, values = steps[finite], values[finite]
         if not len(values):
             return
-        if not self.count:
-            self.first = float(values[0])
-        self.last = float(values[-1])
+        if steps[-1] >= self._last_step:
+            self.last, self._last_step = float(values[-1]), int(steps[-1])
         self.count += len(values)
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.total += float(values.sum())
+        if are_steady:
+            self.steady_count += len(values)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.steady_total += float(values.sum())
         self._steps, self._values = np.append(self._steps, steps), np.append(self._values, values)
         if len(self._values) > _PENDING:
             self._steps, self._values = thin(self._steps, self._values, _KEPT)

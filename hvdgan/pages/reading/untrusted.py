@@ -9,7 +9,7 @@ LONGEST_LINE = 1 << 20
 """bytes of a line that is read; a longer one is left out"""
 LONGEST_TEXT = 1000
 """characters of a text that a page shows"""
-_BATCH = 1 << 16
+_PORTION = 1 << 16
 
 
 def plain(text: str, most: int = LONGEST_TEXT) -> str:
@@ -99,7 +99,19 @@ class Folder:
         return []
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """Yield the lines of a file, one at a time; those that are too long are counted and left out.
+        """Yield the lines of a file without their ends; those that are too long are counted and left out.
+
+        Args:
+            name: path relative to the folder.
+        """
+        for lines in self.batches(name):
+            yield from lines
+
+    def batches(self, name: str) -> Iterator[list[bytes]]:
+        """Yield the lines of a file without their ends, as many as are read at once.
+
+        Lines that are too long are counted and left out. The last line ends the file, and is empty if that ends in a
+        line's end.
 
         Args:
             name: path relative to the folder.
@@ -107,17 +119,23 @@ class Folder:
         path, too_long = self.find(name), 0
         if path is None:
             return
+        rest, is_too_long = b"", False
         try:
             with path.open("rb") as file:
-                while line := file.readline(LONGEST_LINE):
-                    if len(line) < LONGEST_LINE or line.endswith(b"\n"):
-                        yield line
-                        continue
-                    too_long += 1
-                    while line and not line.endswith(b"\n"):
-                        line = file.readline(LONGEST_LINE)
+                while portion := file.read(_PORTION):
+                    *lines, rest = (rest + portion).split(b"\n")
+                    if lines and (is_too_long or len(lines[0]) > LONGEST_LINE):
+                        too_long += not is_too_long
+                        is_too_long = False
+                        del lines[0]
+                    if lines:
+                        yield lines
+                    if is_too_long or len(rest) > LONGEST_LINE:
+                        too_long += not is_too_long
+                        rest, is_too_long = b"", True
         except OSError as error:
             self.remarks.append(f"{name} cannot be read further: {error}")
+        yield [rest]
         if too_long:
             self.remarks.append(f"{name}: lines of more than {LONGEST_LINE:,} bytes are left out ({too_long:,})")
 
@@ -128,29 +146,18 @@ class Folder:
             name: path relative to the folder.
         """
         unreadable, last = 0, b""
-        for lines in self._batches(name):
+        for lines in self.batches(name):
             last = lines[-1]
             for line, value in zip(lines, _values(lines), strict=True):
                 if isinstance(value, dict):
                     yield value
                 elif line.strip():
                     unreadable += 1
-        if last and not last.endswith(b"\n") and not isinstance(parsed(last), dict):
+        if last and not isinstance(parsed(last), dict):  # the last line of all, which has no end
             unreadable -= 1
             self.remarks.append(f"{name}: the last line is cut off and left out")
         if unreadable:
             self.remarks.append(f"{name}: lines that are no JSON objects are left out ({unreadable:,})")
-
-    def _batches(self, name: str) -> Iterator[list[bytes]]:
-        lines, size = [], 0
-        for line in self.lines(name):
-            lines.append(line)
-            size += len(line)
-            if size > _BATCH:
-                yield lines
-                lines, size = [], 0
-        if lines:
-            yield lines
 
     def json_object(self, name: str, most: int = 1 << 22) -> dict[str, Any] | None:
         """Read a file that holds one JSON object; None, with a remark unless it is missing, if it does not.
