@@ -154,7 +154,7 @@ VAE_GAN = [*"--recipe vae_gan --image-size 32 --global-batch-size 4".split(), *s
         pytest.param(VAE_GAN, [], marks=pytest.mark.long),
     ],
 )
-def test_a_run_reads_nothing_of_its_device_between_two_logs_but_once_per_step_beside_them(
+def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_once_per_step(
     tmp_path, monkeypatch, flags, more
 ):
     seen = recorded(monkeypatch)
