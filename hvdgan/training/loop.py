@@ -15,7 +15,7 @@ from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.outstanding import Begun, Outstanding
 from hvdgan.training.resuming.resume_point import ResumePoint
 
-Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], dict[str, tf.Tensor]]]
+Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
 """what runs one step, as StageStep.__call__ does"""
 Steps = Iterable[tuple[int, Position, Compute]]
 

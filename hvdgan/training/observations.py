@@ -61,6 +61,7 @@ class Observations:
         metrics: Mapping[str, Any],
         skipped: Mapping[str, bool],
         seconds: Mapping[str, float],
+        newest: int,
     ) -> None:
         """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves.
 
@@ -72,13 +73,15 @@ class Observations:
             skipped: True or False for each update that was due; True if it was not finite and every rank skipped it.
             seconds: `step_seconds`, time of the whole step; `wait_seconds`, the part of it until its images were there;
                 `between_seconds`, time of the work since the step before, such as samples and checkpoints.
+            newest: the newest step that has begun; the weights are those after it.
 
         Raises:
             RunError: an update was not finite --max-bad-steps times in a row.
         """
         stage, compute = at.stage.name, self._run.steps[at.index]
         self._input_check.add(seconds["wait_seconds"], seconds["step_seconds"])
-        self._bad_updates.count(stage, step, metrics, skipped, lambda update: not_finite(compute, update, step, data))
+        diagnose = functools.partial(not_finite, compute, step=step, data=data)
+        self._bad_updates.count(stage, step, metrics, skipped, diagnose, newest)
         kept = without_skipped(metrics, skipped)
         self._meter.add({**kept, **seconds})
         self._watch.add(kept)

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FuturesTimeoutError
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Begun(NamedTuple):
         at: its position in the schedule.
         data: images and labels.
         metrics: metrics by name, which nobody has read.
-        finite: scalar bool of each update that was due: whether it was finite, and applied.
+        finite: verdicts, (n,) bool for each update that was due, in order: whether it was finite, and applied.
         begin: time at which it began, by perf_counter (seconds).
         waited: time from there until its images were there (seconds).
         between: time of the work since the step before (seconds).
@@ -33,19 +33,43 @@ class Begun(NamedTuple):
     at: Position
     data: dict[str, tf.Tensor]
     metrics: dict[str, Any]
-    finite: dict[str, tf.Tensor]
+    finite: tf.Tensor
     begin: float
     waited: float
     between: float
 
 
-class Outstanding:
-    """Reads the verdicts of steps in their order, and hands each step to the observations.
+class Requests:
+    """Requests the verdicts of steps, each as soon as its step has begun.
 
     TensorFlow copies a result from a GPU after all work that the GPU has been given when the copy is requested
     (CopyGPUTensorToCPU in its gpu_util.cc). A verdict that is requested when later steps have begun would be read when
-    these have ended, with nothing left for the GPU to do. So where several steps may wait, a thread requests each
-    verdict as soon as its step has begun.
+    these have ended, with nothing left for the GPU to do. So a step has one tensor of verdicts, and where several steps
+    may wait, each is requested by a thread that waits for no other.
+
+    Args:
+        most: number of steps whose verdicts may wait while the next one begins.
+    """
+
+    def __init__(self, most: int) -> None:
+        # The newest step is requested before the oldest one is awaited.
+        self._threads = ThreadPoolExecutor(most + 1, "hvdgan-verdicts") if most > 1 else None
+
+    def __call__(self, finite: tf.Tensor) -> Callable[[float | None], list[bool]]:
+        """Request the verdicts of the newest step.
+
+        Args:
+            finite: verdicts, (n,) bool.
+
+        Returns:
+            Function that waits for them. Its argument is a time limit in seconds, which holds where several steps may
+            wait; None: no limit.
+        """
+        return self._threads.submit(_read, finite).result if self._threads else lambda _: _read(finite)
+
+
+class Outstanding:
+    """Reads the verdicts of steps in their order, and hands each step to the observations.
 
     Args:
         observations: observations of the run.
@@ -55,9 +79,9 @@ class Outstanding:
     def __init__(self, observations: Observations, most: int) -> None:
         self._observations = observations
         self._most = most
-        self._reader = ThreadPoolExecutor(1, "hvdgan-verdicts") if most > 1 else None
-        self._steps: deque[tuple[Begun, Callable[[float | None], dict[str, bool]]]] = deque()
-        """steps, each with a function that waits for its verdicts; its argument is a time limit in seconds"""
+        self._request = Requests(most)
+        self._steps: deque[tuple[Begun, Callable[[float | None], list[bool]]]] = deque()
+        """steps, each with the function that waits for its verdicts"""
         self._ended = 0.0
 
     def begin_stage(self, at: Position) -> None:
@@ -70,8 +94,7 @@ class Outstanding:
         Raises:
             RunError: an update was not finite --max-bad-steps times in a row.
         """
-        wait = self._reader.submit(_skipped, begun.finite).result if self._reader else lambda _: _skipped(begun.finite)
-        self._steps.append((begun, wait))
+        self._steps.append((begun, self._request(begun.finite)))
         while len(self._steps) > self._most:
             self._read()
 
@@ -96,7 +119,7 @@ class Outstanding:
         with contextlib.suppress(tf.errors.OpError, FuturesTimeoutError):
             while self._steps:
                 begun, wait = self._steps.popleft()
-                skipped = wait(max(0.0, end - time.perf_counter()))
+                skipped = _skipped(begun.at, wait(max(0.0, end - time.perf_counter())))
                 self._observations.add_after_failure(begun.step, begun.at, begun.metrics, skipped)
 
     def _read(self) -> None:
@@ -106,8 +129,9 @@ class Outstanding:
         settle() add up to the time that they took together.
         """
         begun, wait = self._steps.popleft()
-        skipped = wait(None)
+        skipped = _skipped(begun.at, wait(None))
         now = time.perf_counter()
+        newest = self._steps[-1][0].step if self._steps else begun.step
         seconds = {
             "between_seconds": begun.between,
             "wait_seconds": begun.waited,
@@ -115,12 +139,19 @@ class Outstanding:
         }
         self._ended = now
         try:
-            self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds)
+            self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds, newest)
         except RunError:  # the run ends with this step, and not with a later one
             self._steps.clear()
             raise
 
 
-def _skipped(finite: dict[str, tf.Tensor]) -> dict[str, bool]:
-    """Wait for the verdict of each update, and return whether the update was skipped."""
-    return {update: not is_finite.numpy() for update, is_finite in finite.items()}
+def _read(finite: tf.Tensor) -> list[bool]:
+    """Wait for the verdicts of a step."""
+    verdicts: list[bool] = finite.numpy().tolist()
+    return verdicts
+
+
+def _skipped(at: Position, verdicts: Sequence[bool]) -> dict[str, bool]:
+    """Whether each update that was due was skipped, by its name."""
+    due = at.stage.due(at.stage_step)
+    return {update.name: not is_finite for update, is_finite in zip(due, verdicts, strict=True)}

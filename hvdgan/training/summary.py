@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from itertools import chain
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
 from hvdgan.distributed.devices import Device
@@ -48,6 +49,7 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         *_one_of_many(run.ranks),
         *too_large(run),
         *_left(run),
+        *_useless_groups(run.config),
         *resume_point.remarks,
         *filter(None, (changed, about_features)),
     ]:
@@ -103,6 +105,17 @@ def _left(run: Run) -> list[str]:
     return [f"--remat: {', '.join(names)} cannot be cut into parts, and stay as they are"] * (
         run.config.remat and bool(names)
     )
+
+
+def _useless_groups(config: Config) -> list[str]:
+    """Warn about groups of gradients that are all ready at the same time."""
+    together = ["--jit"] * config.jit + [f"--accumulate {config.accumulate}"] * (config.accumulate > 1)
+    if not together or config.gradient_groups in ("auto", 1):
+        return []
+    return [
+        f"warning: --gradient-groups {config.gradient_groups} has no use with {' and '.join(together)}: all gradients "
+        "of an update are ready at once, so no reduction overlaps with the backward pass"
+    ]
 
 
 def _one_of_many(ranks: Ranks) -> list[str]:

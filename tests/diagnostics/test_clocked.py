@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 from hvdgan.diagnostics.speed.blocks import Clock, plan
@@ -13,13 +14,14 @@ class Verdict:
     """A result that is known when its step has ended."""
 
     def __init__(self) -> None:
-        self.ended = threading.Event()
+        self.requested, self.ended = threading.Event(), threading.Event()
         self.was_read = False
 
-    def numpy(self) -> bool:
+    def numpy(self) -> np.ndarray:
+        self.requested.set()
         assert self.ended.wait(20), "the bench waits for a step that has not ended"
         self.was_read = True
-        return True
+        return np.array([True])
 
 
 @pytest.mark.parametrize(("choice", "behind"), [(device.CPU, 0), (device.GPU, device.GPU.steps_behind)])
@@ -33,7 +35,8 @@ def test_steps_wait_as_far_behind_as_in_training(choice, behind):
         ended = step + 1 - (0 if settle else behind)
         for each in verdicts[: max(ended, 0)]:
             each.ended.set()
-        ends.wait({"update": verdict}, settle=settle)
+        ends.wait(verdict, settle=settle)
+        assert verdict.requested.wait(5), "a later request would wait for the next step, too"
         assert all(each.was_read for each in verdicts[: max(ended, 0)])
 
 

@@ -134,7 +134,7 @@ def test_without_dropout_there_are_no_masks():
     run = pix2pix_run(dropout=0)
     assert run.recipe.draw(Random(0, tf.constant(0, tf.int64), 0, 16)) == {}
     assert len(run.state.networks["generator"].inputs) == 1
-    assert all(stage_step(run)(0, 0, data_of(run))[1].values())
+    assert all(stage_step(run)(0, 0, data_of(run))[1])
 
 
 # losses
@@ -231,7 +231,7 @@ def test_each_update_changes_only_what_it_owns():
         before = values_of(run)
         (update,) = [update for update in run.schedule.stages[0].updates if update.name == name]
         _, finite = step.function((update,))(tf.constant(0, tf.int64), tf.constant(0, tf.int64), data_of(run))
-        assert all(finite.values())
+        assert all(finite)
         moved = changed(before, values_of(run))
         constant = {f"optimizers/{owned}/learning_rate"}
         assert moved == {name for name in before if name.split("/")[1] == owned} - constant

@@ -6,6 +6,7 @@ Modules: training.outstanding, training.monitoring.bad_updates.
 import dataclasses
 import threading
 
+import numpy as np
 import pytest
 
 import saved
@@ -50,14 +51,14 @@ def test_updates_that_were_skipped_before_the_data_failed_are_named(tmp_path, ca
 
 
 class Verdict:
-    """A verdict that is not finite, and known when an event has happened."""
+    """Verdicts of which one is not finite, and known when an event has happened."""
 
     def __init__(self, known):
         self.known = known
 
     def numpy(self):
         assert self.known.wait(60)
-        return False
+        return np.array([True, False])  # of the discriminator and the generator
 
 
 def test_a_verdict_that_never_comes_is_not_awaited():
@@ -75,7 +76,7 @@ def test_a_verdict_that_never_comes_is_not_awaited():
     now.set()
     outstanding = Outstanding(Observations(run, ResumePoint(), Said()), 4)
     for step, known in enumerate((now, never, now)):
-        outstanding.add(Begun(step, run.schedule.at(step), {}, {}, {"fool": Verdict(known)}, 0.0, 0.0, 0.0))
+        outstanding.add(Begun(step, run.schedule.at(step), {}, {}, Verdict(known), 0.0, 0.0, 0.0))
     outstanding.settle_after_failure(seconds=0.2)
     never.set()
     assert [line.partition(",")[0] for line in said] == ["warning: step 0"]

@@ -79,7 +79,7 @@ def test_every_recipe_computes_the_same(name, tmp_path):
     for index, stage in enumerate(plain.schedule.stages):
         start_equally(plain, compiled)
         (expected, _), (found, finite) = (run.steps[index](0, 0, data_of(run)) for run in (plain, compiled))
-        assert all(finite.values())
+        assert all(finite)
         for metric, value in expected.items():
             assert float(found[metric]) == pytest.approx(float(value), rel=1e-3, abs=1e-4), metric
         after = values_of(plain), values_of(compiled)
@@ -136,7 +136,7 @@ def test_an_update_that_is_not_finite_changes_nothing():
     run = tiny_run(Normed, jit=True)
     before = values_of(run)
     _, finite = stage_step(run)(2, 2, data_of(run))
-    assert not finite["judge"] and finite["fool"]
+    assert finite.numpy().tolist() == [False, True]
     assert not [name for name in changed(before, values_of(run)) if "/discriminator/" in name]
 
 

@@ -53,7 +53,7 @@ def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
     before = values_of(run)
     metrics, finite = stage_step(run, 1)(0, 0, data)
     np.testing.assert_allclose(metrics["judge/loss"], loss, rtol=1e-5)
-    assert bool(finite["judge"])
+    assert finite.numpy().all()
     after = values_of(run)
     for variable, gradient in zip(network.trainable_variables, gradients, strict=True):
         momentum = after[f"optimizers/discriminator/{variable.path}/momentum"]
@@ -78,10 +78,10 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(acc
     run = tiny_run(Exploding, options=TinyOptions(norm="batch"), accumulate=accumulate)
     step = stage_step(run)
     for number in range(2):
-        assert all(step(number, number, data_of(run))[1].values())
+        assert all(step(number, number, data_of(run))[1])
     before = values_of(run)
     _, finite = step(2, 2, data_of(run))
-    assert {name: bool(verdict) for name, verdict in finite.items()} == {"judge": False, "fool": True}
+    assert finite.numpy().tolist() == [False, True]
     after = changed(before, values_of(run))
     assert not [name for name in after if "/discriminator/" in name]
     assert any(name.startswith("networks/generator/") and "moving_mean" in name for name in after)
@@ -170,7 +170,7 @@ def test_an_update_is_applied_only_if_its_metrics_say_so():
         run = tiny_run(recipe)
         before = values_of(run)
         metrics, finite = stage_step(run)(0, 0, data_of(run))
-        assert float(metrics["judge/applied"]) == applied and all(finite.values())
+        assert float(metrics["judge/applied"]) == applied and all(finite)
         moved = {name for name in changed(before, values_of(run)) if "/discriminator/" in name}
         assert bool(moved) == bool(applied)
         assert any("/generator/" in name for name in changed(before, values_of(run)))

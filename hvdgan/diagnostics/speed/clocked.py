@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.building.run import Run
 from hvdgan.training.memory.device import peak_memory
+from hvdgan.training.outstanding import Requests
 from hvdgan.training.steps.forward import used
 from hvdgan.training.steps.step import StageStep
 
@@ -69,23 +70,20 @@ class Ends:
 
     def __init__(self) -> None:
         self._most = device.chosen().steps_behind
-        self._waiting: deque[Future[None]] = deque()
-        self._reader = ThreadPoolExecutor(1, "bench-ends")
+        self._request = Requests(self._most)
+        self._waiting: deque[Callable[[float | None], list[bool]]] = deque()
 
-    def wait(self, finite: dict[str, tf.Tensor], *, settle: bool) -> None:
+    def wait(self, finite: tf.Tensor, *, settle: bool) -> None:
         """Wait for the ends of those steps that the loop would wait for.
 
         Args:
             finite: verdicts of the newest step.
             settle: True to wait for all steps.
         """
-        if self._most == 1:  # on a CPU the step has ended
-            finish(finite)
-            return
-        # The thread asks at once: see hvdgan.training.outstanding.
-        self._waiting.append(self._reader.submit(finish, finite))
+        self._waiting.append(self._request(finite))
+        settle |= self._most == 1  # on a CPU the step has ended
         while len(self._waiting) > (0 if settle else self._most):
-            self._waiting.popleft().result()
+            self._waiting.popleft()(None)
 
 
 @dataclasses.dataclass
@@ -168,9 +166,3 @@ class ClockedBatches(Batches):
         batch = super().__next__()
         self._session.waited = time.perf_counter() - begin
         return batch
-
-
-def finish(finite: dict[str, tf.Tensor]) -> None:
-    """Wait for a step to end."""
-    for verdict in finite.values():
-        verdict.numpy()

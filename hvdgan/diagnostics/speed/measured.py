@@ -22,7 +22,7 @@ from hvdgan.cli import hosts
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
-from hvdgan.diagnostics.speed.clocked import Apart, ClockedBatches, ClockedStep, Session, finish
+from hvdgan.diagnostics.speed.clocked import Apart, ClockedBatches, ClockedStep, Session
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import backend
@@ -182,10 +182,10 @@ def _update(step: ClockedStep, update: Update, ranks: Ranks, steps: int) -> dict
 
 def _repeat(function: Callable[..., Any], arguments: Sequence[Any], times: int) -> None:
     """Call an update's function several times, and wait for the end of the last call."""
-    verdicts: dict[str, tf.Tensor] = {}
+    finite = tf.zeros(0, tf.bool)  # of no call
     for _ in range(times):
-        verdicts = function(*arguments)[1]
-    finish(verdicts)
+        _, finite = function(*arguments)
+    finite.numpy()
 
 
 def horovod_operations(graph: Any) -> list[Any]:
@@ -205,7 +205,8 @@ def _record_timeline(path: str, steps: Sequence[ClockedStep]) -> None:
     with backend.timeline(path):
         for step in steps:
             for number in range(min(_TIMELINE_STEPS, step.stage.steps)):
-                finish(step.inner(number, number, step.data)[1])
+                _, finite = step.inner(number, number, step.data)
+                finite.numpy()
 
 
 def _allreduce(ranks: Ranks, sizes: Sequence[int]) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ class BadUpdates:
         metrics: Mapping[str, Any],
         skipped: Mapping[str, bool],
         diagnose: Callable[[str], Sequence[str]],
+        newest: int,
     ) -> None:
         """Count the bad updates of a step; every rank calls this after each step.
 
@@ -42,7 +43,8 @@ class BadUpdates:
             step: global step.
             metrics: metrics of the step by name.
             skipped: True or False for each update that was due; True if it was skipped.
-            diagnose: function that names what is not finite in an update on this rank.
+            diagnose: function that names what is not finite in an update on this rank, with the weights that there are.
+            newest: the newest step that has begun, after which these weights are.
 
         Raises:
             RunError: an update was bad max_bad_steps times in a row; names what is not finite on which rank.
@@ -50,7 +52,7 @@ class BadUpdates:
         for update, times in self._counted(stage, metrics, skipped):
             where = f"step {step}, stage {stage}, update {update}"
             if times >= self._max_bad_steps:
-                raise self._failure(where, diagnose(update), times)
+                raise self._failure(where, diagnose(update), newest, times)
             self._say(_warning(where, times))
 
     def count_alone(
@@ -83,13 +85,13 @@ class BadUpdates:
             self.counts[key] = self.counts.get(key, 0) + 1
             yield update, self.counts[key]
 
-    def _failure(self, where: str, mine: Sequence[str], times: int) -> RunError:
+    def _failure(self, where: str, mine: Sequence[str], newest: int, times: int) -> RunError:
         found = self._ranks.gather(list(mine), "what is not finite")
         named = "; ".join(f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each)
         return RunError(
-            f"{where}: loss or gradients are not finite ({named or 'with the present weights all are finite'}), "
-            f"{times} step(s) in a row; no rank has applied them; lower the learning rate, or check the data; "
-            "the last checkpoint is intact"
+            f"{where}: loss or gradients are not finite ({named or 'all are finite'}; computed again with the weights "
+            f"after step {newest}), {times} step(s) in a row; no rank has applied them; lower the learning rate, or "
+            "check the data; the last checkpoint is intact"
         )
 
 

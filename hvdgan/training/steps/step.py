@@ -53,7 +53,7 @@ class StageStep:
         self._branches = device.chosen().branches
         self._traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
-    def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, Metrics]:
+    def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, tf.Tensor]:
         """Run one step.
 
         Args:
@@ -63,8 +63,8 @@ class StageStep:
                 data has them.
 
         Returns:
-            Metrics, scalars by <update>/<name>; and for each update that was due a scalar bool: whether its loss and
-            gradients were finite on every rank. An update that was not has changed nothing but its loss scale.
+            Metrics, scalars by <update>/<name>; and (n,) bool, for each update that was due, in order: whether its loss
+            and gradients were finite on every rank. An update that was not has changed nothing but its loss scale.
 
         Raises:
             Mistake: as in trace(), if it has not been called.
@@ -105,7 +105,7 @@ class StageStep:
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The step in which exactly these updates run, to be traced."""
 
-        def run(step: tf.Tensor, stage_step: tf.Tensor, data: Data) -> tuple[Metrics, Metrics]:
+        def run(step: tf.Tensor, stage_step: tf.Tensor, data: Data) -> tuple[Metrics, tf.Tensor]:
             return self._run(due, step, stage_step, data)
 
         return tf.function(run, autograph=False)
@@ -122,7 +122,7 @@ class StageStep:
 
     def _run(
         self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: Data
-    ) -> tuple[Metrics, Metrics]:
+    ) -> tuple[Metrics, tf.Tensor]:
         metrics: Metrics = {}
         finite: Metrics = {}
         forward, ranks, config = self.forward, self._ranks, self._config
@@ -158,7 +158,7 @@ class StageStep:
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
         self._compiler("the averages", None, move_averages, self._state, of_updates, to_device(step), config)
-        return metrics, finite
+        return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once
 
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
         factor = rate_factor(self._config)
