@@ -8,7 +8,7 @@
 #   sbatch --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=8 --wrap benchmarks/gpu.sh
 #
 #   --out DIR            new folder for result.json, page.html, logs and runs (default: gpu-TIME)
-#   --only PART,...      parts to run: tests, equality, resume, recipes, scaling, peers (default: all, after the build)
+#   --only PART,...      parts to run: build, tests, equality, resume, recipes, options, scaling, peers (default: all)
 #   --recipe NAME,...    recipes to train in the part recipes (default: all)
 #   --precision NAME,... precisions: float32, mixed_bfloat16, mixed_float16 (default: all)
 #   --timeout SECONDS    time limit of each command (default: 3600)

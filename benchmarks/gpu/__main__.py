@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpu import build, device_tests, equality, machine, page, peers, recipes, resume, scaling
+from gpu import build, device_tests, equality, machine, options, page, peers, recipes, resume, scaling
 from gpu.check import Check, Part, run_part
-from gpu.setting import Setting, hosts_of_allocation, known_recipes, powers_of_two
+from gpu.setting import Setting, hosts_of_allocation, known_recipes, numbers_of_ranks
 from hvdgan.cli.files.outputs import write_json, write_text
 
 PARTS = (
@@ -26,6 +26,7 @@ PARTS = (
     Part("equality", "N ranks and one", equality.checks),
     Part("resume", "Interrupted and uninterrupted", resume.checks),
     Part("recipes", "Recipes in each precision", recipes.checks),
+    Part("options", "Options on all ranks", options.checks),
     Part("scaling", "Ranks and independent copies", scaling.checks),
     Part("peers", "Other frameworks", peers.checks),
 )
@@ -55,11 +56,10 @@ def main(words: Sequence[str]) -> int:
     parser = arguments()
     given = parser.parse_args(words)
     _refuse(parser, given)
-    ranks = powers_of_two(_CPU_RANKS if given.cpu else given.gpus * hosts_of_allocation())
     doctor = build.examine(given.cpu)
-    if why := build.problem(doctor, ranks[-1], cpu=given.cpu):
+    setting = _setting(given, gloo=build.uses_gloo(doctor))
+    if why := build.problem(doctor, setting.most, cpu=given.cpu):
         parser.error(why)
-    setting = _setting(given, ranks, gloo=build.uses_gloo(doctor))
     setting.out.mkdir(parents=True)
     with _interruptible():
         return _run(setting, _chosen(given), doctor, words)
@@ -100,14 +100,16 @@ def _refuse(parser: Parser, given: argparse.Namespace) -> None:
         )
 
 
-def _setting(given: argparse.Namespace, ranks: tuple[int, ...], *, gloo: bool) -> Setting:
+def _setting(given: argparse.Namespace, *, gloo: bool) -> Setting:
+    nodes = hosts_of_allocation()
+    here = max(1, _CPU_RANKS // nodes) if given.cpu else given.gpus
     return Setting(
         out=given.out.absolute(),
         cpu=given.cpu,
         quick=given.quick,
-        ranks=ranks,
-        here=_CPU_RANKS if given.cpu else given.gpus,
-        nodes=hosts_of_allocation(),
+        ranks=numbers_of_ranks(here, nodes),
+        here=here,
+        nodes=nodes,
         gloo=gloo,
         recipes=given.recipe,
         precisions=given.precision,

@@ -73,7 +73,7 @@ def _why(facts: Mapping[str, Any], ranks: int, *, cpu: bool) -> str:
 
 def uses_gloo(facts: Mapping[str, Any]) -> bool:
     """Whether horovodrun must be told to use Gloo, because it cannot drive the MPI that is here."""
-    return any(row["check"] == "MPI" and row["verdict"] == "fail" for row in facts["rows"])
+    return any(row["check"] == "MPI" and row["verdict"] == "fail" for row in facts.get("rows", []))
 
 
 def checks(setting: Setting) -> Iterator[Check]:

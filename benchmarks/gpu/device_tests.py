@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpu.check import Check
-from gpu.setting import ROOT, Setting
+from gpu.setting import GROWING, ROOT, Setting
 
 _LONGEST = 400
 _MOST_LINES = 12
@@ -15,10 +15,9 @@ _MOST_LINES = 12
 def checks(setting: Setting) -> Iterator[Check]:
     """Run pytest, and yield a check for each test."""
     report = setting.out / "tests.xml"
-    folder = ROOT / "tests" / "gpu" if setting.cpu else ROOT / "tests"
     words = ["-m", "not gpu" if setting.cpu else "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", "-q"]
-    words += ["-o", "addopts=--strict-markers --strict-config", str(folder)]
-    done = setting.run("tests/pytest", [sys.executable, "-m", "pytest", *words])
+    words += ["-o", "addopts=--strict-markers --strict-config", str(ROOT / "tests" / "gpu")]
+    done = setting.run("tests/pytest", [sys.executable, "-m", "pytest", *words], **GROWING)
     found = list(read(report)) if report.exists() else []
     yield from found
     # Exit code 1: some tests failed, which the checks above say.

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu.check import Check
 from gpu.processes import Done
-from gpu.setting import ROOT, Setting
+from gpu.setting import GROWING, ROOT, Setting
 from hvdgan.checkpoints.files import find, read_tensors
 
 BOUND = 1e-4
@@ -38,7 +38,7 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 def _train(setting: Setting, ranks: int) -> Done:
-    batch = max(16, setting.most)
+    batch = setting.batch_of_all(16)
     words = ["--recipe", "dcgan", "--nf", "4", "--norm", "none", "--global-batch-size", str(batch)]
     words += ["--max-steps", str(STEPS), "--log-every", str(STEPS), "--report", "never"]
     run_dir = _run_dir(setting, ranks)
@@ -105,7 +105,7 @@ def _tests_of_ranks(setting: Setting) -> Check:
     names = _TESTS[:1] if setting.quick else _TESTS
     files = [str(ROOT / "tests" / "parallel" / f"test_{name}.py") for name in names]
     words = ["-q", "-x", "--color=no", "-p", "no:cacheprovider", "--timeout", "900", *files]
-    done = setting.launch("equality/tests", "pytest", words, 2, **FLOAT32)
+    done = setting.launch("equality/tests", "pytest", words, 2, **FLOAT32, **GROWING)
     passed = done.code == 0 and done.text.count(" passed") == 2
     return Check(
         name=f"tests/parallel on two ranks: {', '.join(names)}",

@@ -1,5 +1,6 @@
 """The page of all results: one file that needs no other, to send to the project."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,5 +84,6 @@ def _bench(check: Facts) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
     measured = check["figures"].get("bench")
     if measured is None:
         return None
-    pictures = bench_page.pictures(measured, report.NAMES, prefix=f"{check['name']}-")
+    prefix = re.sub(r"\W+", "-", check["name"])
+    pictures = bench_page.pictures(measured, report.NAMES, prefix=f"{prefix}-")
     return f"hvdgan.bench in {check['name']}", pictures, report.tables(measured)

@@ -43,14 +43,24 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 def _trained(setting: Setting, recipe: str, precision: str) -> Check:
-    name = f"{recipe}-{precision}"
-    run_dir = setting.out / "runs" / name
     batch, steps = 8 if setting.small else 64, QUICK_STEPS if setting.quick else STEPS
-    data = _data(setting, recipe)
-    words = ["--recipe", recipe, "--precision", precision, "--global-batch-size", str(batch), *data]
-    words += [*flags_of(recipe, steps, small=setting.small), "--run-dir", str(run_dir), "--report", "never"]
-    words += ["--sample-every", "0", "--checkpoint-every", "0"]
-    done = setting.launch(f"recipes/{name}", "hvdgan.train", words)
+    words = ["--recipe", recipe, "--precision", precision, "--global-batch-size", str(batch), *_data(setting, recipe)]
+    return trained(setting, "recipes", f"{recipe}-{precision}", [*words, *flags_of(recipe, steps, small=setting.small)])
+
+
+def trained(setting: Setting, part: str, name: str, words: Sequence[str], ranks: int = 1) -> Check:
+    """Train without samples and checkpoints, and check that losses are finite; the figures hold images/s and memory.
+
+    Args:
+        setting: settings of the script.
+        part: name of the part.
+        name: name of the check.
+        words: command line of hvdgan.train.
+        ranks: number of ranks.
+    """
+    run_dir = setting.out / "runs" / f"{part}-{name}"
+    words = [*words, "--run-dir", str(run_dir), "--report", "never", "--sample-every", "0", "--checkpoint-every", "0"]
+    done = setting.launch(f"{part}/{name}", "hvdgan.train", words, ranks)
     if done.code != 0:
         return Check(name=name, verdict="failed", errors=done.errors, command=done.words, seconds=done.seconds)
     check = _judged(name, done, records(run_dir), peaks_in((run_dir / "log.txt").read_text(encoding="utf-8")))

@@ -24,7 +24,7 @@ def _check(setting: Setting, ranks: int) -> Check:
     whole, parts = (setting.out / "runs" / f"resume-{ranks}-{what}" for what in ("whole", "parts"))
     begun: list[Done] = []
     for number, (run_dir, steps) in enumerate(((whole, STEPS), (parts, STOP), (parts, STEPS))):
-        words = [*_FLAGS, "--global-batch-size", str(4 * max(4, setting.most))]
+        words = [*_FLAGS, "--global-batch-size", str(setting.batch_of_all(16))]
         words += ["--max-steps", str(steps), "--run-dir", str(run_dir)]
         begun.append(setting.launch(f"resume/{run_dir.name}-{number}", "hvdgan.train", words, ranks))
         if begun[-1].code != 0:

@@ -1,6 +1,7 @@
 """The settings of the script, and the words that start a number of ranks."""
 
 import dataclasses
+import math
 import os
 import shutil
 import sys
@@ -11,6 +12,9 @@ from gpu.processes import Done, run
 from hvdgan.diagnostics.speed.starter import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
+GROWING = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+"""variables for pytest: a test that computes in pytest's own process would otherwise take the memory of all GPUs, and
+leave none to the processes that it starts"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,7 @@ class Setting:
         out: folder of the results.
         cpu: True to do everything on the CPU.
         quick: True for few steps.
-        ranks: numbers of ranks to measure, the powers of two up to the number of GPUs; the first is 1.
+        ranks: numbers of ranks to measure, as numbers_of_ranks() lists them; the first is 1, the last all.
         here: largest number of ranks on one host.
         nodes: number of hosts.
         gloo: True if horovodrun cannot drive the MPI that is here.
@@ -45,6 +49,15 @@ class Setting:
     def most(self) -> int:
         """The largest number of ranks."""
         return self.ranks[-1]
+
+    def batch_of_all(self, least: int) -> int:
+        """Return the smallest global batch that each number of ranks divides, and that has at least `least` images.
+
+        Args:
+            least: number of images.
+        """
+        unit = math.lcm(*self.ranks)
+        return -(-least // unit) * unit
 
     @property
     def small(self) -> bool:
@@ -109,9 +122,16 @@ def hosts_of_allocation() -> int:
     return int(words) if in_slurm() and words.isdecimal() else 1
 
 
-def powers_of_two(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4 and so on, up to a number."""
-    return tuple(2**power for power in range(most.bit_length()) if 2**power <= most)
+def numbers_of_ranks(here: int, nodes: int) -> tuple[int, ...]:
+    """Return the numbers of ranks to measure: 1, 2, 4 and so on, all GPUs of a host, and all of all hosts.
+
+    Args:
+        here: number of GPUs of a host.
+        nodes: number of hosts.
+    """
+    most = here * nodes
+    powers = {2**power for power in range(most.bit_length()) if 2**power <= most}
+    return tuple(sorted(powers | {here, most}))
 
 
 def known_recipes() -> list[str]:

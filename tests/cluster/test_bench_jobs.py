@@ -31,7 +31,7 @@ def test_it_measures_the_nodes_of_an_allocation(cluster, folder, nodes, ranks):
 def test_the_script_for_gpus_starts_its_ranks_on_all_nodes_of_a_job(cluster, folder):
     """As docs/performance.md starts it, but on the CPU."""
     folder.mkdir()
-    parts = "--only equality,resume,recipes --recipe dcgan --precision float32"
+    parts = "--only build,equality,resume,recipes --recipe dcgan --precision float32"
     wrapped = f"{ROOT}/benchmarks/gpu.sh --cpu --quick {parts} --out out"
     size = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=5"]
     job = cluster.slurm("sbatch", "--parsable", *size, "--output=log.txt", "--wrap", wrapped, cwd=folder).strip()

@@ -12,7 +12,7 @@ import pytest
 
 from hvdgan.checkpoints.contents import difference
 from hvdgan.checkpoints.files import find
-from on_device import GPUS, NEEDS, observed
+from on_device import GPUS, NEEDS, observed, steps_ahead
 
 COMPUTING = re.compile("Conv2D|MatMul|BatchNorm|ResourceApplyAdam")
 """types of operations that compute most of a step, under whatever names TensorFlow gives to fused ones"""
@@ -57,6 +57,19 @@ def test_only_the_own_gpu_is_visible_and_its_memory_grows(place):
     seen = observed(place, "float32")[1]
     expected = 1 if place.kind == "GPU" else 0
     assert len(seen["visible"]) == expected and seen["growth"] == [True] * expected
+
+
+@pytest.mark.long
+def test_a_gpu_always_has_a_step_that_waits_for_it(place):
+    """When a verdict arrives the host has begun two more steps, but for pauses of the host in at most a tenth of them.
+
+    A step on the CPU has ended when its function returns, and at most one more begins before a thread sees that.
+    """
+    ahead = sorted(steps_ahead(place))
+    if place.kind == "GPU":
+        assert ahead[len(ahead) // 10] >= 2, ahead
+    else:
+        assert ahead[len(ahead) // 2] <= 1, ahead
 
 
 @pytest.mark.parametrize("precision", HALVES)

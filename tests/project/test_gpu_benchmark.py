@@ -15,11 +15,11 @@ from launching import ROOT, run, train
 sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 import gpu.__main__ as script
-from gpu import build, check, device_tests, equality, page, peers, processes, recipes, setting
+from gpu import build, check, device_tests, equality, options, page, peers, processes, recipes, scaling, setting
 from gpu.check import Check, Goal, Part
 
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
-PARTS = ["build", "tests", "equality", "resume", "recipes", "scaling", "peers"]
+PARTS = ["build", "tests", "equality", "resume", "recipes", "options", "scaling", "peers"]
 ON_CPU = setting.Setting(
     out=Path("out"),
     cpu=True,
@@ -51,6 +51,7 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     assert all("passed" in each.values() and "failed" not in each.values() for each in verdicts.values()), verdicts
     assert verdicts["equality"]["2 ranks compute what one computes"] == "passed"
     assert len(verdicts["resume"]) == 2 and len(verdicts["recipes"]) == 2 and len(verdicts["tests"]) > 8
+    assert [*verdicts["options"]] == [f"{option}-float32" for option in options.OPTIONS]
     assert {"Keras, float32", "MirroredStrategy x 2, float32", "hvdgan x 2, float32"} <= verdicts["peers"].keys()
     trained = {each["name"]: each["figures"] for part in found["parts"] for each in part["checks"]}
     rates = trained["completion-float32"]["images_per_sec"]
@@ -214,8 +215,53 @@ def test_the_help_is_the_comment_of_the_script(tmp_path):
     assert flags == named
 
 
-def test_ranks_are_powers_of_two():
-    assert [setting.powers_of_two(count) for count in (1, 3, 8)] == [(1,), (1, 2), (1, 2, 4, 8)]
+@pytest.mark.parametrize(
+    ("here", "nodes", "ranks", "batch"),
+    [
+        (1, 1, (1,), 16),
+        (3, 1, (1, 2, 3), 18),
+        (6, 1, (1, 2, 4, 6), 24),
+        (8, 1, (1, 2, 4, 8), 16),
+        (1, 3, (1, 2, 3), 18),
+        (6, 2, (1, 2, 4, 6, 8, 12), 24),
+    ],
+)
+def test_numbers_of_ranks_end_with_all_gpus_of_a_host_and_of_all(here, nodes, ranks, batch):
+    assert setting.numbers_of_ranks(here, nodes) == ranks
+    given = dataclasses.replace(ON_CPU, ranks=ranks, here=here, nodes=nodes)
+    assert given.batch_of_all(16) == batch and not any(batch % count for count in ranks)
+    assert max(program.ranks for program in peers.programs_of(given)) == here
+
+
+@pytest.mark.parametrize(
+    ("here", "nodes", "ranks", "expected"),
+    [
+        (8, 1, (1, 2, 4, 8), [((1, 2, 4, 8), 1)]),
+        (4, 2, (1, 2, 4, 8), [((1, 2, 4), 1), ((1, 2, 4, 8), 2)]),
+        (1, 2, (1, 2), [((1, 2), 2)]),
+    ],
+)
+def test_ranks_of_one_host_are_measured_on_one_host(here, nodes, ranks, expected):
+    assert scaling.benches(dataclasses.replace(ON_CPU, here=here, nodes=nodes, ranks=ranks)) == expected
+
+
+def test_in_slurm_the_bench_spreads_its_ranks_over_as_many_hosts(no_launcher, tmp_path):
+    """Two ranks divide the 8 cores of one host, or have those of two. This srun writes its words down and fails."""
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$@" >>"$SAID"\nexit 1\n')
+    (tmp_path / "srun").chmod(0o755)
+    no_launcher.setenv("PATH", str(tmp_path), prepend=":")
+    facts = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_CPUS_PER_NODE": "8(x2)"}
+    for name, value in {**facts, "SAID": str(tmp_path / "said")}.items():
+        no_launcher.setenv(name, value)
+    given = dataclasses.replace(ON_CPU, out=tmp_path, here=2, nodes=2, ranks=(1, 2))
+    found = list(scaling.checks(given))
+    assert [(each.name, each.verdict) for each in found] == [
+        ("float32, 1 host", "failed"),
+        ("float32, 2 hosts", "failed"),
+    ]
+    launched = [words.split(" /")[0] for words in (tmp_path / "said").read_text().splitlines()]
+    first = "--mpi=pmix --kill-on-bad-exit=1 --nodes=1 --ntasks=1 --cpus-per-task={}"
+    assert launched == [first.format(4), first.format(8)]
 
 
 def test_ranks_start_by_the_launch_scripts_and_in_slurm_by_srun(no_launcher, tmp_path):
@@ -292,6 +338,16 @@ def test_every_recipe_takes_its_flags(recipe, small):
         value for name, value in dataclasses.asdict(command.options).items() if re.fullmatch(r"(\w+_)?steps", name)
     ]
     assert sum(steps) in range(200, 209) and all(each % command.config.log_every == 0 for each in steps)
+
+
+@pytest.mark.parametrize("option", options.OPTIONS)
+def test_each_option_changes_one_setting(option):
+    from hvdgan.training.building.command import parse
+
+    plain, given = (parse(["--recipe", "dcgan", *flags]).config for flags in ([], options.OPTIONS[option]))
+    names = [field.name for field in dataclasses.fields(plain)]
+    changed = [name for name in names if getattr(plain, name) != getattr(given, name)]
+    assert changed == ([] if option == "none" else [option.replace("-", "_")])
 
 
 def test_without_pytorch_the_command_that_installs_it_is_named(monkeypatch, tmp_path):

@@ -13,9 +13,12 @@ from hvdgan.networks.devices import device
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.building.recipe_parts import make_parts
-from hvdgan.values.sample_values import Layout
+from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.steps import Range, Standard
+from hvdgan.values.value_map import ValueMap
 
 BATCH = 4
+ONE_STEP = ValueMap(((Standard((4.0,), (3.0,)),),), ("0",))
 _NUMBERS = 2
 """arguments of a step that are numbers of steps, which hvdgan keeps on the host"""
 
@@ -25,6 +28,7 @@ def steps_of(
     spec: DataSpec | None = None,
     ranks: Ranks | None = None,
     options: dict | None = None,
+    stored: str | None = None,
     **settings,
 ) -> Iterator["tf.types.experimental.ConcreteFunction"]:
     """The step of each stage, with all its updates, traced as on a GPU.
@@ -34,6 +38,7 @@ def steps_of(
         spec: facts about the data; None: those that suit the recipe.
         ranks: ranks of the run; None: one.
         options: options of the recipe besides the small ones.
+        stored: type of the numbers of the samples, which reach the device as they are stored; None: see _batch().
         settings: settings of a Config.
     """
     ranks = ranks or Ranks()
@@ -45,7 +50,7 @@ def steps_of(
     with device.computing_as(device.GPU):
         parts = make_parts(config, kind, dataclasses.replace(given, **(options or {})), spec, ranks)
         for step in parts.steps:
-            yield step.function(step.stage.due(0)).get_concrete_function(number, number, _batch(spec))
+            yield step.function(step.stage.due(0)).get_concrete_function(number, number, _batch(spec, stored))
 
 
 def on_host(function: "tf.types.experimental.ConcreteFunction") -> int:
@@ -54,9 +59,13 @@ def on_host(function: "tf.types.experimental.ConcreteFunction") -> int:
     return _NUMBERS
 
 
-def _batch(spec: DataSpec) -> dict[str, tf.TensorSpec]:
-    """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
-    batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), tf.uint8 if spec.is_pictures else tf.float32)}
+def _batch(spec: DataSpec, stored: str | None) -> dict[str, tf.TensorSpec]:
+    """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32.
+
+    Arrays of 8 and 16 bits come as they are stored if their map is one step of arithmetic.
+    """
+    kind = stored or ("uint8" if spec.is_pictures else "float32")
+    batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), kind)}
     batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
     if spec.num_classes:
         batch["labels"] = tf.TensorSpec((BATCH,), tf.int64)  # as it is on a GPU
@@ -66,13 +75,17 @@ def _batch(spec: DataSpec) -> dict[str, tf.TensorSpec]:
 
 
 def fields(crop: int | None = None) -> DataSpec:
-    """Fields of 32 x 32 pixels with inputs of 8 x 8 and two constant fields, for the recipe downscale."""
+    """Fields of 32 x 32 pixels with inputs of 8 x 8 and two constant fields, for the recipe downscale.
+
+    Both have maps of one step, so that they may be stored in any type.
+    """
     size = crop or 32
     return DataSpec(
         (size, size, 1),
         100,
         input_shape=(size // 4, size // 4, 3),
         constants_shape=(size, size, 2),
+        values=SampleValues(ONE_STEP, ValueMap(((Range(-9.0, 9.0),),), ("0", "1", "2"))),
         layout=Layout((32, 32, 1), (8, 8, 3), crop and (crop, crop)),
         constants=np.zeros((32, 32, 2), np.float32),
     )

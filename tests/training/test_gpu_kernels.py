@@ -4,6 +4,10 @@ It shows that each operation which the graph asks for has a kernel for GPUs with
 GPU in the middle of a step, and that no number of the host's is copied to the GPU there. It does not show that a
 kernel works, or which one cuDNN takes. The graph optimizer's rewrites come later (layouts, fused kernels, folded
 constants), and TensorFlow places an operation next to the variable that it changes; both use operations of the list.
+
+Operations on int64 are allowed: TensorFlow has kernels for GPUs for them, while it computes int32 on the host. Places
+of pixels, labels and the samples' numbers are int64 for that reason. An int64 that the host has or needs is a fault;
+the list says for each operation which arguments are the host's.
 """
 
 import re
@@ -20,6 +24,8 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
 from hvdgan.training.steps.graphs import operations
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.value_map import NARROW
 from launching import ROOT
 from tiny import Tiny
 
@@ -89,6 +95,42 @@ def test_options(name):
     assert faults(recipe, **{"precision": "mixed_float16", **settings}) == []
 
 
+AUGMENTED = ("dcgan", "sngan", "stylegan2", "wgan_gp")
+"""recipes that augment what the discriminator sees; the others refuse --diff-augment"""
+WITHOUT_BATCH_NORM = ("calo3d", "downscale", "stylegan2")
+"""recipes that refuse --sync-batch-norm"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", small.RECIPES)
+def test_each_recipe_in_micro_batches_with_a_half_life(recipe):
+    assert faults(recipe, precision="mixed_float16", accumulate=2, ema_half_life=1000.0) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", small.RECIPES)
+def test_each_recipe_with_its_augmentations(recipe):
+    kinds = ("color", "translation", "cutout") if recipe in AUGMENTED else ()
+    assert faults(recipe, precision="mixed_float16", flip=True, diff_augment=kinds) == []
+
+
+ARRAYS = DataSpec((32, 32, 2), 100, values=SampleValues(traced.ONE_STEP))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stored", sorted(kind.__name__ for kind in NARROW))
+def test_arrays_as_they_are_stored(stored):
+    """Numbers of 8 and 16 bits reach the step as they are, and it maps them: samples, inputs, crops of both."""
+    assert faults("dcgan", spec=ARRAYS, stored=stored, flip=True) == []
+    assert faults("downscale", spec=traced.fields(16), stored=stored, precision="mixed_float16") == []
+
+
+def test_arrays_of_int32_would_be_copied_in_each_step():
+    """They reach a step as float32 instead."""
+    found = faults("dcgan", spec=ARRAYS, stored="int32")
+    assert [(each.what, each.operation) for each in found] == [("copies", "Cast")]
+
+
 class Waiting(Tiny):
     """Clips, has decays and rates of its own, waits for its metrics, and reads the step and its samples' numbers."""
 
@@ -133,6 +175,15 @@ def test_several_ranks(recipe, size, settings, horovod, monkeypatch):
     sent = Counter(chain[-1].type for step in steps for chain, _ in operations(step.graph))
     assert [name for name in sent if name.startswith("Horovod")]
     assert not [fault for step in steps for fault in faults_of(step, traced.on_host(step))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", small.RECIPES)
+def test_each_recipe_on_two_ranks(recipe, horovod, monkeypatch):
+    """With the statistics of BatchNorm reduced too, and with gradients reduced in float16."""
+    monkeypatch.setattr(horovod, "size", lambda: 2)
+    settings = {"compression": "fp16", "sync_batch_norm": recipe not in WITHOUT_BATCH_NORM}
+    assert faults(recipe, ranks=Ranks(size=2, on_gpu=True), precision="mixed_float16", **settings) == []
 
 
 class Resizing(Tiny):
