@@ -33,10 +33,12 @@ def test_the_script_for_gpus_starts_its_ranks_on_all_nodes_of_a_job(cluster, fol
     folder.mkdir()
     parts = "--only build,equality,resume,recipes --recipe dcgan --precision float32"
     wrapped = f"{ROOT}/benchmarks/gpu.sh --cpu --quick {parts} --out out"
-    size = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=5"]
+    size = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=15"]
     job = cluster.slurm("sbatch", "--parsable", *size, "--output=log.txt", "--wrap", wrapped, cwd=folder).strip()
     assert cluster.ended(job)["JobState"] == "COMPLETED", (folder / "log.txt").read_text()
     found = json.loads((folder / "out" / "result.json").read_text())
+    verdicts = {part["name"]: {each["verdict"] for each in part["checks"]} for part in found["parts"]}
+    assert verdicts == dict.fromkeys(["build", "equality", "resume", "recipes"], {"passed"})
     (check,) = found["parts"][0]["checks"]
     assert check["verdict"] == "passed" and check["command"].startswith("srun ") and found["settings"]["nodes"] == 2
     assert [rank["host"] for rank in check["figures"]["doctor"]["ranks"]] == ["node1", "node2"]
