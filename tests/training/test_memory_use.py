@@ -21,7 +21,7 @@ from hvdgan.networks.devices import device
 from hvdgan.recipe.schedule import Position
 from hvdgan.training import memory_use
 from hvdgan.training.memory.device import peak_memory, room
-from hvdgan.training.memory.estimate import Estimate, in_words
+from hvdgan.training.memory.estimate import Estimate, estimate, in_words
 from hvdgan.training.memory.liveness import Peak
 from hvdgan.training.out_of_memory import guarded, out_of_memory
 from hvdgan.training.steps.skipping import changed_by
@@ -122,15 +122,24 @@ def test_the_room_of_a_rank_is_its_share_of_the_host():
     assert peak_memory()["peak_rss_bytes"] > grown.nbytes
 
 
-def test_the_room_of_a_gpu_is_known_by_a_limit_or_by_what_it_has_refused(monkeypatch):
+def test_the_room_of_a_gpu_is_known_by_a_limit_or_by_what_it_has_refused_or_by_nvidia_smi(tmp_path, monkeypatch):
     """Without a GPU: TensorFlow's answers are pretended."""
-    limits = []
+    limits: list = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": "NVIDIA H100"})
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
     monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda gpu: limits)
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"current": 2**20, "peak": 2**22})
     assert room(Ranks()) is None
     assert room(Ranks(), failed=True) == 3 * 2**20
+    nvidia_smi = tmp_path / "nvidia-smi"
+    nvidia_smi.write_text("#!/bin/sh\necho GPU-0, NVIDIA H100, 70\necho GPU-1, NVIDIA H100, 50\n")
+    nvidia_smi.chmod(0o755)
+    # What TensorFlow has kept of freed tensors is room too.
+    assert room(Ranks()) == room(Ranks(), failed=True) == (50 + 3) * 2**20
     limits.append(tf.config.LogicalDeviceConfiguration(memory_limit=8))
     assert room(Ranks()) == room(Ranks(), failed=True) == 7 * 2**20
 
@@ -145,6 +154,35 @@ def test_the_old_values_of_an_update_count_where_it_is_selected():
             np.prod(variable.shape) * 4 for variable in changed_by(built.state, built.schedule.stages[0].updates[0])
         )
     assert sizes[1] >= sizes[0] + changed
+
+
+def test_a_gpu_holds_batches_and_gradients_that_are_reduced(monkeypatch):
+    """Four batches whose verdicts wait, that of the step, and four that are copied ahead."""
+    monkeypatch.delenv("HOROVOD_FUSION_THRESHOLD", raising=False)
+
+    def estimates(kind, size):
+        with device.computing_as(kind):
+            built = tiny_run()
+            return [
+                estimate(built.state, built.steps[0], source, Ranks(size=size)).peak
+                for source in (built.source, Batchless())
+            ]
+
+    with_batches, without = estimates(device.GPU, 1)
+    pixels, label, number = 8 * 8, 8, 8
+    assert with_batches - without == Peak(fixed=9 * 16 * (pixels + label + number))
+    assert estimates(device.GPU, 2)[0] - with_batches == Peak(fixed=128 * 2**20)
+    on_host = [peak for size in (1, 2) for peak in estimates(device.CPU, size)]
+    assert on_host == on_host[:1] * 4
+
+
+class Batchless:
+    """Data whose samples have no numbers."""
+
+    record_shape, dtype = (0,), np.uint8
+
+    def facts(self, indices):
+        return {}
 
 
 def test_each_stage_is_estimated_at_the_start_and_measured_at_its_end(tmp_path):
