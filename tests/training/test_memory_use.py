@@ -3,6 +3,7 @@
 Modules: training.memory.estimate, training.memory.device, training.out_of_memory.
 """
 
+import contextlib
 import itertools
 import re
 import sys
@@ -18,15 +19,17 @@ from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.slices import bounds
 from hvdgan.networks.devices import device
-from hvdgan.recipe.schedule import Position
 from hvdgan.training import memory_use
 from hvdgan.training.memory.device import peak_memory, room
 from hvdgan.training.memory.estimate import Estimate, estimate, in_words
 from hvdgan.training.memory.liveness import Peak
-from hvdgan.training.out_of_memory import guarded, out_of_memory
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.out_of_memory import MemoryGuard
+from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.steps.skipping import changed_by
+from hvdgan.training.summary import announce
 from launching import EACH_CONTROLLER, launcher, run, train
-from tiny import Tiny, TinyOptions
+from tiny import Staged, TinyOptions
 
 ARGUMENTS = "--recipe hungry:Hungry --image-size 8 --global-batch-size 16 --report never --run-dir run".split()
 
@@ -227,15 +230,45 @@ def test_memory_of_python_too():
     def compute(step, stage_step, data):
         raise MemoryError("Unable to allocate 3 EiB")
 
-    ((step, at, guarded_compute),) = guarded(built, [(7, built.schedule.at(0), compute)])
+    ((step, at, guarded_compute),) = MemoryGuard(built).guarded([(7, built.schedule.at(0), compute)])
     with pytest.raises(
         RunError, match="rank 0 is out of memory in step 7, stage adversarial: Unable to allocate 3 EiB"
     ):
         guarded_compute(step, at.stage_step, {})
 
 
-def test_outside_of_a_step_the_step_is_not_named():
+def test_before_and_after_a_step_its_stage_is_named():
+    """A batch finds no room beside the steps of its stage; an evaluation is not divided by --accumulate."""
+    built = tiny_run(Staged, global_batch_size=64)
     error = tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory " + 300 * "x")
-    text = str(out_of_memory(error, tiny_run(Tiny)))
-    assert text.startswith("rank 0 is out of memory: failed to allocate memory xxx") and "..." in text
-    assert isinstance(tiny_run().schedule.at(0), Position)
+    guard = MemoryGuard(built)
+    apart = "this was not in a step, so --accumulate would not help: free memory, or try smaller networks"
+    said = str(guard.failure(error))
+    assert re.fullmatch(rf"rank 0 is out of memory: failed to allocate memory x+\.\.\.; {apart}", said), said
+
+    def compute(step, stage_step, data):
+        return {}, {}
+
+    starts = list(itertools.accumulate((stage.steps for stage in built.schedule.stages), initial=0))[:-1]
+    sizes = [in_words(each.total) for each in built.estimates]
+    assert len(set(sizes)) == 3
+    steps = [(step, built.schedule.at(step), compute) for step in starts]
+    for (step, at, guarded_compute), size in zip(guard.guarded(steps), sizes, strict=True):
+        where = f"step {step}, stage {at.stage.name}: failed to allocate memory x+\\.\\.\\."
+        said = str(guard.failure(error))
+        assert re.fullmatch(
+            rf"rank 0 is out of memory before {where}; the estimate was {size}; try --accumulate .*", said
+        ), said
+        guarded_compute(step, at.stage_step, {})
+        said = str(guard.failure(error))
+        assert re.fullmatch(rf"rank 0 is out of memory after {where}; {apart}", said), said
+
+
+def test_other_ranks_of_an_elastic_run_are_warned_again(tmp_path, monkeypatch, capsys):
+    """Fewer ranks have larger slices."""
+    built = tiny_run(global_batch_size=64, image_size=32)
+    monkeypatch.setattr(memory_use, "room", lambda _: 1000)
+    with contextlib.closing(Record(tmp_path, is_root=True, start_step=3, total_steps=8)) as record:
+        announce(built, ResumePoint(3, 192, "run", None, {}, recovered=True), record)
+    first, warning = (tmp_path / "log.txt").read_text().splitlines()
+    assert "1 rank(s) resume at step 3" in first and "warning: stage adversarial needs about" in warning
