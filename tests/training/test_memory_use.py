@@ -24,6 +24,7 @@ from hvdgan.training.memory.device import peak_memory, room
 from hvdgan.training.memory.estimate import Estimate, estimate, in_words
 from hvdgan.training.memory.liveness import Peak
 from hvdgan.training.monitoring.record import Record
+from hvdgan.training.observations import Observations
 from hvdgan.training.out_of_memory import MemoryGuard
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.steps.skipping import changed_by
@@ -198,6 +199,27 @@ def test_each_stage_is_estimated_at_the_start_and_measured_at_its_end(tmp_path):
             "TensorFlow itself not counted",
             log,
         ), log
+
+
+def test_the_peak_of_a_gpu_is_that_of_the_stage(tmp_path, monkeypatch):
+    """Without a GPU: TensorFlow's answers are pretended."""
+    built = tiny_run(Staged)
+    most = {"current": 0, "peak": 9e9}
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: dict(most))
+    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", lambda name: most.update(peak=0))
+    with contextlib.closing(Record(tmp_path, is_root=True, start_step=0, total_steps=8)) as record:
+        observations = Observations(built, ResumePoint(), record)
+        step = 0
+        for stage, size in zip(built.schedule.stages, (3e9, 1e9, 2e9), strict=True):
+            at = built.schedule.at(step)
+            observations.begin_stage(at)
+            most["peak"] = max(most["peak"], size)
+            observations.end_stage(at)
+            step += stage.steps
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    found = [re.search(r"stage (\w+): peak memory of a GPU (\d) GB, on rank 0;", line).groups() for line in lines]
+    assert found == [("generator", "3"), ("discriminator", "1"), ("joint", "2")]
 
 
 def test_out_of_memory_is_one_line(tmp_path):

@@ -1,5 +1,6 @@
 """The memory of this process: the most that it has taken, and what its device has left."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -19,6 +20,12 @@ def peak_memory() -> dict[str, int | None]:
         "peak_rss_bytes": host,
         "peak_gpu_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"] if _has_gpu() else None,
     }
+
+
+def largest(peaks: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """The largest of each figure of peak_memory(), such as of several stages or ranks."""
+    every = list(peaks)
+    return {name: max((each[name] for each in every), key=lambda value: value or 0) for name in every[0]}
 
 
 def forget_peak() -> None:
