@@ -81,7 +81,7 @@ class Config(AverageConfig):
     accumulate: Annotated[Count, _TRAINING] = 1
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
     remat: Annotated[bool, _TRAINING] = False
-    """compute activations again in the backward pass instead of keeping them: less memory, and a longer step"""
+    """compute activations again in the backward pass instead of keeping them: less memory, longer steps; no --jit"""
     precision: Annotated[Precision, _TRAINING] = "float32"
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
@@ -102,9 +102,9 @@ class Config(AverageConfig):
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
 
     deterministic: Annotated[bool, _TRAINING] = False
-    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
+    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs; one thread reads"""
     jit: Annotated[bool, _TRAINING] = False
-    """compile losses and optimizers by XLA: equal within rounding; no all-reduce overlaps with the backward pass"""
+    """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces; not with --remat"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
     """number of non-finite updates in a row, all of them skipped, after which the run stops"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000

@@ -57,7 +57,7 @@ def advice(run: Run, memory: Estimate, free: int | None) -> str:
     ways = []
     if parts is not None:
         ways = [f"--accumulate {parts} (about {in_words(memory.accumulated(parts, sizes[parts]))})"]
-    ways += [] if run.config.remat else ["--remat"]
+    ways += [] if run.config.remat or run.config.jit else ["--remat"]
     return f"try {', '.join([*ways, 'a smaller --global-batch-size'])} or smaller networks"
 
 

@@ -18,37 +18,52 @@ OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 _LONGEST = 200
 
 
-def guarded(run: Run, steps: Steps) -> Iterator[tuple[int, Position, Compute]]:
-    """Yield steps that end with a message of one line if there is not enough memory for them."""
-    for step, at, compute in steps:
-        yield step, at, functools.partial(_computed, run, at, compute)
-
-
-def out_of_memory(error: Exception, run: Run, at: Position | None = None, step: int | None = None) -> RunError:
-    """Describe a lack of memory in one line.
+class MemoryGuard:
+    """Follows the steps of a run, and describes a lack of memory in them, before or after one, in one line.
 
     Args:
-        error: error of TensorFlow or of Python.
-        run: run that ends.
-        at: position of the step; None: it was not in a step.
-        step: global step, from 0.
+        run: run, built.
     """
-    where = "" if at is None else f" in step {step}, stage {at.stage.name}"
-    index = 0 if at is None else at.index
-    memory = run.estimates[index]
-    return RunError(
-        f"rank {run.ranks.rank} is out of memory{where}: {_refused(error)}; the estimate was "
-        f"{in_words(memory.total)}; {advice(run, memory, room(run.ranks, failed=True))}"
-    )
 
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._place: tuple[str, int, Position] | None = None
+        """before, in or after a step: its number and its position; None: the first has not begun"""
 
-def _computed(
-    run: Run, at: Position, compute: Compute, step: int, stage_step: int, data: dict[str, tf.Tensor]
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    try:
-        return compute(step, stage_step, data)
-    except OUT_OF_MEMORY as error:
-        raise out_of_memory(error, run, at, step) from error
+    def guarded(self, steps: Steps) -> Iterator[tuple[int, Position, Compute]]:
+        """Yield steps that end with a message of one line if there is not enough memory for them."""
+        for step, at, compute in steps:
+            self._place = "before", step, at
+            yield step, at, functools.partial(self._computed, at, compute)
+
+    def failure(self, error: Exception) -> RunError:
+        """Describe a lack of memory.
+
+        Args:
+            error: error of TensorFlow or of Python.
+        """
+        run, place = self._run, self._place
+        where = "" if place is None else f" {place[0]} step {place[1]}, stage {place[2].stage.name}"
+        first = f"rank {run.ranks.rank} is out of memory{where}: {_refused(error)}"
+        if place is None or place[0] == "after":
+            return RunError(
+                f"{first}; this was not in a step, so --accumulate would not help: free memory, or try smaller networks"
+            )
+        # A batch finds no room beside what the steps take.
+        memory = run.estimates[place[2].index]
+        words = advice(run, memory, room(run.ranks, failed=True))
+        return RunError(f"{first}; the estimate was {in_words(memory.total)}; {words}")
+
+    def _computed(
+        self, at: Position, compute: Compute, step: int, stage_step: int, data: dict[str, tf.Tensor]
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        self._place = "in", step, at
+        try:
+            results = compute(step, stage_step, data)
+        except OUT_OF_MEMORY as error:
+            raise self.failure(error) from error
+        self._place = "after", step, at
+        return results
 
 
 def _refused(error: Exception) -> str:

@@ -22,7 +22,7 @@ from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
-from hvdgan.training.out_of_memory import OUT_OF_MEMORY, guarded, out_of_memory
+from hvdgan.training.out_of_memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits, HostsChanged
 from hvdgan.training.resuming.restore import restore
@@ -105,11 +105,12 @@ def train(
     """
     stopping.take_interrupts()
     is_root, first = run.ranks.is_root, resume_point.step
+    guard = MemoryGuard(run)
     with resume_point.lock or contextlib.nullcontext():
-        with _in_words(run, heart):
+        with _in_words(run, heart, guard):
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
         page.follow(run.run_dir, is_root=is_root)
-        with contextlib.closing(record), _in_words(run, heart, record.say):
+        with contextlib.closing(record), _in_words(run, heart, guard, record.say):
             announce(run, resume_point, record)
             with record.tolerant("the index of the data"):
                 run.scans.write()
@@ -118,7 +119,7 @@ def train(
                 return True
             loop = _loop(run, resume_point, stopping, commits, page, record)
             with _open_batches(run, resume_point, read) as batches:
-                page.is_finished = loop.train(batches, guarded(run, steps or steps_from(run, first)))
+                page.is_finished = loop.train(batches, guard.guarded(steps or steps_from(run, first)))
     return page.is_finished
 
 
@@ -147,12 +148,14 @@ def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batch
 
 
 @contextlib.contextmanager
-def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+def _in_words(
+    run: Run, heart: Heartbeat, guard: MemoryGuard, say: Callable[[str], None] = lambda line: None
+) -> Iterator[None]:
     """Raise an error of a known kind as one line, and any other as it is; log it first."""
     try:
         yield
     except (RunError, OSError, MemoryError, tf.errors.OpError) as error:
-        failure = _translate(error, run, heart)
+        failure = _translate(error, run, heart, guard)
         say(f"stopped: {failure}")
         if failure is error:
             raise
@@ -164,10 +167,10 @@ def _in_words(run: Run, heart: Heartbeat, say: Callable[[str], None] = lambda li
         raise
 
 
-def _translate(error: Exception, run: Run, heart: Heartbeat) -> Exception:
+def _translate(error: Exception, run: Run, heart: Heartbeat, guard: MemoryGuard) -> Exception:
     """Return an error whose message names what has failed and what to do; an error of an unknown kind as it is."""
     if isinstance(error, OUT_OF_MEMORY):
-        return out_of_memory(error, run)
+        return guard.failure(error)
     if isinstance(error, OSError):
         return unwritable(run.run_dir, error)
     if isinstance(error, tf.errors.OpError):

@@ -32,6 +32,8 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     say = record.say
     if resume_point.recovered:
         say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
+        for remark in too_large(run):  # fewer ranks have larger slices
+            say(remark)
         return
     last = [f"run folder {run.run_dir}:", f"{_position(run, resume_point.step)};", "its config.json has every setting"]
     parts = paragraphs(run, devices.everyones_devices(run.ranks), last)

@@ -18,6 +18,7 @@ from hvdgan.bench import main
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics.speed.blocks import PARTS
 from hvdgan.diagnostics.speed.launches import Bench
+from hvdgan.diagnostics.speed.report import tables
 from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
 
@@ -115,6 +116,18 @@ def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp
     printed = capsys.readouterr().out
     assert re.search(r"4 ranks +2 +only +666.7 +12.00 ", printed)
     assert "0.0 to 5.0" in printed  # the spread of the start
+
+
+def test_the_peak_memory_is_that_of_the_gpus_if_there_are_any(measured):
+    """No rank had one: its figure is pretended."""
+    facts = measured[2]
+    table = tables(facts)[1]
+    assert "peak MB" in table.heads
+    (stage,) = facts["runs"][0]["stages"]
+    on_gpus = [{**run, "peak_gpu_bytes": {"median": 7e6, "low": 7e6, "high": 7e6}} for run in facts["runs"]]
+    table = tables({**facts, "runs": on_gpus})[1]
+    place = table.heads.index("peak GPU MB")
+    assert [line[place] for line in table.lines if line[2] == stage] == ["7"] * len(on_gpus)
 
 
 def test_it_projects_to_many_ranks_and_says_so(measured):

@@ -105,3 +105,20 @@ def test_the_gradient_keeps_activations():
 
     # Five inputs of sines, the last sine, and a few gradients.
     assert 5000 <= peak(function).total <= 8000
+
+
+def test_the_results_of_a_called_function_count_once():
+    """Gradients of micro-batches and of --jit are such results."""
+
+    @tf.function(autograph=False)
+    def called(x):
+        return tf.cumsum(x)
+
+    assert peak(called).total == 1000
+    # The first result is read when the second is made.
+    assert peak(lambda x: called(called(x))).total == 2000
+
+
+def test_an_argument_that_a_called_function_returns_is_counted_as_its_result():
+    called = tf.function(lambda x: (tf.identity(x), tf.reduce_sum(x)), autograph=False)
+    assert peak(lambda x: tf.cumsum(called(x)[0])).total == 2000

@@ -3,6 +3,7 @@
 Modules: training.memory.estimate, training.memory.device, training.out_of_memory.
 """
 
+import contextlib
 import itertools
 import re
 import sys
@@ -18,15 +19,18 @@ from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.slices import bounds
 from hvdgan.networks.devices import device
-from hvdgan.recipe.schedule import Position
 from hvdgan.training import memory_use
 from hvdgan.training.memory.device import peak_memory, room
-from hvdgan.training.memory.estimate import Estimate, in_words
+from hvdgan.training.memory.estimate import Estimate, estimate, in_words
 from hvdgan.training.memory.liveness import Peak
-from hvdgan.training.out_of_memory import guarded, out_of_memory
+from hvdgan.training.monitoring.record import Record
+from hvdgan.training.observations import Observations
+from hvdgan.training.out_of_memory import MemoryGuard
+from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.steps.skipping import changed_by
+from hvdgan.training.summary import announce
 from launching import EACH_CONTROLLER, launcher, run, train
-from tiny import Tiny, TinyOptions
+from tiny import Staged, TinyOptions
 
 ARGUMENTS = "--recipe hungry:Hungry --image-size 8 --global-batch-size 16 --report never --run-dir run".split()
 
@@ -122,15 +126,24 @@ def test_the_room_of_a_rank_is_its_share_of_the_host():
     assert peak_memory()["peak_rss_bytes"] > grown.nbytes
 
 
-def test_the_room_of_a_gpu_is_known_by_a_limit_or_by_what_it_has_refused(monkeypatch):
+def test_the_room_of_a_gpu_is_known_by_a_limit_or_by_what_it_has_refused_or_by_nvidia_smi(tmp_path, monkeypatch):
     """Without a GPU: TensorFlow's answers are pretended."""
-    limits = []
+    limits: list = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": "NVIDIA H100"})
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
     monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda gpu: limits)
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"current": 2**20, "peak": 2**22})
     assert room(Ranks()) is None
     assert room(Ranks(), failed=True) == 3 * 2**20
+    nvidia_smi = tmp_path / "nvidia-smi"
+    nvidia_smi.write_text("#!/bin/sh\necho GPU-0, NVIDIA H100, 70\necho GPU-1, NVIDIA H100, 50\n")
+    nvidia_smi.chmod(0o755)
+    # What TensorFlow has kept of freed tensors is room too.
+    assert room(Ranks()) == room(Ranks(), failed=True) == (50 + 3) * 2**20
     limits.append(tf.config.LogicalDeviceConfiguration(memory_limit=8))
     assert room(Ranks()) == room(Ranks(), failed=True) == 7 * 2**20
 
@@ -147,6 +160,35 @@ def test_the_old_values_of_an_update_count_where_it_is_selected():
     assert sizes[1] >= sizes[0] + changed
 
 
+def test_a_gpu_holds_batches_and_gradients_that_are_reduced(monkeypatch):
+    """Four batches whose verdicts wait, that of the step, and four that are copied ahead."""
+    monkeypatch.delenv("HOROVOD_FUSION_THRESHOLD", raising=False)
+
+    def estimates(kind, size):
+        with device.computing_as(kind):
+            built = tiny_run()
+            return [
+                estimate(built.state, built.steps[0], source, Ranks(size=size)).peak
+                for source in (built.source, Batchless())
+            ]
+
+    with_batches, without = estimates(device.GPU, 1)
+    pixels, label, number = 8 * 8, 8, 8
+    assert with_batches - without == Peak(fixed=9 * 16 * (pixels + label + number))
+    assert estimates(device.GPU, 2)[0] - with_batches == Peak(fixed=128 * 2**20)
+    on_host = [peak for size in (1, 2) for peak in estimates(device.CPU, size)]
+    assert on_host == on_host[:1] * 4
+
+
+class Batchless:
+    """Data whose samples have no numbers."""
+
+    record_shape, dtype = (0,), np.uint8
+
+    def facts(self, indices):
+        return {}
+
+
 def test_each_stage_is_estimated_at_the_start_and_measured_at_its_end(tmp_path):
     train(tmp_path, *"--recipe tiny:Staged --image-size 8 --global-batch-size 16 --run-dir run".split(), ranks=2)
     log = (tmp_path / "run" / "log.txt").read_text()
@@ -157,6 +199,27 @@ def test_each_stage_is_estimated_at_the_start_and_measured_at_its_end(tmp_path):
             "TensorFlow itself not counted",
             log,
         ), log
+
+
+def test_the_peak_of_a_gpu_is_that_of_the_stage(tmp_path, monkeypatch):
+    """Without a GPU: TensorFlow's answers are pretended."""
+    built = tiny_run(Staged)
+    most = {"current": 0, "peak": 9e9}
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: dict(most))
+    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", lambda name: most.update(peak=0))
+    with contextlib.closing(Record(tmp_path, is_root=True, start_step=0, total_steps=8)) as record:
+        observations = Observations(built, ResumePoint(), record)
+        step = 0
+        for stage, size in zip(built.schedule.stages, (3e9, 1e9, 2e9), strict=True):
+            at = built.schedule.at(step)
+            observations.begin_stage(at)
+            most["peak"] = max(most["peak"], size)
+            observations.end_stage(at)
+            step += stage.steps
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    found = [re.search(r"stage (\w+): peak memory of a GPU (\d) GB, on rank 0;", line).groups() for line in lines]
+    assert found == [("generator", "3"), ("discriminator", "1"), ("joint", "2")]
 
 
 def test_out_of_memory_is_one_line(tmp_path):
@@ -189,15 +252,45 @@ def test_memory_of_python_too():
     def compute(step, stage_step, data):
         raise MemoryError("Unable to allocate 3 EiB")
 
-    ((step, at, guarded_compute),) = guarded(built, [(7, built.schedule.at(0), compute)])
+    ((step, at, guarded_compute),) = MemoryGuard(built).guarded([(7, built.schedule.at(0), compute)])
     with pytest.raises(
         RunError, match="rank 0 is out of memory in step 7, stage adversarial: Unable to allocate 3 EiB"
     ):
         guarded_compute(step, at.stage_step, {})
 
 
-def test_outside_of_a_step_the_step_is_not_named():
+def test_before_and_after_a_step_its_stage_is_named():
+    """A batch finds no room beside the steps of its stage; an evaluation is not divided by --accumulate."""
+    built = tiny_run(Staged, global_batch_size=64)
     error = tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory " + 300 * "x")
-    text = str(out_of_memory(error, tiny_run(Tiny)))
-    assert text.startswith("rank 0 is out of memory: failed to allocate memory xxx") and "..." in text
-    assert isinstance(tiny_run().schedule.at(0), Position)
+    guard = MemoryGuard(built)
+    apart = "this was not in a step, so --accumulate would not help: free memory, or try smaller networks"
+    said = str(guard.failure(error))
+    assert re.fullmatch(rf"rank 0 is out of memory: failed to allocate memory x+\.\.\.; {apart}", said), said
+
+    def compute(step, stage_step, data):
+        return {}, {}
+
+    starts = list(itertools.accumulate((stage.steps for stage in built.schedule.stages), initial=0))[:-1]
+    sizes = [in_words(each.total) for each in built.estimates]
+    assert len(set(sizes)) == 3
+    steps = [(step, built.schedule.at(step), compute) for step in starts]
+    for (step, at, guarded_compute), size in zip(guard.guarded(steps), sizes, strict=True):
+        where = f"step {step}, stage {at.stage.name}: failed to allocate memory x+\\.\\.\\."
+        said = str(guard.failure(error))
+        assert re.fullmatch(
+            rf"rank 0 is out of memory before {where}; the estimate was {size}; try --accumulate .*", said
+        ), said
+        guarded_compute(step, at.stage_step, {})
+        said = str(guard.failure(error))
+        assert re.fullmatch(rf"rank 0 is out of memory after {where}; {apart}", said), said
+
+
+def test_other_ranks_of_an_elastic_run_are_warned_again(tmp_path, monkeypatch, capsys):
+    """Fewer ranks have larger slices."""
+    built = tiny_run(global_batch_size=64, image_size=32)
+    monkeypatch.setattr(memory_use, "room", lambda _: 1000)
+    with contextlib.closing(Record(tmp_path, is_root=True, start_step=3, total_steps=8)) as record:
+        announce(built, ResumePoint(3, 192, "run", None, {}, recovered=True), record)
+    first, warning = (tmp_path / "log.txt").read_text().splitlines()
+    assert "1 rank(s) resume at step 3" in first and "warning: stage adversarial needs about" in warning

@@ -99,8 +99,6 @@ class Session:
     """seconds that the loop waited for its newest batch"""
     startup: float | None = None
     """seconds from the launch to the end of the first step"""
-    peak: dict[str, int | None] = dataclasses.field(default_factory=dict)
-    """peak memory before a stage's first step without all-reduce"""
     met: bool = False
     ends: Ends = dataclasses.field(default_factory=Ends)
 
@@ -131,6 +129,8 @@ class ClockedStep:
         self.clock = clock
         self.session = session
         self.data: dict[str, tf.Tensor] = {}
+        self.peak: dict[str, int | None] = {}
+        """peak memory of the stage before its first step without all-reduce; without such steps, at its end"""
 
     def __call__(self, step: int, stage_step: int, data: dict[str, tf.Tensor]) -> Any:
         session = self.session
@@ -139,13 +139,15 @@ class ClockedStep:
         block, begins = self.clock.enter(stage_step)
         if begins:
             if not (block.reduces or self.clock.times[True]):
-                session.peak = peak_memory()
+                self.peak = peak_memory()
             session.together(block)
         with contextlib.nullcontext() if block.reduces else self.apart:
             begin = time.perf_counter()
             metrics, finite = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
             session.ends.wait(finite, settle=self.clock.settles)
             end = time.perf_counter()
+        if not self.peak and stage_step + 1 == self.clock.steps:
+            self.peak = peak_memory()
         self.clock.add(end - session.ended, session.waited, end - begin)
         session.ended = end
         if session.startup is None:

@@ -36,7 +36,7 @@ from hvdgan.training import session as training
 from hvdgan.training.building.command import Resume, parse
 from hvdgan.training.building.run import Run, build
 from hvdgan.training.loop import Compute, steps_from
-from hvdgan.training.memory.device import peak_memory
+from hvdgan.training.memory.device import largest
 from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.resuming.commits import Commits
@@ -79,7 +79,7 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
     with Stopping(ranks, run.run_dir / "stop", None) as stopping:
         how: dict[str, Any] = {"read": read, "steps": _steps(run, clocked, meeting)}
         training.train(run, resume_point, Heartbeat(), stopping, commits, Page("never"), **how)
-    peak = session.peak or peak_memory()
+    peak = largest(step.peak for step in clocked)
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
     if spec.timeline:
         _record_timeline(str(Path(spec.folder) / TIMELINE), clocked)
@@ -89,7 +89,7 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         "controller": backend.controller() if ranks.size > 1 else None,
         "global_batch_size": run.config.global_batch_size,
         "startup_seconds": max(ranks.gather(session.startup, "bench: first step")),
-        **_largest(ranks.gather(peak, "bench: memory")),
+        **largest(ranks.gather(peak, "bench: memory")),
         "processes": ranks.gather({"host": os.uname().nodename, "cores": hosts.cores()}, "bench: processes"),
         "stages": stages,
         "allreduce": _allreduce(ranks, sizes) if spec.allreduce and ranks.size > 1 else [],
@@ -213,7 +213,3 @@ def _allreduce(ranks: Ranks, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Measure all-reduces up to the size of the largest in the run."""
     wanted = sorted({*allreduce.sizes_up_to(max(max(sizes), 2**20)), *sizes})
     return [allreduce.measure(ranks, size, _ALLREDUCE_SECONDS) for size in wanted]
-
-
-def _largest(everyones: Sequence[dict[str, int | None]]) -> dict[str, int | None]:
-    return {name: max((each[name] for each in everyones), key=lambda value: value or 0) for name in everyones[0]}

@@ -26,13 +26,15 @@ def tables(facts: Mapping[str, Any]) -> list[Table]:
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> Table:
     heads = ["launch", "images each", "stage", "images/s", "step", *NAMES.values()]
-    heads += ["MB reduced", "peak MB", "first step s"]
+    # Of a rank on a GPU its memory is what may run out.
+    memory = "peak_gpu_bytes" if all(run["peak_gpu_bytes"] for run in runs) else "peak_rss_bytes"
+    heads += ["MB reduced", "peak GPU MB" if memory == "peak_gpu_bytes" else "peak MB", "first step s"]
     lines: list[list[str]] = []
     for run in runs:
         for name, stage in run["stages"].items():
             rate = _cells(stage["images_per_sec"], 1)
             parts = [_cells(stage[part], 2, 1e3) for part in ("step_seconds", *PARTS)]
-            rest = [_cells(run["peak_rss_bytes"], 0, 1e-6), _cells(run["startup_seconds"], 1)]
+            rest = [_cells(run[memory], 0, 1e-6), _cells(run["startup_seconds"], 1)]
             reduced = (f"{stage['bytes_reduced'] / 1e6:,.3f}", "")
             lines += _two_lines([_label(run), str(run["local_batch_size"]), name], [rate, *parts, reduced, *rest])
     note = "In ms: medians over the launches (and over the copies); below them the smallest and the largest"

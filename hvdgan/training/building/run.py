@@ -92,7 +92,7 @@ class Run:
     @functools.cached_property
     def estimates(self) -> tuple[Estimate, ...]:
         """Memory that the steps of each stage are expected to take."""
-        return tuple(estimate(self.state, step) for step in self.steps)
+        return tuple(estimate(self.state, step, self.source, self.ranks) for step in self.steps)
 
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.json."""

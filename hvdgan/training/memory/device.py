@@ -1,11 +1,14 @@
 """The memory of this process: the most that it has taken, and what its device has left."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import tensorflow as tf
 
 from hvdgan.data.cache import free_memory
+from hvdgan.distributed.devices import claimed, openable_gpus
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.memory.gpu_memory import free_gpu_memory
 
 
 def peak_memory() -> dict[str, int | None]:
@@ -19,6 +22,12 @@ def peak_memory() -> dict[str, int | None]:
     }
 
 
+def largest(peaks: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """The largest of each figure of peak_memory(), such as of several stages or ranks."""
+    every = list(peaks)
+    return {name: max((each[name] for each in every), key=lambda value: value or 0) for name in every[0]}
+
+
 def forget_peak() -> None:
     """Let the peak of the GPU begin again; the system counts that of a process from its start."""
     if _has_gpu():
@@ -26,9 +35,9 @@ def forget_peak() -> None:
 
 
 def room(ranks: Ranks, *, failed: bool = False) -> int | None:
-    """Bytes that this rank can still take: its share of the host's, or what a limit leaves of its GPU.
+    """Bytes that this rank can still take: its share of the host's, or what is left of its GPU or of a limit there.
 
-    TensorFlow does not report how large a GPU is, so that the room is None there if no limit is set.
+    None where the system does not report them, or nvidia-smi (see free_gpu_memory()).
 
     Args:
         ranks: ranks of the run.
@@ -42,7 +51,12 @@ def room(ranks: Ranks, *, failed: bool = False) -> int | None:
     taken = tf.config.experimental.get_memory_info("GPU:0")
     if limits and limits[0] is not None:
         return int(limits[0]) * 2**20 - int(taken["current"])
-    return int(taken["peak"]) - int(taken["current"]) if failed else None
+    # What TensorFlow has freed, it keeps for later, and the GPU counts it as taken.
+    kept = int(taken["peak"]) - int(taken["current"])
+    free = free_gpu_memory(claimed(ranks.local_rank, 0), openable_gpus())
+    if free is None:
+        return kept if failed else None
+    return free + kept
 
 
 def _has_gpu() -> bool:

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
+from hvdgan.data import Source
+from hvdgan.distributed.environment import fusion_buffer
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.training.memory.liveness import Peak, peak_of
+from hvdgan.training.steps.forward import specs_of
 from hvdgan.training.steps.skipping import changed_by
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
@@ -16,11 +20,12 @@ from hvdgan.training.variables.state import TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """The bytes that a rank needs in the steps of a stage; TensorFlow itself and the data pipeline are not counted.
+    """The bytes that a rank needs in the steps of a stage; TensorFlow itself is not counted, and no batch on the host.
 
     Attributes:
         state: bytes of all variables: networks, slots and averages.
-        peak: most bytes of activations, gradients and other results that live at once.
+        peak: most bytes of activations, gradients and other results that live at once; on a GPU also the batches and
+            Horovod's buffer.
         gradients: bytes of the gradients of the update that has the most.
         samples: number of samples in this rank's slice of the global batch.
         micro_batches: number of micro-batches in which they are computed.
@@ -59,12 +64,14 @@ class Estimate:
         return next((n for n, size in sizes.items() if room is None or self.accumulated(n, size) <= room), None)
 
 
-def estimate(state: TrainState, step: StageStep) -> Estimate:
+def estimate(state: TrainState, step: StageStep, source: Source, ranks: Ranks) -> Estimate:
     """Estimate the memory of a stage from the graphs of its steps, which have been traced.
 
     Args:
         state: variables of the run.
         step: step of the stage.
+        source: data of the run.
+        ranks: ranks of the run.
     """
     forward = step.forward
     gradients = max(sum(map(_bytes, forward.variables(update))) for update in step.stage.updates)
@@ -76,8 +83,22 @@ def estimate(state: TrainState, step: StageStep) -> Estimate:
     peak = max((peak_of(graph, is_fixed) for graph in step.graphs), key=lambda each: each.total, default=Peak())
     if not device.chosen().branches:  # the old values, from which it is selected
         peak += Peak(fixed=max(sum(map(_bytes, changed_by(state, update))) for update in step.stage.updates))
+    peak += Peak(fixed=_beside_steps(source, forward.count, ranks))
     variables = sum(map(_bytes, state.tensors().values()))
     return Estimate(variables, peak, gradients, forward.count, forward.micro_batches)
+
+
+def _beside_steps(source: Source, count: int, ranks: Ranks) -> int:
+    """Bytes of a GPU that hold batches of `count` samples, and the gradients of several ranks while they are reduced.
+
+    A batch is kept until the verdict of its step is known, to look for the reason of a bad update.
+    """
+    choice = device.chosen()
+    if not choice.own_memory:
+        return 0
+    batch = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs_of(source, count).values())
+    waiting, newest, ahead = choice.steps_behind, 1, choice.steps_behind
+    return batch * (waiting + newest + ahead) + (fusion_buffer() if ranks.size > 1 else 0)
 
 
 def in_words(count: float) -> str:

@@ -65,7 +65,9 @@ def peak_of(graph: tf.Graph, is_fixed: Callable[[tf.Tensor], bool]) -> Peak:
         readers.subtract(inputs)
         dead = {buffer for buffer in inputs if readers[buffer] <= 0}
         new = sum((sizes[buffer] for buffer in own), Peak())
-        now = live + new + _within(operation, graph, is_fixed) - _overwritten(operation, sizes, own, dead)
+        # What a function returns is among what lives in it, unless it returns its arguments.
+        added = max(new, _within(operation, graph, is_fixed), key=lambda peak: peak.total)
+        now = live + added - _overwritten(operation, sizes, own, dead)
         most = max(most, now, key=lambda peak: peak.total)
         gone = dead.union(buffer for buffer in own if readers[buffer] <= 0)
         live += new - sum((sizes[buffer] for buffer in gone), Peak())
