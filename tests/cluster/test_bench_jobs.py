@@ -38,7 +38,7 @@ def test_the_script_for_gpus_starts_its_ranks_on_all_nodes_of_a_job(cluster, fol
     assert cluster.ended(job)["JobState"] == "COMPLETED", (folder / "log.txt").read_text()
     found = json.loads((folder / "out" / "result.json").read_text())
     verdicts = {part["name"]: {each["verdict"] for each in part["checks"]} for part in found["parts"]}
-    assert verdicts == dict.fromkeys(["build", "equality", "resume", "recipes"], {"passed"})
+    assert verdicts == {name: {"passed"} for name in ("build", "equality", "resume", "recipes")}
     (check,) = found["parts"][0]["checks"]
     assert check["verdict"] == "passed" and check["command"].startswith("srun ") and found["settings"]["nodes"] == 2
     assert [rank["host"] for rank in check["figures"]["doctor"]["ranks"]] == ["node1", "node2"]
