@@ -2,7 +2,7 @@
 
     taskset -c 0 python benchmarks/periods.py
 
-Flags are those of hvdgan.train. Without --recipe it is the small DCGAN on the digits, whose steps are short, for 2,500
+Flags are those of hvdgan.train. Without --recipe it is the small DCGAN on the digits, whose steps are short, for 2,000
 steps; flags change it. A larger one:
 
     --recipe dcgan --data synthetic --image-size 64 --global-batch-size 16 --max-steps 500
@@ -43,7 +43,7 @@ DEFAULTS = {
     "--image-size": "32",
     "--nf": "16",
     "--global-batch-size": "8",
-    "--max-steps": "2500",
+    "--max-steps": "2000",
 }
 GOAL = 0.02
 seconds: Counter[str] = Counter()

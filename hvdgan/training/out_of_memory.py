@@ -56,7 +56,7 @@ class MemoryGuard:
 
     def _computed(
         self, at: Position, compute: Compute, step: int, stage_step: int, data: dict[str, tf.Tensor]
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         self._place = "in", step, at
         try:
             results = compute(step, stage_step, data)

@@ -16,11 +16,17 @@ from run_folders import LAUNCH, grid, record, write
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The page of a run with two evaluations and a best checkpoint."""
-    run = tmp_path_factory.mktemp("runs") / "run"
+def run(tmp_path_factory):
+    """A run with two evaluations and a best checkpoint."""
+    run = tmp_path_factory.mktemp("runs") / "<img src=x>"
     words = ["--eval-samples", "16", "--eval-every", "4", "--best-metric", "eval/histogram", "--learning-rate", "0.01"]
     assert saved.train(run, *words) == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    """Its page."""
     assert report.main([str(run)]) == 0
     return (run / "report.html").read_text()
 
@@ -34,6 +40,20 @@ def test_the_best_checkpoint_is_named_and_marked(page):
     shown = section(page, "evaluations")
     assert re.search(r"Best checkpoint: eval/histogram [\d.]+ at step [48] \(the smallest value is the best\)", shown)
     assert "var(--mark)" in shown
+
+
+def test_generated_samples_stand_beside_real_ones_and_checkpoints_have_their_sizes(run, page):
+    captions = re.findall("<figcaption>(.*?)</figcaption>", section(page, "samples"))
+    assert captions[0].startswith("Generated, step") and captions[-1] == "Real"
+    (checkpoint,) = (path for path in (run / "checkpoints").iterdir() if path.is_dir() and not path.is_symlink())
+    size = sum(file.stat().st_size for file in checkpoint.iterdir()) / 1e6
+    shown = re.findall(r'<td class="n">([\d.]+)</td>', section(page, "checkpoints"))
+    assert shown and float(shown[-1]) == pytest.approx(size, abs=0.06)
+    assert "no all-reduce with one rank" in section(page, "trained")
+
+
+def test_the_name_of_a_folder_is_text(page):
+    assert "<h1>&lt;img src=x&gt;</h1>" in page and "<img src=x>" not in page
 
 
 def test_the_times_of_the_checkpoints_are_those_of_the_log(page):

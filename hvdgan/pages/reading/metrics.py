@@ -1,8 +1,10 @@
 """The metrics of a run, from metrics.jsonl, read line by line in bounded memory."""
 
+import bisect
 import collections
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, TypeGuard
@@ -20,6 +22,7 @@ LARGEST = 1e300
 """magnitude up to which numbers are drawn"""
 _MOST_STAGES = 200
 _WAITING = 40_000
+"""values of records that are read as columns at once, about"""
 _NO_METRICS = frozenset({"step", "stage", "stage_step"})
 _COMPARED = ("features", "resize", "samples", "weights")
 Waiting = dict[tuple[tuple[str, ...], bool], list[tuple[Any, ...]]]
@@ -86,25 +89,11 @@ def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
     """
     metrics, resumed = Metrics(), collections.deque(resumptions)
     waiting: Waiting = collections.defaultdict(list)
-    size = 0
-    for record in folder.records(FILE):
-        step, is_steady = record.get("step"), True
-        if not is_step(step):
-            metrics.left_out += 1
-            continue
-        if record.get("stage") != metrics.stage:
-            _begin_stage(metrics, record)
-            is_steady = False
-        while resumed and resumed[0] < step:
-            resumed.popleft()
-            is_steady = False
-        if step > metrics.last_step:
-            metrics.last_step = step
-        waiting[tuple(record), is_steady].append(tuple(record.values()))
-        size += len(record)
-        if size > _WAITING:
+    for records in folder.records(FILE):
+        for (names, _), group in itertools.groupby(records, key=_kind):
+            _add(metrics, names, list(group), resumed, waiting)
+        if sum(len(names) * len(rows) for (names, _), rows in waiting.items()) > _WAITING:
             _settle(metrics, waiting)
-            size = 0
     _settle(metrics, waiting)
     _end_stage(metrics)
     if metrics.left_out:
@@ -113,6 +102,36 @@ def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
             f"({metrics.left_out:,})"
         )
     return metrics
+
+
+def _kind(record: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
+    """What consecutive records share: the names of their values, and their stage."""
+    return tuple(record), record.get("stage")
+
+
+def _add(
+    metrics: Metrics,
+    names: tuple[str, ...],
+    records: list[dict[str, Any]],
+    resumed: collections.deque[int],
+    waiting: Waiting,
+) -> None:
+    """Add consecutive records of one kind to those that are waiting; the first after a start or of a stage apart."""
+    good = [record for record in records if is_step(record.get("step"))]
+    metrics.left_out += len(records) - len(good)
+    if not good:
+        return
+    steps = [record["step"] for record in good]
+    traced: set[int] = set()
+    if good[0].get("stage") != metrics.stage:
+        _begin_stage(metrics, good[0])
+        traced.add(0)
+    while resumed and resumed[0] < max(steps):
+        traced.add(bisect.bisect_right(steps, resumed.popleft(), hi=len(steps) - 1))
+    metrics.last_step = max(metrics.last_step, *steps)
+    rows = [tuple(record.values()) for record in good]
+    waiting[names, False] += [rows[place] for place in traced]
+    waiting[names, True] += [row for place, row in enumerate(rows) if place not in traced] if traced else rows
 
 
 def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> None:
@@ -158,6 +177,8 @@ def _end_stage(metrics: Metrics) -> None:
 def _settle(metrics: Metrics, waiting: Waiting) -> None:
     """Add the records that are waiting to the curves."""
     for (names, are_steady), rows in waiting.items():
+        if not rows:
+            continue
         columns = dict(zip(names, zip(*rows, strict=True), strict=True))
         steps = np.array(columns["step"], np.int64)
         if columns.keys() >= Waits.NAMES:

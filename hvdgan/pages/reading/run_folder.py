@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,7 +208,7 @@ def _evaluations(folder: Folder) -> tuple[list[Facts], int]:
     """Return the latest records of evaluation.jsonl, and the number of the earlier ones."""
     found: collections.deque[Facts] = collections.deque(maxlen=_MOST_EVALUATIONS)
     count = 0
-    for record in folder.records("evaluation.jsonl"):
+    for record in itertools.chain.from_iterable(folder.records("evaluation.jsonl")):
         if is_step(record.get("step")):
             found.append(record)
             count += 1

@@ -139,20 +139,20 @@ class Folder:
         if too_long:
             self.remarks.append(f"{name}: lines of more than {LONGEST_LINE:,} bytes are left out ({too_long:,})")
 
-    def records(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the JSON objects of a file, one from each line; other lines are counted and left out.
+    def records(self, name: str) -> Iterator[list[dict[str, Any]]]:
+        """Yield the JSON objects of a file, one from each line, as many as are read at once; other lines are counted.
 
         Args:
             name: path relative to the folder.
         """
         unreadable, last = 0, b""
         for lines in self.batches(name):
-            last = lines[-1]
-            for line, value in zip(lines, _values(lines), strict=True):
-                if isinstance(value, dict):
-                    yield value
-                elif line.strip():
-                    unreadable += 1
+            last, values = lines[-1], _values(lines)
+            found = [value for value in values if isinstance(value, dict)]
+            if len(found) < len(values):
+                others = [line for line, value in zip(lines, values, strict=True) if not isinstance(value, dict)]
+                unreadable += sum(map(bool, map(bytes.strip, others)))
+            yield found
         if last and not isinstance(parsed(last), dict):  # the last line of all, which has no end
             unreadable -= 1
             self.remarks.append(f"{name}: the last line is cut off and left out")
