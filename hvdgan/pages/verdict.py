@@ -83,7 +83,9 @@ def _state(run: RunFacts) -> State:
         return "running"
     if run.journal.ended in ("finished", "stopped", "failed"):
         return run.journal.ended  # type: ignore[return-value]
-    is_known = run.holder is not None and (is_lost or not (run.other_host or run.is_copy))
+    # After a lost rank, the process that the lock file names may also live on for a moment without its lock.
+    is_copy = run.is_copy and not run.journal.loss
+    is_known = run.holder is not None and (is_lost or not (run.other_host or is_copy))
     return "failed" if run.journal.starts and is_known else "unknown"
 
 

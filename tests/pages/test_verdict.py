@@ -143,6 +143,8 @@ def test_a_copy_of_a_run_without_a_last_line_is_not_called_failed(tmp_path, has_
     said = "State unknown: this folder is a copy, or has lost its lock file; last line at 2026-11-25 10:22:31"
     assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
     assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
+    lost = f"{DATE}{GROUP.describe(1, ENDED)}\n"
+    assert judged(tmp_path, LAUNCH + lost, 40).state == "failed", "the process may end later than its lock"
 
 
 def test_a_damaged_checkpoint_counts_as_none_once_it_is_known(tmp_path):
