@@ -8,8 +8,8 @@ from typing import Any
 
 from gpu.setting import ROOT, Setting
 from hvdgan import __version__
+from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.installation import cpu_name, package_version
-from hvdgan.diagnostics.programs import output_of
 from hvdgan.training.building.code_state import git_state
 
 _QUERY = "name,memory.total,driver_version,compute_cap"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.launcher import launched
-from hvdgan.diagnostics.programs import output_of
+from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.table import Row
 
 SETUP = "launch/setup.sh builds it"

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hvdgan.cli.launcher import launched
-from hvdgan.diagnostics.programs import SECONDS, output_of
+from hvdgan.cli.programs import SECONDS, output_of
 from hvdgan.diagnostics.table import Row
 
 _RENDEZVOUS = {

@@ -150,13 +150,9 @@ def _gaps(steps: np.ndarray, bands: Sequence[Band]) -> np.ndarray:
     A stage that is shorter than two parts of a thinned curve may have lost its points, and does not break it.
     """
     least = 4 * (steps[-1] - steps[0]) / POINTS
-    inside = np.array([band.last - band.first > least and len(_within(steps, band)) == 0 for band in bands], bool)
-    ends = np.array([band.last for band in bands])[inside] if len(bands) else np.empty(0)
-    return np.unique(np.searchsorted(steps, ends)) if len(ends) else np.empty(0, int)
-
-
-def _within(steps: np.ndarray, band: Band) -> np.ndarray:
-    return steps[(steps > band.first) & (steps <= band.last)]
+    long = [band for band in bands if band.last - band.first > least]
+    ends = [band.last for band in long if not ((steps > band.first) & (steps <= band.last)).any()]
+    return np.unique(np.searchsorted(steps, ends))
 
 
 def _mark(axes: Any, marks: Marks) -> None:

@@ -102,20 +102,25 @@ def _are_elsewhere(run: RunFacts) -> bool:
 def _sentence(run: RunFacts, state: State) -> str:
     end, step, kept = end_of(run), done(run), _newest(run)
     of = f" of {end:,}" if end and end != step else ""
-    none = "; its checkpoints are not in this folder" if _are_elsewhere(run) else "; no checkpoint can be read"
-    none = none if run.checkpoints or _are_elsewhere(run) else "; there is no checkpoint"
     if state == "finished":
         return f"Finished at step {step:,}{of}"
     if state == "running":
         return f"Running at step {step:,}{of}{_left(run, (end or step) - step)}"
     if state == "stopped":
-        return f"Stopped at step {step:,}{of}{none if kept is None else ', and saved'}"
+        return f"Stopped at step {step:,}{of}{f'; {_why_none(run)}' if kept is None else ', and saved'}"
     if state == "failed":
-        saved = none if kept is None else f"; the newest checkpoint is of step {kept:,}"
-        return f"Failed after step {step:,}{of}{saved}"
+        saved = _why_none(run) if kept is None else f"the newest checkpoint is of step {kept:,}"
+        return f"Failed after step {step:,}{of}; {saved}"
     if run.journal.starts:
         return f"State unknown: {_why_unknown(run)}; last line at {run.journal.until}"
     return f"State unknown at step {step:,}{of}"
+
+
+def _why_none(run: RunFacts) -> str:
+    """Say why there is no checkpoint from which the run could be resumed."""
+    if run.checkpoints:
+        return "no checkpoint can be read"
+    return "its checkpoints are not in this folder" if _are_elsewhere(run) else "there is no checkpoint"
 
 
 def _why_unknown(run: RunFacts) -> str:
@@ -166,9 +171,7 @@ def _resume(run: RunFacts, state: State) -> str:
     step, end = done(run), end_of(run)
     if state == "finished" and (end is None or step >= end):
         return ""
-    path = (
-        run.folder.path.resolve()
-    )  # the command is typed where the run was started, and this page may be read elsewhere
+    path = run.folder.path.resolve()  # this page may be made in another folder than that of the command
     flags = shlex.join(["--config", str(path / "config.json"), "--run-dir", str(path)])
     journal = run.journal
     if journal.is_elastic:

@@ -1,6 +1,6 @@
 """The check of the MPI that horovodrun would use.
 
-Modules: diagnostics.programs.
+Modules: cli.programs.
 """
 
 import pytest

@@ -157,11 +157,7 @@ def other_host(folder: Path) -> str:
     Where each host has locks of its own, and for a copy of the folder, held_by() cannot see that process. The holder
     itself must not call this either.
     """
-    try:
-        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
-            named = _HOLDER.fullmatch(_first_line(file))
-    except OSError:
-        return ""
+    named = _HOLDER.fullmatch(_words_of(folder)[0])
     return "" if named is None or named[1] == os.uname().nodename else named[1]
 
 
@@ -171,12 +167,7 @@ def is_of_dead_process(folder: Path) -> bool:
     If it names a living process of this host that does not hold this lock, the folder is a copy of the one that it
     writes into, or the process has gone on to other work.
     """
-    try:
-        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
-            holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
-    except OSError:
-        return True
-    return _may_be_lost(holder, process)
+    return _may_be_lost(*_words_of(folder))
 
 
 def take(file: int) -> str:
@@ -214,6 +205,16 @@ def take(file: int) -> str:
 def _first_line(file: TextIO) -> str:
     """The line of a lock file that is for people: it names host and pid of its holder."""
     return file.read(_LONGEST_WORDS).partition("\n")[0].strip()
+
+
+def _words_of(folder: Path) -> tuple[str, str]:
+    """The two lines of a folder's lock file, of which the second may be missing; empty if there is no such file."""
+    try:
+        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
+            holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
+    except OSError:
+        return "", ""
+    return holder, process
 
 
 def _own_words() -> str:

@@ -126,9 +126,10 @@ def _add(
     if good[0].get("stage") != metrics.stage:
         _begin_stage(metrics, good[0])
         traced.add(0)
-    while resumed and resumed[0] < max(steps):
+    latest = max(steps)
+    while resumed and resumed[0] < latest:
         traced.add(bisect.bisect_right(steps, resumed.popleft(), hi=len(steps) - 1))
-    metrics.last_step = max(metrics.last_step, *steps)
+    metrics.last_step = max(metrics.last_step, latest)
     rows = [tuple(record.values()) for record in good]
     waiting[names, False] += [rows[place] for place in traced]
     waiting[names, True] += [row for place, row in enumerate(rows) if place not in traced] if traced else rows

@@ -1,8 +1,8 @@
 """Asks nvidia-smi for the free memory of a rank's GPU, which TensorFlow does not report."""
 
-import subprocess
 from collections.abc import Sequence
 
+from hvdgan.cli.programs import output_of
 from hvdgan.distributed.devices import Device
 
 _COMMAND = ["nvidia-smi", "--query-gpu=uuid,name,memory.free", "--format=csv,noheader,nounits"]
@@ -23,7 +23,9 @@ def free_gpu_memory(device: Device, openable: Sequence[str], seconds: float = _S
     """
     if device.gpu is None:
         return None
-    rows = [[cell.strip() for cell in line.split(",")] for line in _output(seconds).splitlines() if line.strip()]
+    rows = [
+        [cell.strip() for cell in line.split(",")] for line in output_of(_COMMAND, seconds).splitlines() if line.strip()
+    ]
     if any(len(row) != 3 for row in rows):  # such as "No devices were found"
         return None
     place = _place_of(device.identity, [row[0] for row in rows], openable)
@@ -44,13 +46,3 @@ def _place_of(identity: str, uuids: Sequence[str], openable: Sequence[str]) -> i
         return files.index(identity)
     # There are no such files under Windows (WSL), and CUDA's numbers are nvidia-smi's.
     return int(identity) if not files and identity.isdecimal() and int(identity) < len(uuids) else None
-
-
-def _output(seconds: float) -> str:
-    try:
-        done = subprocess.run(
-            _COMMAND, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
