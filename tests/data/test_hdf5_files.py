@@ -84,6 +84,85 @@ def test_what_is_not_decoded_here_is_read_through_the_library(tmp_path, monkeypa
         np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:{name}").fetch_batch(order), small[order], name)
 
 
+# Numbers of other files, and numbers that mean others
+
+
+@pytest.mark.parametrize("options", [LAYOUTS["contiguous"], LAYOUTS["four samples"], LAYOUTS["gzip"]])
+@pytest.mark.parametrize("suffix", ["h5", "nc"])
+def test_a_link_to_another_file_is_refused_with_the_name_of_that_file(tmp_path, options, suffix):
+    """Its data sets lie at places of the other file, where this one holds other numbers."""
+    with h5py.File(tmp_path / "part.h5", "w") as file:
+        file.create_dataset("run/x", data=ARRAY, **options)
+    with h5py.File(tmp_path / f"all.{suffix}", "w") as file:
+        file["own"] = ARRAY + 1
+        file["x"], file["group"] = h5py.ExternalLink("part.h5", "/run/x"), h5py.ExternalLink("part.h5", "/run")
+        file["here"] = h5py.SoftLink("/own")
+    problem = r"all\.\w+:{}: a link to another file; name that one, as in --data .*part\.h5:run/x$"
+    for name in ("x", "group/x"):
+        with pytest.raises(UserError, match=problem.format(name)):
+            arrays(f"{tmp_path}/all.{suffix}:{name}")
+    np.testing.assert_array_equal(Hdf5File(f"{tmp_path}/all.{suffix}").get("here").read(ORDER), ARRAY[ORDER] + 1)
+
+
+def test_a_virtual_data_set_needs_all_its_sources(tmp_path):
+    """The library gives fill values in place of those that are missing."""
+    (tmp_path / "parts").mkdir()
+    for number in range(2):
+        with h5py.File(tmp_path / "parts" / f"{number}.h5", "w") as file:
+            file["x"] = ARRAY[10 * number : 10 * number + 10]
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        layout = h5py.VirtualLayout((20, 6, 7, 5), "f4")
+        for number in range(2):
+            layout[10 * number : 10 * number + 10] = h5py.VirtualSource(f"parts/{number}.h5", "x", (10, 6, 7, 5))
+        file.create_virtual_dataset("x", layout, fillvalue=0.5)
+        nested = h5py.VirtualLayout((20, 6, 7, 5), "f4")
+        nested[:] = h5py.VirtualSource(".", "x", (20, 6, 7, 5))
+        file.create_virtual_dataset("nested", nested)
+    order = np.array([19, 3, 3])
+    for name in ("x", "nested"):
+        np.testing.assert_array_equal(arrays(f"{tmp_path}/all.h5:{name}").fetch_batch(order), ARRAY[order])
+    stamp = arrays(f"{tmp_path}/all.h5:nested").stamp()
+    os.utime(tmp_path / "parts" / "1.h5", (1, 1))
+    assert arrays(f"{tmp_path}/all.h5:nested").stamp() != stamp
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["y"] = ARRAY[:10]
+    (tmp_path / "other.h5").replace(tmp_path / "parts" / "1.h5")
+    for missing in ("data set x in the file parts/1.h5", "file parts/1.h5"):
+        for name in ("x", "nested"):
+            with pytest.raises(UserError, match=f"all.h5:x: a virtual data set, whose {missing} is missing; put it"):
+                arrays(f"{tmp_path}/all.h5:{name}")
+        (tmp_path / "parts" / "1.h5").unlink(missing_ok=True)
+
+
+def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_path):
+    stored = (ARRAY * 100).astype(np.int16)
+    for name in ("a.h5", "a.nc"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["u"], file["v"] = stored, stored
+            file["u"].attrs.update({"scale_factor": 0.01, "add_offset": np.array([5.0]), "units": "m s-1"})
+            file["v"].attrs.update({"scale_factor": 1.0, "add_offset": 0})
+    problem = "a.h5:u: its numbers are packed, with scale_factor 0.01 and add_offset 5, which is not undone in HDF5"
+    for settings in ({"data": f"{tmp_path}/a.h5:u"}, {"data": f"{tmp_path}/a.h5:v", "conditions": ("u",)}):
+        with pytest.raises(UserError, match=f"{problem}.*; unpack them, or, .* a name that ends in .nc$"):
+            arrays(**settings)
+    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:v").fetch_batch(ORDER), stored[ORDER])
+    decoded = arrays(f"{tmp_path}/a.nc:u", axes="DHWC").fetch_batch(ORDER)
+    np.testing.assert_allclose(decoded.reshape(7, 6, 7, 5), stored[ORDER] * 0.01 + 5)
+
+
+@pytest.mark.parametrize("attribute", ["_FillValue", "missing_value"])
+def test_numbers_that_mark_missing_ones_are_refused_where_they_occur(tmp_path, attribute):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, last in (("good", ARRAY[7, 5, 6, 4]), ("x", -9999)):
+            file[name] = ARRAY
+            file[name].attrs[attribute] = np.float32(-9999)
+            file[name][7, 5, 6, 4] = last
+    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:good").fetch_batch(ORDER), ARRAY[ORDER])
+    problem = rf"a\.h5:x\[7\]: x has the number -9999, which its attribute {attribute} declares to be missing; "
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/a.h5:x")
+
+
 @pytest.mark.parametrize("options", [LAYOUTS["contiguous"], LAYOUTS["gzip, shuffled, parts"], LAYOUTS["lzf"]])
 def test_several_threads_read_the_same_numbers(tmp_path, options):
     source = arrays(hdf5(tmp_path, ARRAY, **options))

@@ -11,6 +11,7 @@ import pytest
 import xarray
 
 from arrays_on_disk import arrays
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.joined_files import JoinedArray, JoinedFiles
@@ -30,6 +31,44 @@ def parts(folder, kind):
             fields = {"t2m": (("time", "y", "x"), FIELDS[inside]), "hour": ("time", np.arange(24)[inside])}
             xarray.Dataset(fields).to_netcdf(path, engine="h5netcdf")
     return f"{folder}/*.{kind}"
+
+
+def beside(folder, *counts, **changed):
+    """HDF5 files of samples with energies, inputs and labels; `changed` are the numbers of these in each file."""
+    folder.mkdir()
+    for number, count in enumerate(counts):
+        numbers = {"energy": count, "inputs": count, "labels": count}
+        numbers |= {name: each[number] for name, each in changed.items()}
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            file["ECAL"] = FIELDS[:count]
+            file["energy"], file["labels"] = np.arange(numbers["energy"]), np.zeros(numbers["labels"], np.int32)
+            file["inputs"] = FIELDS[: numbers["inputs"]]
+    return f"{folder}/*.h5:ECAL"
+
+
+@pytest.mark.parametrize("name", ["energy", "inputs", "labels"])
+def test_what_lies_beside_the_samples_has_as_many_entries_in_each_file(tmp_path, name):
+    """The sums over all files are equal here, so that the entries would be shifted by one sample without a word."""
+    settings = {"conditions": ("energy",), "input_values": "none", "paired": True}
+    source = arrays(beside(tmp_path / "equal", 4, 3, 2), **settings)
+    assert len(source) == 9
+    with pytest.raises(UserError, match=rf"{name} has 2 entries in .*/1\.h5, which has 3 samples; expected") as caught:
+        arrays(beside(tmp_path / "shifted", 4, 3, 2, **{name: (4, 2, 3)}), **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
+    for number, names in enumerate((["u", "v", "q", "t"], ["v", "u", "q", "t"])):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=FIELDS[:4]).attrs["channels"] = names
+        dims = ("time", "lat", "lon") if number else ("time", "lon", "lat")
+        xarray.Dataset({"x": (dims, FIELDS[:4, :, :3])}).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    problem = r"x of .*/1.h5 has .*, channels v, u, q, t, and that of .*, channels u, v, q, t; expected the same"
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/*.h5:x")
+    problem = r"x of .*/1.nc has .*, dimensions time, lat, lon, and that of .*, dimensions time, lon, lat; expected"
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/*.nc:x")
 
 
 def open_files():

@@ -130,6 +130,63 @@ def test_variables_that_cannot_be_used(tmp_path, name, problem):
     assert "\n" not in str(caught.value)
 
 
+# Dimensions
+
+
+def fields(folder, kind="nc", unlimited=(), **variables):
+    dataset = xarray.Dataset({name: (dims.split(), numbers) for name, (dims, numbers) in variables.items()})
+    for name in dataset.variables:
+        if name == "step":
+            dataset[name].attrs["axis"] = "T"
+    dataset.encoding["unlimited_dims"] = set(unlimited)
+    return write(folder, kind, dataset)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("time", ["time", "Time", "step", "record"])
+def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp_path, kind, time):
+    """By its name, by the axis of its coordinate, or because records are added along it."""
+    if time == "record" and kind != "nc":
+        pytest.skip("no other dimension than the first can be unlimited")
+    variables = {"q": (f"lat lon {time}", T2M[0, ..., None] + np.arange(5)), "step": ("step", np.arange(5))}
+    data = fields(tmp_path, kind, unlimited=("record",) if time == "record" else (), **variables)
+    problem = f"q: its first dimension lat counts the samples, and {time} comes later; write it with {time} first.*--"
+    with pytest.raises(UserError, match=f"--data .*:{problem}axes$"):
+        arrays(f"{data}:q", values="standard")
+    with pytest.raises(UserError, match=f"--inputs .*:{problem}input-axes$"):
+        arrays(f"{data}:q", paired=True, inputs="q", input_values="none", axes="HW")
+    assert arrays(f"{data}:q", axes="HW").record_shape == (8, 5, 1)
+
+
+def test_time_may_come_after_another_dimension_of_time(tmp_path):
+    assert arrays(f"{fields(tmp_path, q=('time step lat lon', LEVELS))}:q").record_shape == (3, 6, 8, 1)
+
+
+def test_what_lies_beside_the_samples_runs_along_their_first_dimension(tmp_path):
+    square = T2M[:, :, :6]
+    beside = {"month": ("month lat lon", square), "turned": ("time lon lat", square)}
+    data = fields(tmp_path, q=("time lat lon", square), station=("station", T2M[:, 0, 0]), **beside)
+    for name, dims in (("month", "month, lat, lon"), ("turned", "time, lon, lat")):
+        with pytest.raises(UserError, match=f"--inputs: .*:{name} has the dimensions {dims}, and the samples time, "):
+            arrays(f"{data}:q", paired=True, inputs=name, input_values="none")
+    with pytest.raises(UserError, match="--conditions station: .* has the dimensions station, and the samples time, "):
+        arrays(f"{data}:q", conditions=("station",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_constants_have_the_dimensions_of_a_sample_in_the_same_order(tmp_path, kind):
+    square = GROUND[:, :6]
+    constants = {"turned": ("lon lat", square.T), "other": ("x y", square), "right": ("one lat lon", square[None])}
+    data = fields(tmp_path, kind, q=("time level lat lon", LEVELS[..., :6]), **constants)
+    settings = {"axes": "CHW", "constant_values": "none"}
+    for name, dims in (("turned", "lon, lat"), ("other", "x, y")):
+        with pytest.raises(UserError, match=f"--constants {name}: the dimensions are {dims}, and .* lat, lon;"):
+            arrays(f"{data}:q", constants=name, **settings)
+    with pytest.raises(UserError, match="--constants right,turned: the dimensions are lat, lon; lon, lat; expected"):
+        arrays(f"{data}:q", constants="right,turned", **settings)
+    np.testing.assert_array_equal(arrays(f"{data}:q", constants="right", **settings).constants[..., 0], square)
+
+
 # Vectors
 
 

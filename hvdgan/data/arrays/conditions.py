@@ -12,7 +12,7 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.kinds import check_numbers
-from hvdgan.data.arrays.stored import Container
+from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, SourceWrapper, fingerprint_of, printable
 from hvdgan.values import value_map
 from hvdgan.values.sample_values import SampleValues
@@ -64,20 +64,23 @@ def with_conditions(source: Source, numbers: np.ndarray, value_map: ValueMap, *n
     return described
 
 
-def of_container(container: Container, names: Sequence[str], count: int) -> tuple[np.ndarray, list[str], list[str]]:
+def of_container(
+    container: Container, names: Sequence[str], samples: Stored
+) -> tuple[np.ndarray, list[str], list[str]]:
     """Conditions from arrays (N,) or (N, k) beside the samples.
 
     Args:
         container: the file.
         names: names of the arrays.
-        count: number of samples.
+        samples: the array of the samples, (N, ...).
 
     Returns:
         Numbers (N, k) float64, their names and their units; an array `x` (N, 2) gives x_0 and x_1.
 
     Raises:
-        UserError: an array is missing, has another length, or has a number that is not finite.
+        UserError: an array is missing, does not have one entry for each sample, or has a number that is not finite.
     """
+    count = samples.shape[0] if samples.shape else 0
     columns: list[np.ndarray] = []
     known: list[str] = []
     units: list[str] = []
@@ -88,7 +91,10 @@ def of_container(container: Container, names: Sequence[str], count: int) -> tupl
             raise UserError(
                 f"--conditions {name}: array of shape {stored.shape}; expected one entry for each of {count:,} samples"
             )
-        numbers = stored.whole().astype(np.float64).reshape(count, -1)
+        stored.refuse_others(samples, f"--conditions {name}")
+        found = stored.whole()
+        stored.refuse_marked(np.arange(count), found)
+        numbers = found.astype(np.float64).reshape(count, -1)
         width = numbers.shape[1]
         columns.append(numbers)
         known += [name] if width == 1 else [f"{name}_{place}" for place in range(width)]

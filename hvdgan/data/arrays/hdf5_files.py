@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import math
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.arrays.stored import Container, Stored, named_errors
 from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.bounded_cache import BoundedCache
+from hvdgan.data.base.cf_numbers import ATTRIBUTES, Rules, refuse_packed, rules_of
 from hvdgan.data.base.raw_files import RawFile
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.formats.array_codec import unshuffle
@@ -42,6 +44,8 @@ class Hdf5File(Container):
     """An HDF5 file, with its data sets by their paths, such as `group/ECAL`.
 
     A data set's unit is its attribute `units` or `unit`; its attribute `channels`, a list of texts, names the channels.
+    Numbers of other files are read through virtual data sets only, since a link to another file says nothing of its
+    changes.
 
     Args:
         data: path of the file.
@@ -57,19 +61,42 @@ class Hdf5File(Container):
             self._file = _opened(data)
             self._raw = RawFile(data)
             self._names = sorted(_sets_below(self._file, "", set()))
+            self._sources: dict[str, list[Any]] = {}
+            """identities of the files whose numbers virtual data sets show"""
 
     def names(self) -> list[str]:
         return self._names
 
     def get(self, name: str) -> "Hdf5Array":
+        stored = self.undecoded(name)
+        with _reasons(self.data):
+            known = self._file[name].attrs
+            attributes = {key: known[key] for key in ATTRIBUTES if key in known}
+            refuse_packed(stored.name, attributes)
+            stored.declared = (rules_of(name, attributes, stored.dtype),)
+        return stored
+
+    def undecoded(self, name: str) -> "Hdf5Array":
+        """One of the arrays, whatever its attributes say of the meaning of its numbers.
+
+        Raises:
+            UserError: it cannot be used.
+        """
         with _reasons(self.data):
             dataset = self._file[name]
+            if _file_number(dataset) != _file_number(self._file):
+                raise UserError(
+                    f"--data {self.data}:{name}: a link to another file; name that one, as in --data "
+                    f"{dataset.file.filename}:{dataset.name.lstrip('/')}"
+                )
             if dataset.shape is None:
                 raise UserError(f"--data {self.data}:{name}: it is empty; expected at least one sample")
+            if dataset.is_virtual:
+                self._sources |= {path: identity(path) for path in _sources_of(dataset, self.data)}
             return Hdf5Array(f"{self.data}:{name}", dataset, self._raw, is_plain=self._file.userblock_size == 0)
 
     def stamp(self) -> list[Any]:
-        return self._stamp
+        return [*self._stamp, *itertools.chain.from_iterable(self._sources[path] for path in sorted(self._sources))]
 
 
 class Hdf5Array(Stored):
@@ -81,6 +108,9 @@ class Hdf5Array(Stored):
         raw: bytes of the file.
         is_plain: True if the places that the library gives are counted from the first byte of the file.
     """
+
+    declared: Sequence[Rules] = ()
+    """what its attributes declare about its numbers"""
 
     def __init__(self, name: str, dataset: Any, raw: RawFile, *, is_plain: bool) -> None:
         self._dataset, self._raw = dataset, raw
@@ -106,6 +136,9 @@ class Hdf5Array(Stored):
             channels=_texts(dataset.attrs.get("channels")),
             prepared=self._first_byte is not None or self._has_whole_samples,
         )
+
+    def rules(self) -> Sequence[Rules]:
+        return self.declared
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._first_byte is None and not (self._has_whole_samples and self._index is not None):
@@ -267,6 +300,56 @@ def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
             yield prefix + key
         elif isinstance(item, h5py.Group):
             yield from _sets_below(item, f"{prefix}{key}/", seen)
+
+
+def _file_number(item: Any) -> int:
+    """The library's number of the file that an object lies in."""
+    return h5py.h5o.get_info(item.id).fileno
+
+
+def _sources_of(virtual: Any, path: str) -> Iterator[str]:
+    """The files whose numbers a virtual data set shows.
+
+    Args:
+        virtual: the data set.
+        path: path of its file.
+
+    Raises:
+        UserError: a file or a data set is missing: the library would give fill values in its place, without an error.
+    """
+    for name, inside in dict.fromkeys(each[1:3] for each in virtual.virtual_sources()):
+        if "%b" in name + inside:
+            continue  # stands for any number of files or data sets; the first missing one ends the data set
+        source = next((each for each in _places_of(name, path) if os.path.isfile(each)), None)
+        with contextlib.ExitStack() as stack:
+            file: Any = {}
+            if source is not None:
+                file = virtual.file if name == "." else stack.enter_context(_opened(source))
+            if source is None or inside not in file:
+                what = f"data set {inside} in the file {name}" if source else f"file {name}"
+                raise UserError(
+                    f"--data {path}:{virtual.name.lstrip('/')}: a virtual data set, whose {what} is missing; put it "
+                    "back: fill values would be read in its place"
+                )
+            yield source
+            if (part := file[inside]).is_virtual:
+                yield from _sources_of(part, source)
+
+
+def _places_of(name: str, path: str) -> Iterator[str]:
+    """Where the library looks for a file that a virtual data set of the file `path` names."""
+    if name == ".":
+        yield path
+        return
+    if os.path.isabs(name):
+        yield name
+        name = os.path.basename(name)
+    folder = os.path.dirname(os.path.abspath(path))
+    for prefix in filter(None, os.environ.get("HDF5_VDS_PREFIX", "").split(":")):
+        yield os.path.join(prefix.replace("${ORIGIN}", folder), name)
+    yield os.path.join(folder, name)
+    yield name
+    yield os.path.join(os.path.dirname(os.path.realpath(path)), name)
 
 
 def _texts(attribute: Any) -> Sequence[str]:

@@ -15,6 +15,7 @@ from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.kinds import check_numbers
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.aligned_memory import room
+from hvdgan.data.base.cf_numbers import Rules
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.sharing import share_out
 
@@ -59,15 +60,14 @@ class JoinedFiles(Container):
 
         def look(file: str) -> list[Any]:
             stored = self._opener(file).find(name, f"--data {self.data}")
-            return [list(stored.shape), stored.dtype.str, list(stored.units)]
+            return _facts(stored)
 
-        expected = [list(first.shape), first.dtype.str, list(first.units)]
-        found = self._shared(look)
+        expected, found = _facts(first), self._shared(look)
         for file, each in zip(self._files, found, strict=True):
             if [each[0][1:], *each[1:]] != [expected[0][1:], *expected[1:]]:
                 raise UserError(
-                    f"--data {self.data}: {name} of {file} has {_in_words(each)}, and that of {self._files[0]} "
-                    f"{_in_words(expected)}; expected the same apart from the first axis"
+                    f"--data {self.data}: {name} of {file} has {_in_words(each, expected)}, and that of "
+                    f"{self._files[0]} {_in_words(expected, each)}; expected the same apart from the first axis"
                 )
         counts = [each[0][0] if each[0] else 0 for each in found]
         return JoinedArray(f"{self.data}:{name}", first, self._files, counts, lambda file: self._opener(file).get(name))
@@ -128,6 +128,12 @@ class JoinedArray(Stored):
             axes=first.axes,
             prepared=first.prepared,
         )
+        self.dims, self.unclear, self.rules_axis = first.dims, first.unclear, first.rules_axis
+        self.files = list(zip(files, self._counts, strict=True))
+        self._rules = first.rules()  # an array would keep its file open
+
+    def rules(self) -> Sequence[Rules]:
+        return self._rules
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         out = room(len(indices), self.shape[1:], self.dtype)
@@ -195,6 +201,16 @@ def _renew_locks() -> None:
 os.register_at_fork(after_in_child=_renew_locks)
 
 
-def _in_words(facts: list[Any]) -> str:
-    shape, dtype, units = facts
-    return f"shape {tuple(shape)}, type {np.dtype(dtype)}" + (f" and unit {', '.join(units)}" if units else "")
+def _facts(stored: Stored) -> list[Any]:
+    """What must be the same in all files, apart from the first length, as JSON types."""
+    return [list(stored.shape), stored.dtype.str, *map(list, (stored.units, stored.channels, stored.dims))]
+
+
+def _in_words(facts: list[Any], others: list[Any]) -> str:
+    """The facts; channels and dimensions only where they differ from others."""
+    shape, dtype, units, *named = facts
+    text = f"shape {tuple(shape)}, type {np.dtype(dtype)}" + (f" and unit {', '.join(units)}" if units else "")
+    for kind, names, theirs in zip(("channels", "dimensions"), named, others[3:], strict=True):
+        if names != theirs:
+            text += f", {kind} {', '.join(names) or '(none)'}"
+    return text

@@ -25,13 +25,21 @@ class Samples:
         """Shape of a sample, channels last."""
         return self.axes.shape(self.stored.shape[1:])
 
+    @property
+    def space(self) -> tuple[str, ...]:
+        """Names of a sample's dimensions in space, where the file names them."""
+        return tuple(dim for dim, axis in zip(self.stored.dims[1:], self.axes.order, strict=False) if axis != "C")
+
     def read(self, indices: np.ndarray) -> np.ndarray:
         """Some samples, (B, *shape) of the stored type."""
         return self.axes.arranged(self.stored.read(indices))
 
     def map_of(self, given: str | None, flag: str) -> ValueMap:
         """The map of the numbers: the declared one, or that of floats within [0, 1] or [-1, 1]; see kinds.map_of()."""
-        some = self.read(spread(self.stored.shape[0]))
+        places = spread(self.stored.shape[0])
+        found = self.stored.read(places)
+        self.stored.refuse_marked(places, found)
+        some = self.axes.arranged(found)
         return map_of(given, self.stored, some, flag=flag, channels=self.stored.names_of(self.shape[-1]))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError, in_one_line
+from hvdgan.data.base.cf_numbers import Rules
 from hvdgan.data.base.source import BadFile
 
 _USUAL = ("images", "x", "arr_0")
@@ -43,6 +44,15 @@ class Stored(abc.ABC):
         axes: letters of a sample's axes, as in --axes, where the file names them; else "".
         prepared: True if hvdgan.prepare would not make reading faster.
     """
+
+    dims: tuple[str, ...] = ()
+    """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
+    unclear = ""
+    """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
+    rules_axis = 0
+    """axis along which the parts follow one another that have rules of their own"""
+    files: Sequence[tuple[str, int]] = ()
+    """names of several files that are joined, with the number of samples in each"""
 
     def __init__(
         self,
@@ -94,6 +104,55 @@ class Stored(abc.ABC):
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions."""
         return self.read(np.arange(self.shape[0]))
+
+    def rules(self) -> Sequence[Rules]:
+        """What the file declares about the numbers: for each of the equal parts along `rules_axis`."""
+        return ()
+
+    def refuse_marked(self, indices: np.ndarray, samples: np.ndarray) -> None:
+        """Refuse numbers of some samples that are missing or not valid, as the file declares.
+
+        Args:
+            indices: numbers of the samples, (B,).
+            samples: the samples as read() returns them, (B, ...).
+
+        Raises:
+            UserError: names the first such sample.
+        """
+        rules = self.rules()
+        for part, its in zip(np.split(samples, len(rules) or 1, self.rules_axis), rules, strict=False):
+            if found := its.broken_by(part):
+                raise UserError(f"--data {self.named(int(indices[found[0]]))}: {found[1]}")
+
+    def refuse_others(self, samples: "Stored", flag: str) -> None:
+        """Refuse an array whose entries belong to others than the samples beside which it lies.
+
+        Args:
+            samples: the array of the samples, of the same file or files.
+            flag: flag that names this array.
+
+        Raises:
+            UserError: it has another first dimension, the same dimensions in another order, or other numbers of entries
+                in the files.
+        """
+        mine, theirs = self.dims, samples.dims
+        first_differs = "" not in (*mine[:1], *theirs[:1]) and bool(mine and theirs) and mine[0] != theirs[0]
+        if first_differs or _shared(mine, theirs) != _shared(theirs, mine):
+            raise UserError(
+                f"{flag}: {self.name} has the dimensions {', '.join(mine)}, and the samples {', '.join(theirs)}; "
+                "expected the same first one, and those that both have in the same order; rename or transpose it"
+            )
+        for (file, count), (_, expected) in zip(self.files, samples.files, strict=False):
+            if count != expected:
+                raise UserError(
+                    f"{flag}: {self.name} has {count:,} entries in {file}, which has {expected:,} samples; expected "
+                    "one for each sample of the file"
+                )
+
+
+def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The names of dimensions that others have, too."""
+    return [dim for dim in dims if dim and dim in others]
 
 
 class Container(abc.ABC):

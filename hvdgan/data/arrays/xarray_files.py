@@ -6,28 +6,27 @@ read without xarray, and mean what an .npy file of their shape means.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.numpy_files import NumpyArray
 from hvdgan.data.arrays.stored import Container, Stored, named_errors
 from hvdgan.data.base import zarr_stores
+from hvdgan.data.base.cf_numbers import Decoder, Nameless, Reader, Rules, is_date
 from hvdgan.data.base.scan_cache import identity
 
 FILES = (".nc", ".nc4")
 SUFFIXES = (*FILES, ".zarr")
 _DECODING: dict[str, Any] = {"decode_times": False, "decode_timedelta": False, "decode_coords": False}
-_DATES = re.compile(r"\s*\w+\s+since\s")
-_Reader = Callable[[np.ndarray], np.ndarray]
+_TIMES = ("time", "times", "t", "valid_time")
+"""names of dimensions that are taken for time, in lower case"""
 
 
 def open_file(data: str, axes: dict[str, str | None]) -> Container:
@@ -119,7 +118,14 @@ class XarrayFile(Container):
                     f"vectors do not become channels; give {flag} C to join them end to end, or name one variable"
                 )
             decoders = [self._decoder(each) for each in names]
-            return XarrayArray(f"{self.data}:{name}", _without_groups(names), decoders, axes)
+            array = XarrayArray(f"{self.data}:{name}", _without_groups(names), decoders, axes)
+            array.dims = _named(first.dims)
+            if time := self._late_time(names[0]):
+                array.unclear = (
+                    f"its first dimension {first.dims[0]} counts the samples, and {time} comes later; write it with "
+                    f"{time} first, as xarray's transpose() does"
+                )
+            return array
 
     def find_constant(self, name: str, flag: str) -> Stored:
         """Variables of a sample's height and width as channels; a first dimension of length 1 is left out."""
@@ -132,10 +138,21 @@ class XarrayFile(Container):
             fields = [each[0] if each.ndim == 3 and len(each) == 1 else each for each in fields]
             if len({each.shape for each in fields}) > 1:
                 raise UserError(f"{flag} {name}: shapes {', '.join(str(each.shape) for each in fields)}; expected one")
+            dims = [_named(self._variable(each).dims)[-field.ndim :] for each, field in zip(names, fields, strict=True)]
+            if len(set(dims)) > 1:
+                found = "; ".join(", ".join(each) for each in dims)
+                raise UserError(f"{flag} {name}: the dimensions are {found}; expected the same for all, in one order")
+            for decoder, field in zip(decoders, fields, strict=True):
+                if broken := decoder.rules().broken_by(field):
+                    raise UserError(f"{flag} {name}: {self.data}: {broken[1]}")
         units, channels = [decoder.unit for decoder in decoders], _without_groups(names)
-        return NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=channels)
+        constants = NumpyArray(f"{self.data}:{name}", np.stack(fields, axis=-1), units=units, channels=channels)
+        constants.dims = dims[0]
+        return constants
 
     def stamp(self) -> list[Any]:
+        if self._hdf5 is not None:
+            return self._hdf5.stamp()
         self._stamp = self._stamp or zarr_stores.stamp_of(self.data)
         return self._stamp
 
@@ -176,14 +193,20 @@ class XarrayFile(Container):
         group, name = _parted(path)
         return self._group(group).variables[name]
 
-    def _decoder(self, name: str) -> "_Decoder":
+    def _decoder(self, name: str) -> Decoder:
         variable = self._variable(name)
         read = _lazily(variable)
         if self._hdf5 is not None and name in self._hdf5.names() and variable.dims:
-            stored = self._hdf5.get(name)
+            stored = self._hdf5.undecoded(name)
             if stored.dtype == variable.dtype.newbyteorder("=") and stored.shape == variable.shape:
                 read = stored.read
-        return _Decoder(f"{self.data}:{name}", name, variable, read)
+        return Decoder(f"{self.data}:{name}", name, variable, read)
+
+    def _late_time(self, path: str) -> str:
+        """The dimension of time, if it is not the first one, which counts the samples; else ""."""
+        group, dims = self._group(_parted(path)[0]), self._variable(path).dims
+        times = [dim for dim in dims if _is_time(group, dim)]
+        return times[0] if times and dims[0] not in times else ""
 
 
 class ZarrArrays(Container):
@@ -244,7 +267,7 @@ class ZarrArray(Stored):
             some, places = np.unique(indices, return_inverse=True)
             return np.asarray(array.oindex[some])[places]
 
-        self._decoder = _Decoder(name, path, _Nameless(array, attributes), read)
+        self._decoder = Decoder(name, path, Nameless(array, attributes), read)
         super().__init__(name, array.shape, self._decoder.dtype, units=[self._decoder.unit], prepared=False)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -253,64 +276,8 @@ class ZarrArray(Stored):
     def whole(self) -> np.ndarray:
         return self._decoder.whole().astype(self.dtype, copy=False)
 
-
-@dataclasses.dataclass(frozen=True)
-class _Nameless:
-    """A Zarr array with what the decoder needs of an xarray variable."""
-
-    array: Any
-    attrs: dict[str, Any]
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return tuple(f"axis {number}" for number in range(self.array.ndim))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.array.dtype
-
-    @property
-    def values(self) -> np.ndarray:
-        return np.asarray(self.array[...])
-
-
-class _Decoder:
-    """Reads a variable, and replaces its numbers by those that they mean."""
-
-    def __init__(self, where: str, name: str, variable: Any, read: _Reader) -> None:
-        if _DATES.match(str(variable.attrs.get("units", ""))):
-            raise UserError(
-                f"--data {where}: holds dates ({variable.attrs['units']}); expected numbers, such as the hour of the "
-                "day or the day of the year in a variable of its own"
-            )
-        self._where, self._name, self._variable, self._read = where, name, variable, read
-        self.shape: tuple[int, ...] = variable.shape
-        self.unit = str(variable.attrs.get("units", ""))
-        self.dtype = self._decoded(np.zeros((1,) * len(self.shape), variable.dtype.newbyteorder("="))).dtype
-
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        try:
-            return self._decoded(self._read(indices))
-        except RunError:
-            raise
-        except Exception as error:  # xarray and zarr raise many types
-            raise RunError(
-                f"--data {self._where}[{indices[0]}] cannot be read: {in_one_line(error)}; the file has changed, or "
-                "the disk has failed; restore the file, then resume"
-            ) from error
-
-    def whole(self) -> np.ndarray:
-        return self._decoded(np.asarray(self._variable.values))
-
-    def _decoded(self, raw: np.ndarray) -> np.ndarray:
-        import xarray
-
-        variable = xarray.Variable(self._variable.dims, raw, self._variable.attrs)
-        return np.asarray(xarray.conventions.decode_cf_variable(self._name, variable, decode_times=False).values)
+    def rules(self) -> Sequence[Rules]:
+        return [self._decoder.rules()]
 
 
 class XarrayArray(Stored):
@@ -325,7 +292,7 @@ class XarrayArray(Stored):
             dimension after the first is C, as in an .npy file.
     """
 
-    def __init__(self, name: str, names: Sequence[str], decoders: Sequence[_Decoder], axes: str | None) -> None:
+    def __init__(self, name: str, names: Sequence[str], decoders: Sequence[Decoder], axes: str | None) -> None:
         self._decoders = decoders
         first, count = decoders[0], len(decoders)
         shape, inner = first.shape, len(first.shape) - 1
@@ -350,6 +317,7 @@ class XarrayArray(Stored):
                 shape = (*shape[:place], shape[place] * count, *shape[place + 1 :])
         dtype = np.result_type(*(decoder.dtype for decoder in decoders))
         super().__init__(name, shape, dtype, units=units, channels=channels, axes=declared, prepared=False)
+        self.rules_axis = self._channel_axis or 0
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         parts = [decoder.read(indices) for decoder in self._decoders]
@@ -357,6 +325,9 @@ class XarrayArray(Stored):
             return parts[0].astype(self.dtype, copy=False)
         join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
         return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
+
+    def rules(self) -> Sequence[Rules]:
+        return [decoder.rules() for decoder in self._decoders]
 
 
 def _parted(path: str) -> tuple[str, str]:
@@ -371,7 +342,24 @@ def _without_groups(paths: Sequence[str]) -> Sequence[str]:
     return names if len(set(names)) == len(names) else paths
 
 
-def _lazily(variable: Any) -> _Reader:
+def _named(dims: Iterable[Any]) -> tuple[str, ...]:
+    """Names of dimensions, "" for one that the file does not name: h5netcdf numbers these in each file anew."""
+    return tuple("" if str(dim).startswith("phony_dim_") else str(dim) for dim in dims)
+
+
+def _is_time(group: Any, dim: str) -> bool:
+    """Check for a dimension of time: by its name, by its coordinate, or because records are added along it."""
+    attributes = group.variables[dim].attrs if dim in group.variables else {}
+    return (
+        str(dim).lower() in _TIMES
+        or attributes.get("axis") == "T"
+        or attributes.get("standard_name") == "time"
+        or is_date(attributes.get("units", ""))
+        or dim in group.encoding.get("unlimited_dims", ())
+    )
+
+
+def _lazily(variable: Any) -> Reader:
     def read(indices: np.ndarray) -> np.ndarray:
         some, places = np.unique(indices, return_inverse=True)
         return np.asarray(variable.isel({variable.dims[0]: some}).values)[places]

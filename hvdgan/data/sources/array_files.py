@@ -46,10 +46,11 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     container, name = opened
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     check_numbers(images)
-    inputs = _inputs(container, config.arrays) if paired else None
+    _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
+    inputs = _inputs(container, config.arrays, images) if paired else None
     labels = container.labels
     if labels is None and _LABELS in container.names() and images.shape:
-        labels = _labels(container, config)
+        labels = _labels(container, config, images)
     if _are_pictures(config, images, inputs):
         return _pictures(config, container, images, inputs, labels, paired)
     return _arrays(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
@@ -61,13 +62,22 @@ def without_maps(config: Config) -> Config:
     return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 
 
-def _labels(container: Container, config: Config) -> np.ndarray:
+def _refuse_unclear(stored: Stored, axes: str | None, where: str, flag: str) -> None:
+    """Refuse an array whose first dimension may not be that of the samples, unless its axes are given."""
+    if stored.unclear and axes is None:
+        raise UserError(
+            f"{where}: {stored.unclear}; or, if each {stored.dims[0]} is a sample, name the axes of one with {flag}"
+        )
+
+
+def _labels(container: Container, config: Config, images: Stored) -> np.ndarray:
     stored = container.get(_LABELS)
     if len(stored.shape) != 1 or stored.dtype.kind not in "iu":
         raise UserError(
             f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; "
             "expected one integer for each sample"
         )
+    stored.refuse_others(images, f"--data {config.data}: labels")
     return stored.whole()
 
 
@@ -88,12 +98,14 @@ def _chosen(container: Container, config: Config) -> str:
     return chosen
 
 
-def _inputs(container: Container, settings: ArrayConfig) -> Stored | None:
+def _inputs(container: Container, settings: ArrayConfig, images: Stored) -> Stored | None:
     """The array of inputs, or None if the file has none of the usual name and no flag names one."""
     if settings.inputs is None and _INPUTS not in container.names():
         return None
     inputs = container.find(settings.inputs or _INPUTS, "--inputs")
     check_numbers(inputs)
+    _refuse_unclear(inputs, settings.input_axes, f"--inputs {inputs.name}", "--input-axes")
+    inputs.refuse_others(images, "--inputs")
     return inputs
 
 
@@ -136,7 +148,7 @@ def _pictures(
     settings = config.arrays
     if not settings.conditions or settings.condition_table is not None:
         return source
-    numbers, names, units = conditions.of_container(container, settings.conditions, images.shape[0])
+    numbers, names, units = conditions.of_container(container, settings.conditions, images)
     return conditions.with_conditions(
         source, numbers, conditions.map_of(settings.condition_values, names, units), *names
     )
@@ -162,11 +174,11 @@ def _arrays(
         maps["inputs"] = inputs.map_of(settings.input_values, "--input-values")
     numbers = None
     if settings.conditions and settings.condition_table is None:
-        numbers, names, units = conditions.of_container(container, settings.conditions, count)
+        numbers, names, units = conditions.of_container(container, settings.conditions, stored)
         maps["conditions"] = conditions.map_of(settings.condition_values, names, units)
     constants = None
     if settings.constants is not None:
-        constants, maps["constants"] = _constants(container, settings, images.shape)
+        constants, maps["constants"] = _constants(container, settings, images)
     layout = Layout(images.shape, None if inputs is None else inputs.shape)
     return ArraySource(
         config.data,
@@ -217,18 +229,26 @@ def _input_samples(config: Config, stored: Stored | None, count: int) -> Samples
     return Samples(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where))
 
 
-def _constants(container: Container, settings: ArrayConfig, shape: Sequence[int]) -> tuple[np.ndarray, ValueMap]:
+def _constants(container: Container, settings: ArrayConfig, images: Samples) -> tuple[np.ndarray, ValueMap]:
     """The fields that all samples share, (*space, K), and their map."""
     assert settings.constants is not None
+    shape = images.shape
     stored = container.find_constant(settings.constants, "--constants")
     check_numbers(stored)
     fields = stored.whole()
+    stored.refuse_marked(np.arange(len(fields)), fields)
     if fields.shape == tuple(shape[:-1]):
         fields = fields[..., None]
     if fields.shape[:-1] != tuple(shape[:-1]):
         raise UserError(
             f"--constants {settings.constants}: shape {stored.shape}; expected {tuple(shape[:-1])}, that of a sample "
             "in space, with or without an axis of fields after it"
+        )
+    dims = stored.dims[: len(images.space)]
+    if dims and images.space and "" not in (*dims, *images.space) and dims != images.space:
+        raise UserError(
+            f"--constants {settings.constants}: the dimensions are {', '.join(dims)}, and those of a sample in space "
+            f"{', '.join(images.space)}; expected the same ones in the same order; transpose or rename them"
         )
     if not np.isfinite(fields).all():
         raise UserError(f"--constants {settings.constants}: some numbers are not finite; fill them in")
