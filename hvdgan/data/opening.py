@@ -121,9 +121,11 @@ def _with_table(source: Source, config: Config) -> Source:
         if settings.condition_values is not None and source.conditions is None:
             raise UserError("--condition-values: there are no conditions; name them with --conditions")
         return source
-    numbers, names = conditions.of_table(settings.condition_table, settings.conditions, source)
+    numbers, names, unused = conditions.of_table(settings.condition_table, settings.conditions, source)
     value_map = conditions.map_of(settings.condition_values, names)
-    return conditions.with_conditions(source, numbers, value_map, *names)
+    described = conditions.with_conditions(source, numbers, value_map, *names)
+    described.remarks = [*source.remarks, *([unused] if unused else [])]
+    return described
 
 
 def _refuse_array_flags(source: Source, config: Config) -> None:

@@ -45,7 +45,7 @@ class Observations:
         self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
         self._input_check = InputCheck(ranks, config, record.say, prepared=source.prepared)
         self._watch = Watch(None)
-        for line in source.outside_beside:
+        for line in source.remarks:
             record.say(line)
 
     def begin_stage(self, at: Position) -> None:

@@ -16,6 +16,9 @@ NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
 """types that are narrower than float32, and whose numbers are exact in it"""
 _EXACT = (np.float32, *NARROW)
 """types whose numbers are exact in float32; all others are computed with in float64"""
+_ROUNDED = 1e-9
+"""deviation that rounding in a sum of millions of equal numbers can leave, as a part of their mean"""
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +30,14 @@ class ValueMap:
         channels: names of the channels, or of the conditions.
         units: unit of each channel; "" where it is not known.
         is_assumed: True for `none` that is not declared: the numbers should lie in [-1, 1], as a few samples do.
+        rounding: a line on numbers that float32 rounds, to log when a run starts; "" if there are none.
     """
 
     chains: tuple[Chain, ...]
     channels: tuple[str, ...]
     units: tuple[str, ...] = ()
     is_assumed: bool = dataclasses.field(default=False, compare=False)
+    rounding: str = dataclasses.field(default="", compare=False)
 
     @property
     def is_identity(self) -> bool:
@@ -134,13 +139,13 @@ class ValueMap:
             means, deviations: one number for each channel.
 
         Raises:
-            UserError: a channel is constant, so that its deviation is 0.
+            UserError: a channel is constant, so that its deviation is 0 or a rounding error.
         """
         resolved = []
         for place, chain in enumerate(self._for_each_channel()):
             number = _unresolved_in(chain)
             if number is not None:
-                if not deviations[place] > 0:
+                if not deviations[place] > _ROUNDED * max(abs(means[place]), _TINY):
                     raise UserError(
                         f"channel {self.channels[place]} has the value {means[place]:g} everywhere, so that standard "
                         "would divide by 0; give it another map, such as none"

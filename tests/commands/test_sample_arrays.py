@@ -6,6 +6,7 @@ Modules: training.inference.inputs, training.inference.sample_files
 import sys
 
 import h5py
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -101,6 +102,25 @@ def test_members_of_an_interpolation_are_refused(folder, capsys):
     assert sample(["run", "--num", "4", "--interpolate", "1", "2", "--members", "2", "--out", "j.npz"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--members 2: an interpolation starts from one input" in line
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_arrays_from_0_to_255_are_no_pictures(tmp_path, monkeypatch, dtype):
+    """Samples and exports have the numbers of the data, neither rounded nor clipped."""
+    monkeypatch.chdir(tmp_path)
+    np.save("f.npy", np.random.default_rng(0).uniform(0, 255, (16, 8, 8, 1)).astype(dtype))
+    flags = "--recipe tiny:Tiny --data f.npy --values range:0,255 --global-batch-size 4 --steps 1 --run-dir run".split()
+    assert train(flags) == 0
+    assert sample(["run", "--num", "3", "--seed", "5", "--out", "s.npy"]) == 0
+    assert export(["run", "--network", "generator", "--out", "g.keras"]) == 0
+    latents = SampleRandom(5, tf.range(3, dtype=tf.int64)).scoped("draw").normal("latents", (8,))
+    trained = load_trained(tmp_path / "run")
+    assert not trained.recipe.data.is_pictures
+    expected = (trained.nets("averaged").generator(latents).numpy() + 1) * 127.5
+    drawn = np.load("s.npy")
+    assert drawn.dtype == np.float32
+    np.testing.assert_allclose(drawn, expected, rtol=1e-4)
+    np.testing.assert_allclose(keras.models.load_model("g.keras")(latents), expected, rtol=1e-4)
 
 
 MAPS = """

@@ -59,6 +59,27 @@ def test_what_lies_beside_the_samples_is_not_taken_for_them(tmp_path):
     np.testing.assert_array_equal(source.constants, FLOATS[0, ..., :1])
 
 
+def test_classes_in_a_column_are_taken(tmp_path):
+    np.savez(tmp_path / "a.npz", field=FLOATS, labels=np.arange(6).reshape(6, 1))
+    assert opened(f"{tmp_path}/a.npz:field").labels.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_array_labels_may_be_a_condition(tmp_path):
+    np.savez(tmp_path / "a.npz", field=FLOATS, labels=np.linspace(0, 1, 6))
+    with pytest.raises(UserError, match="or make it a condition with --conditions labels$"):
+        opened(f"{tmp_path}/a.npz:field")
+    source = opened(f"{tmp_path}/a.npz:field", conditions=("labels",))
+    assert source.labels is None and source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist()
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_a_pattern_of_numpy_files_is_refused(tmp_path, suffix):
+    np.save(tmp_path / "0.npy", FLOATS[0])
+    np.savez(tmp_path / "0.npz", FLOATS)
+    with pytest.raises(UserError, match=r"^--data .*\*\.np.: a pattern can .*; name one .*, or a folder of \.npy"):
+        opened(f"{tmp_path}/*.{suffix}")
+
+
 def test_inputs_of_another_shape(tmp_path):
     np.savez(tmp_path / "a.npz", x=FLOATS, coarse=FLOATS[:, ::4, ::4, :1])
     source = opened(tmp_path / "a.npz:x", paired=True, inputs="coarse", crop=(4, 8))

@@ -69,6 +69,15 @@ def test_pictures_are_grey_or_rgb_with_the_map_of_pixels(shape, values, pictures
     assert DataSpec(shape, 9, values=values).is_pictures == pictures
 
 
+@pytest.mark.parametrize("pixels", [True, False])
+def test_what_the_data_are_counts_for_more_than_their_map(pixels):
+    spec = DataSpec((8, 8, 3), 9, values=of_pixels(3, paired=False), pixels=pixels)
+    facts = json.loads(json.dumps(spec.to_json()))
+    assert of_json(facts) == spec and of_json(facts).is_pictures == pixels
+    del facts["pixels"]  # as in older checkpoints
+    assert of_json(facts).is_pictures
+
+
 def test_the_size_of_a_square_alone_is_one_number():
     assert (DataSpec((8, 8, 3), 9).image_size, DataSpec((8, 8, 3), 9).channels) == (8, 3)
     for shape in ((8, 6, 3), (8, 8, 8, 1), (8,)):

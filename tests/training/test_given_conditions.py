@@ -53,6 +53,7 @@ def test_none_are_given():
         ("energy=50,theta=nan", "'theta=nan' is not NAME=NUMBER"),
         ("energy=50,theta", "'theta' is not NAME=NUMBER"),
         ("energy=1,energy=2,theta=0", "'energy=2' is not NAME=NUMBER"),
+        ("energy=1_0,theta=0", "'energy=1_0' is not NAME=NUMBER"),
     ],
 )
 def test_words_that_are_no_condition(text, message):
@@ -67,6 +68,8 @@ def test_words_that_are_no_condition(text, message):
         (b"energy\n1\n", "cannot be read: .*expected CSV with the columns energy, theta"),
         (b"energy,theta\n1\n", "cannot be read"),
         (b"energy,theta\n1,x\n", "cannot be read"),
+        (b"energy,theta\n1_0,1\n", "cannot be read"),
+        (b"energy,theta,energy\n1,2,3\n", "two columns are named energy; rename or remove one"),
         (b"", "cannot be read"),
         (b"energy,theta\n", r"expected \(N, 2\) numbers for energy, theta"),
         (b"energy,theta\n1,inf\n", "expected finite numbers"),

@@ -8,6 +8,8 @@ from hvdgan.cli.errors import UserError
 
 _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
 _FEW = 4
+_MANY = 16
+"""most channels that are taken for such without --axes"""
 
 
 class Axes:
@@ -68,5 +70,12 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
         first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
         raise UserError(
             f"{where}: array of shape {tuple(shape)}: channels first or last? give {flag} {first} or {last}"
+        )
+    if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
+        order = _BY_RANK[rank]
+        others = "CHW or DHW for volumes" if rank == 3 else "CDHW"
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: is the last axis one of {shape[-1]} channels, or of space? give "
+            f"{flag} {order} for channels, or {others}"
         )
     return Axes(_BY_RANK[rank])

@@ -78,7 +78,8 @@ def of_container(
         Numbers (N, k) float64, their names and their units; an array `x` (N, 2) gives x_0 and x_1.
 
     Raises:
-        UserError: an array is missing, does not have one entry for each sample, or has a number that is not finite.
+        UserError: an array is missing, does not have one entry for each sample, or has a number that is not finite, or
+            two conditions have one name.
     """
     count = samples.shape[0] if samples.shape else 0
     columns: list[np.ndarray] = []
@@ -99,12 +100,13 @@ def of_container(
         columns.append(numbers)
         known += [name] if width == 1 else [f"{name}_{place}" for place in range(width)]
         units += stored.units_of(width) or [""] * width
+    _refuse_repeated(known)
     together = np.concatenate(columns, axis=1)
     _refuse_not_finite("--conditions", together, known)
     return together, known, units
 
 
-def of_table(path: Path, chosen: Sequence[str], source: Source) -> tuple[np.ndarray, list[str]]:
+def of_table(path: Path, chosen: Sequence[str], source: Source) -> tuple[np.ndarray, list[str], str]:
     """Conditions from the columns of a CSV table with a header.
 
     With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
@@ -116,7 +118,7 @@ def of_table(path: Path, chosen: Sequence[str], source: Source) -> tuple[np.ndar
         source: the samples.
 
     Returns:
-        Numbers (N, k) float64 and the names of the columns.
+        Numbers (N, k) float64, the names of the columns, and a line on rows that are not used, or "".
 
     Raises:
         UserError: the table cannot be read, or does not fit the samples.
@@ -128,7 +130,7 @@ def of_table(path: Path, chosen: Sequence[str], source: Source) -> tuple[np.ndar
 
 def of_rows(
     path: Path, chosen: Sequence[str], count: int, name_of: Callable[[int], str], *, lacks: bool
-) -> tuple[np.ndarray, list[str]]:
+) -> tuple[np.ndarray, list[str], str]:
     """The same for samples of which only their names are known.
 
     Args:
@@ -138,7 +140,7 @@ def of_rows(
         lacks: True if broken files are not among them, so that rows in order cannot be assigned.
 
     Returns:
-        Numbers (N, k) float64 and the names of the columns.
+        Numbers (N, k) float64, the names of the columns, and a line on rows that are not used, or "".
 
     Raises:
         UserError: the table cannot be read, or does not fit the samples.
@@ -148,6 +150,8 @@ def of_rows(
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
     if missing := [name for name in names if name not in header]:
         raise UserError(f"--condition-table {path}: no column {missing[0]}; it has {', '.join(header)}")
+    _refuse_unclear(path, header, [*names, *([] if keyed is None else [header[keyed]])])
+    _refuse_repeated(names)
     if keyed is None:
         if len(rows) != count or lacks:
             raise UserError(
@@ -156,14 +160,27 @@ def of_rows(
             )
         ordered = rows
     else:
-        by_file = {row[keyed]: row for row in rows}
+        by_file = {os.path.normpath(row[keyed]): row for row in rows}
         if len(by_file) < len(rows):
             raise UserError(f"--condition-table {path}: a file is named twice in column {header[keyed]}")
         ordered = [_row_of(path, by_file, name_of(index)) for index in range(count)]
     places = [header.index(name) for name in names]
     numbers = np.array([[_number(path, row[place]) for place in places] for row in ordered], np.float64)
     _refuse_not_finite(f"--condition-table {path}", numbers, names)
-    return numbers, names
+    unused = len(rows) - len(ordered)
+    of = f"--condition-table {path}: {unused:,} of {len(rows):,} rows"
+    return numbers, names, f"{of} name none of the samples, and are ignored" if unused else ""
+
+
+def number_in(text: str) -> float:
+    """The number that a text says; float() alone takes 1_0 for 10.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if "_" in text:
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
 
 
 def is_in_order(path: Path) -> bool:
@@ -176,7 +193,12 @@ def is_in_order(path: Path) -> bool:
 
 
 def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
-    """The map of conditions: the declared one, or standard."""
+    """The map of conditions: the declared one, or standard.
+
+    Raises:
+        UserError: two conditions have one name, or the map cannot be read.
+    """
+    _refuse_repeated(names)
     return value_map.parse(given or "standard", "--condition-values", names, units)
 
 
@@ -247,9 +269,25 @@ def _row_of(path: Path, by_file: dict[str, list[str]], name: str) -> list[str]:
 
 def _number(path: Path, cell: str) -> float:
     try:
-        return float(cell)
+        return number_in(cell)
     except ValueError as error:
         raise UserError(f"--condition-table {path}: {cell!r} is no number") from error
+
+
+def _refuse_unclear(path: Path, header: Sequence[str], used: Sequence[str]) -> None:
+    """Refuse columns without a name, as pandas writes its index, and names that two columns have."""
+    if "" in used:
+        raise UserError(
+            f"--condition-table {path}: column {header.index('') + 1} has no name; write the table without an index, "
+            "or choose the columns with --conditions"
+        )
+    if twice := next((name for name in used if header.count(name) > 1), None):
+        raise UserError(f"--condition-table {path}: two columns are named {twice}; rename or remove one")
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
+        raise UserError(f"--conditions: two conditions are named {twice}; name each once, or rename its array")
 
 
 def _refuse_not_finite(flag: str, numbers: np.ndarray, names: Sequence[str]) -> None:

@@ -12,6 +12,10 @@ from hvdgan.values.value_map import ValueMap
 
 _SAMPLE = 64
 _SLACK = 1e-3  # of the range, which earlier processing may leave
+_LEAST_SPAN = 0.05
+"""least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would look alike to networks"""
+_EXACT = 2**24
+"""largest integer up to which float32 holds all"""
 
 
 def check_numbers(stored: Stored) -> None:
@@ -47,7 +51,8 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     """
     units = stored.units_of(len(channels))
     if given is not None:
-        return value_map.parse(given, flag, channels, units)
+        made = value_map.parse(given, flag, channels, units)
+        return dataclasses.replace(made, rounding=_rounding(made, stored, sample, flag))
     example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
     if stored.dtype.kind != "f":
         raise UserError(
@@ -58,12 +63,26 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     if not finite.size:
         raise UserError(f"--data {stored.name}: none of {len(sample)} samples looked at has a finite number")
     low, high = float(finite.min()), float(finite.max())
+    looked_at = f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at"
+    if low >= -1 - _SLACK and high <= 1 + _SLACK and 0 < high - low < _LEAST_SPAN:
+        raise UserError(f"{looked_at}, which networks would hardly tell apart without a map; declare one, {example}")
     for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
         if low >= bottom - _SLACK and high <= 1 + _SLACK:
             return dataclasses.replace(value_map.parse(found, flag, channels, units), is_assumed=found == "none")
-    raise UserError(
-        f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] "
-        f"and [-1, 1]; declare their map, {example}"
+    raise UserError(f"{looked_at}, outside of [0, 1] and [-1, 1]; declare their map, {example}")
+
+
+def _rounding(made: ValueMap, stored: Stored, sample: np.ndarray, flag: str) -> str:
+    """A line on integers that float32 rounds because their map is `none`; an empty string if there are none."""
+    if stored.dtype.kind == "f" or stored.dtype.itemsize < 4:
+        return ""
+    kept = [sample[..., place] for place in range(len(made.channels)) if made.channel(place).is_identity]
+    largest = max((max(int(some.max()), -int(some.min())) for some in kept), default=0)
+    if largest <= _EXACT:
+        return ""
+    return (
+        f"{flag}: {stored.name} has integers up to {largest:,} in {len(sample)} samples looked at, and networks see "
+        f"float32, which rounds those above {_EXACT:,}"
     )
 
 

@@ -34,7 +34,7 @@ def mapped(source: Source, values: SampleValues) -> Source:
         return source
     else:
         seen = Described(source, values, conditions)
-    seen.outside_beside = _outside_beside(source, values)
+    seen.remarks = [*source.remarks, *_rounding(values), *_outside_beside(source, values)]
     return seen
 
 
@@ -113,6 +113,11 @@ def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
     if reason := not_finite(sample):
         return reason
     return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
+
+
+def _rounding(values: SampleValues) -> list[str]:
+    """A line on each part whose numbers float32 rounds."""
+    return [each.rounding for each in values.parts().values() if each is not None and each.rounding]
 
 
 def _outside_beside(source: Source, values: SampleValues) -> list[str]:

@@ -74,8 +74,8 @@ class Source(abc.ABC):
     """operations that turn a tensor of `fetch_records` (B,) into the images of `fetch_batch` (B, *shape); None if the
     source has no records"""
 
-    outside_beside: Sequence[str] = ()
-    """how many conditions and constants lie outside of their declared ranges: a line for each of the two, if any do"""
+    remarks: Sequence[str] = ()
+    """lines to log when a run starts: numbers that are rounded, lie outside of a declared range, or are not used"""
 
     def __init__(
         self,
@@ -257,6 +257,7 @@ class SourceWrapper(Source):
         super().__init__(**{**own, **changes})
         self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
         self.is_pictures, self.stored_dtype = source.is_pictures, source.stored_dtype
+        self.remarks = source.remarks
         self._source = source
 
     @property

@@ -67,7 +67,7 @@ def conditions_of(source: Source, config: Config) -> tuple[np.ndarray | None, li
     """
     table = config.arrays.condition_table
     if table is not None:
-        return conditions.of_table(table, config.arrays.conditions, source)
+        return conditions.of_table(table, config.arrays.conditions, source)[:2]
     own = source.values.conditions
     return source.conditions, [] if own is None else list(own.channels)
 
@@ -93,10 +93,10 @@ def conditions_of_pictures(
         units = [] if own is None or settings.condition_table is not None else list(own.units)
         return None if numbers is None else Conditions(numbers, known, units)
     if settings.condition_table is not None:
-        table = conditions.of_rows(
+        numbers, known, _ = conditions.of_rows(
             settings.condition_table, settings.conditions, len(names), lambda number: names[number], lacks=lacks
         )
-        return Conditions(*table, [])
+        return Conditions(numbers, known, [])
     if settings.conditions:
         raise UserError(f"--conditions {','.join(settings.conditions)}: name their file with --condition-table")
     return None

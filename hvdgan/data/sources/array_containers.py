@@ -56,6 +56,11 @@ def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None
         container = _of_folder(path, config, peers)
     elif not os.path.exists(path) and path.lower().endswith(_OF_PATTERNS) and glob.has_magic(path):
         container = _joined(path, lambda: sorted(glob.glob(path, recursive=True)), config, peers)
+    elif path.lower().endswith(_NUMPY) and glob.has_magic(path):
+        raise UserError(
+            f"--data {path}: a pattern can name several files of HDF5, NetCDF or TFRecords; name one .npy or .npz "
+            "file, or a folder of .npy files with one sample each"
+        )
     else:
         container = None
     return None if container is None else (container, name)

@@ -49,7 +49,7 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
     inputs = _inputs(container, config.arrays, images) if paired else None
     labels = container.labels
-    if labels is None and _LABELS in container.names() and images.shape:
+    if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
         labels = _labels(container, config, images)
     if _are_pictures(config, images, inputs):
         return _pictures(config, container, images, inputs, labels, paired)
@@ -72,13 +72,13 @@ def _refuse_unclear(stored: Stored, axes: str | None, where: str, flag: str) -> 
 
 def _labels(container: Container, config: Config, images: Stored) -> np.ndarray:
     stored = container.get(_LABELS)
-    if len(stored.shape) != 1 or stored.dtype.kind not in "iu":
+    if not stored.shape or stored.shape[1:] not in ((), (1,)) or stored.dtype.kind not in "iu":
         raise UserError(
-            f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; "
-            "expected one integer for each sample"
+            f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; expected one integer for "
+            f"each sample; rename the array if it holds no classes, or make it a condition with --conditions {_LABELS}"
         )
     stored.refuse_others(images, f"--data {config.data}: labels")
-    return stored.whole()
+    return stored.whole().reshape(-1)
 
 
 def _chosen(container: Container, config: Config) -> str:

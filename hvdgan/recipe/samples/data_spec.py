@@ -38,6 +38,8 @@ class DataSpec:
         values: maps between the data's numbers and those that networks see; None: nothing is known.
         layout: parts of a record of the data; None: those that `shape` and `input_shape` say.
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
+        pixels: True if the data are 8-bit pictures, False if they are arrays; None: their map and shape decide, as in
+            older checkpoints.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +51,7 @@ class DataSpec:
     values: SampleValues | None = dataclasses.field(default=None, repr=False)
     layout: Layout | None = dataclasses.field(default=None, repr=False)
     constants: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    pixels: bool | None = dataclasses.field(default=None, repr=False)
 
     @property
     def channels(self) -> int:
@@ -72,6 +75,8 @@ class DataSpec:
     @property
     def is_pictures(self) -> bool:
         """True for grey or RGB pictures, whose 0 to 255 became [-1, 1]."""
+        if self.pixels is not None:
+            return self.pixels
         pixels = self.values is None or self.values.images.chains == ((Range(0, 255),),)
         return pixels and may_be_pictures(self.shape)
 
@@ -103,6 +108,7 @@ class DataSpec:
             "conditions": list(self.conditions),
             "values": None if self.values is None else self.values.to_json(),
             "layout": None if self.layout is None else dataclasses.asdict(self.layout),
+            "pixels": self.pixels,
         }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays.conditions import number_in
 from hvdgan.recipe import DataSpec
 
 
@@ -59,7 +60,7 @@ def _of_text(text: str, names: Sequence[str]) -> list[float]:
     for part in text.split(","):
         name, equals, number = (piece.strip() for piece in part.partition("="))
         try:
-            value = float(number)
+            value = number_in(number)
         except ValueError:
             value = math.nan
         if name not in names or not equals or not math.isfinite(value) or name in found:
@@ -78,8 +79,10 @@ def _of_file(path: Path | None, flag: str, names: Sequence[str]) -> list[list[fl
         else:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+            if twice := next((name for name in names if rows[0].count(name) > 1), None):
+                raise UserError(f"{flag}: two columns are named {twice}; rename or remove one")
             places = [rows[0].index(name) for name in names]
-            numbers = np.array([[float(row[place]) for place in places] for row in rows[1:]], np.float64)
+            numbers = np.array([[number_in(row[place]) for place in places] for row in rows[1:]], np.float64)
     except (OSError, ValueError, IndexError, csv.Error) as error:
         raise UserError(f"{flag}: cannot be read: {error}; expected CSV with the columns {', '.join(names)}") from error
     if numbers.ndim != 2 or numbers.shape[1] != len(names) or not len(numbers) or numbers.dtype.kind not in "fiu":

@@ -18,6 +18,7 @@ from hvdgan.data.arrays import statistics
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
+from hvdgan.values.value_map import parse
 from thread_ranks import Threads
 
 FIELDS = np.random.default_rng(0).normal((3, -1000), (1e-3, 50), (1203, 4, 5, 2)).astype(np.float32)
@@ -104,6 +105,22 @@ def test_a_constant_channel_is_refused_on_every_rank(tmp_path, size):
             f"--data {tmp_path}/a.npz: images: channel 1 has the value 4 everywhere, so that standard would divide by "
             "0; give it another map, such as none"
         )
+
+
+@pytest.mark.parametrize("value", [0.1, 65.4, 273.15])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("values", ["standard", "log1p+standard"])
+def test_a_constant_channel_is_refused_although_sums_are_rounded(tmp_path, value, dtype, values):
+    array = FIELDS.astype(dtype)
+    array[..., 1] = value
+    with pytest.raises(UserError, match="images: channel 1 has the value .* everywhere"):
+        with_statistics(opened(tmp_path, array, values), ALONE, NO_SCANS)
+
+
+def test_so_is_one_of_millions_of_numbers():
+    count, mean, squares = statistics.moments_of(np.full((3_000_000, 2), 0.1))
+    with pytest.raises(UserError, match=r"channel a has the value 0\.1 everywhere"):
+        parse("standard", "--values", ("a", "b")).with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
 
 
 def test_no_finite_sample_is_refused(tmp_path):

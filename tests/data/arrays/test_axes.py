@@ -16,6 +16,11 @@ TAKEN = [
     ((9, 2, 8, 6), "CHW", "CHW", (8, 6, 2)),
     ((9, 2, 8, 6), "hwc", "HWC", (2, 8, 6)),
     ((9, 51, 51, 25), "DHW", "DHW", (51, 51, 25, 1)),
+    ((9, 51, 51, 25), "HWC", "HWC", (51, 51, 25)),
+    ((9, 32, 64, 16), None, "HWC", (32, 64, 16)),
+    ((9, 8, 3, 3), None, "HWC", (8, 3, 3)),
+    ((9, 8, 9, 10, 16), None, "DHWC", (8, 9, 10, 16)),
+    ((9, 5, 16, 16, 16), "CDHW", "CDHW", (16, 16, 16, 5)),
     ((9, 3, 5, 8, 6), "CDHW", "CDHW", (5, 8, 6, 3)),
 ]
 
@@ -34,6 +39,7 @@ def test_the_channels_come_last(shape, given, order, sample):
     assert arranged[(3, *turned)] == numbers[(3, *stored)]
 
 
+OR_SPACE = r"is the last axis one of {} channels, or of space\? give --axes {} for channels, or {}"
 REFUSED = [
     (
         (9, 8, 6, 4),
@@ -43,6 +49,12 @@ REFUSED = [
     ((9, 3, 8, 8), None, r"channels first or last\? give --axes CHW or HWC"),
     ((9, 1, 8, 8), None, r"channels first or last\? give --axes CHW or HWC"),
     ((9, 2, 8, 6, 5), None, r"channels first or last\? give --axes CDHW or DHWC"),
+    ((9, 20, 8, 8), None, OR_SPACE.format(8, "HWC", "CHW or DHW for volumes")),
+    ((9, 8, 64, 64), None, OR_SPACE.format(64, "HWC", "CHW or DHW")),
+    ((9, 16, 16, 16), None, OR_SPACE.format(16, "HWC", "CHW or DHW")),
+    ((9, 51, 51, 25), None, OR_SPACE.format(25, "HWC", "CHW or DHW")),
+    ((9, 5, 16, 16, 16), None, OR_SPACE.format(16, "DHWC", "CDHW")),
+    ((9, 8, 20, 30, 40), None, OR_SPACE.format(40, "DHWC", "CDHW")),
     ((9,), None, r"array of shape \(9,\); expected \(N, C\), \(N, H, W\), \(N, H, W, C\) or \(N, D, H, W, C\)"),
     ((9, 2, 3, 4, 5, 6), None, r"expected \(N, C\)"),
     ((), None, r"array of shape \(\); expected"),

@@ -75,10 +75,10 @@ def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
     if ground:
         of = f"{np.count_nonzero(FIELDS[0] > 0.5)} of 16 numbers"
         lines.append(f"constants: {of} lie outside of the declared range, and are not clipped: range:0,50")
-    assert seen.outside_beside == lines
+    assert seen.remarks == lines
     np.testing.assert_allclose(seen.conditions[:, 0], (ENERGY - 20) / 12.5 - 1, rtol=1e-6)
     within = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:10,60")
-    assert not mapped(within, within.values).outside_beside
+    assert not mapped(within, within.values).remarks
 
 
 def test_the_map_is_that_of_the_samples_to_train_on(tmp_path):
@@ -104,11 +104,13 @@ def test_a_table_in_the_order_of_the_samples(array, tmp_path):
 
 @pytest.mark.parametrize("column", ["file", "name"])
 def test_a_table_keyed_by_file_in_any_order(folder, tmp_path, column):
-    rows = ["7,b.png", "1,a/1.png", "9,a/3.png", "2,a/2.png"]  # one of a file that is not there
+    rows = ["7,b.png", "1,./a/1.png", "9,a/3.png", "2,a/2.png"]  # one of a file that is not there
     path = table(tmp_path / "c.csv", f"\ufeffsize,{column}", *rows)
     source = open_source(Config(data=str(folder), image_size=8, channels=1, arrays=ArrayConfig(condition_table=path)))
     assert source.is_pictures and source.values.conditions.channels == ("size",)
     assert source.conditions[:, 0].tolist() == [1, 2, 7]
+    lines = [f"--condition-table {path}: 1 of 4 rows name none of the samples, and are ignored"]
+    assert source.remarks == lines and mapped(source, with_statistics(source, ALONE, NO_SCANS)).remarks == lines
     assert source.fetch(2).max() == 0 and source.fetch(0).max() == 1
 
 
@@ -128,6 +130,8 @@ TABLES = [
     (("energy", *"12345", "nan"), "energy of sample 5 is nan; expected a finite number for each"),
     (("energy", *"12345", "1e999"), "energy of sample 5 is inf"),
     (("theta", *"123456"), "no column energy; it has theta"),
+    (("energy", *"12345", "1_0"), "'1_0' is no number"),
+    (("energy,theta,energy", *["1,2,3"] * 6), "two columns are named energy; rename or remove one"),
 ]
 
 
@@ -138,6 +142,29 @@ def test_tables_that_do_not_fit(array, tmp_path, lines, message):
         opened(array, condition_table=path, conditions=("energy",))
     assert str(caught.value).startswith(f"--condition-table {path}: ") and message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_column_without_a_name_is_no_condition(array, tmp_path):
+    """As that of an index of pandas."""
+    path = table(tmp_path / "c.csv", ",energy", *(f"{row},{value}" for row, value in enumerate(ENERGY)))
+    with pytest.raises(UserError, match="column 1 has no name; write the table without an index, or choose"):
+        opened(array, condition_table=path)
+    assert opened(array, condition_table=path, conditions=("energy",)).conditions[:, 0].tolist() == ENERGY.tolist()
+
+
+@pytest.mark.parametrize(("names", "twice"), [(("energy", "energy"), "energy"), (("angle", "angle_0"), "angle_0")])
+@pytest.mark.parametrize("fields", [FIELDS, (FIELDS * 255).astype(np.uint8)], ids=["arrays", "pictures"])
+def test_two_conditions_of_one_name_are_refused(tmp_path, fields, names, twice):
+    angles = RNG.normal(size=(6, 2))
+    np.savez(tmp_path / "a.npz", x=fields, energy=ENERGY, angle=angles, angle_0=ENERGY)
+    with pytest.raises(UserError, match=f"^--conditions: two conditions are named {twice}; name each once, or rename"):
+        opened(f"{tmp_path}/a.npz:x", conditions=names)
+
+
+def test_a_column_that_is_chosen_twice_is_refused(array, tmp_path):
+    path = table(tmp_path / "c.csv", "energy", *map(str, ENERGY))
+    with pytest.raises(UserError, match="^--conditions: two conditions are named energy"):
+        opened(array, condition_table=path, conditions=("energy", "energy"))
 
 
 def test_files_without_a_row_or_with_two(folder, tmp_path):

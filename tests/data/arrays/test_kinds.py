@@ -22,6 +22,32 @@ def test_floats_of_a_usual_range_have_its_map(low, high, found, dtype):
     assert mapped_by(np.linspace(low, high, 27).reshape(3, 3, 3).astype(dtype)) == found
 
 
+@pytest.mark.parametrize(("low", "high"), [(1.6e-6, 2e-6), (0, 0.049), (0.98, 1), (-1e-5, 1e-5), (-0.01, 0.03)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_floats_that_hardly_differ_need_a_declared_map(low, high, dtype):
+    array = np.linspace(low, high, 27).reshape(3, 3, 3).astype(dtype)
+    with pytest.raises(UserError, match=r"^--data a\.npy: numbers from .* hardly tell apart .* --values standard"):
+        mapped_by(array)
+    assert mapped_by(array, "standard") == "standard" and mapped_by(array, "range:0,1") == "range:0,1"
+
+
+def test_integers_that_float32_rounds_are_counted_in_a_line():
+    def rounding(given, largest, dtype="i8"):
+        array = np.array([[0, 1], [2, largest]], dtype)
+        return map_of(given, NumpyArray("a.npy", array), array, flag="--values", channels=("a", "b")).rounding
+
+    line = (
+        "--values: a.npy has integers up to 16,777,217 in 2 samples looked at, and networks see float32, which rounds "
+        "those above 16,777,216"
+    )
+    for given in ("none", "a=log1p;b=none"):
+        assert rounding(given, 2**24 + 1) == line and rounding(given, 2**24 + 1, "u4") == line
+    assert rounding("none", -(2**24) - 1, "i4") == line
+    for given, largest in (("none", 2**24), ("standard", 2**40), ("a=none;b=log1p", 2**40)):
+        assert not rounding(given, largest)
+    assert not rounding("none", 255, "u1") and not rounding("none", 2**40, "f8")
+
+
 def test_a_map_that_is_not_declared_counts_what_the_samples_looked_at_do_not_show():
     stored = NumpyArray("a.npy", np.zeros((3, 2, 2), np.float32))
     found = {}

@@ -124,6 +124,14 @@ def test_numbers_outside_a_range_after_other_steps_are_counted(tmp_path):
     assert source.values.has_ranges and source.take_outside() == 2
 
 
+def test_integers_that_float32_rounds_are_named_at_once(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(40).reshape(20, 2) + 2**24)
+    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none")))
+    training, _ = hold_out(source, 0.3)
+    (line,) = mapped(training, with_statistics(training, ALONE, NO_SCANS)).remarks
+    assert line.startswith(f"--values: {tmp_path}/a.npy has integers up to 16,777,255 in 20 samples looked at")
+
+
 @pytest.mark.parametrize("size", [(4, 6), (2, 3)])
 def test_inputs_and_samples_have_maps_of_their_own(tmp_path, size):
     inputs = RNG.uniform(0, 5, (17, *size, 3)).astype(np.float32)
