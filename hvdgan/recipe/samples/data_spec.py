@@ -38,6 +38,7 @@ class DataSpec:
         values: maps between the data's numbers and those that networks see; None: nothing is known.
         layout: parts of a record of the data; None: those that `shape` and `input_shape` say.
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
+        class_names: names of the classes 0, 1, ...; empty if the data do not name them.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +50,7 @@ class DataSpec:
     values: SampleValues | None = dataclasses.field(default=None, repr=False)
     layout: Layout | None = dataclasses.field(default=None, repr=False)
     constants: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    class_names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def channels(self) -> int:
@@ -103,6 +105,7 @@ class DataSpec:
             "conditions": list(self.conditions),
             "values": None if self.values is None else self.values.to_json(),
             "layout": None if self.layout is None else dataclasses.asdict(self.layout),
+            "class_names": list(self.class_names),
         }
 
 
@@ -130,6 +133,7 @@ def of_json(facts: dict[str, Any], *, paired: bool = False) -> DataSpec:
     for name in ("shape", "input_shape", "constants_shape", "conditions"):
         facts[name] = facts[name] and tuple(facts[name])
     facts["conditions"] = facts["conditions"] or ()
+    facts["class_names"] = tuple(facts.get("class_names", ()))  # older checkpoints do not have them
     return DataSpec(
         **facts,
         values=None if values is None else sample_values.of_json(values),

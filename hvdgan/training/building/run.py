@@ -172,6 +172,7 @@ def spec_of(source: Source) -> DataSpec:
         values,
         layout,
         source.constants,
+        tuple(source.class_names or ()),
     )
 
 
