@@ -19,7 +19,7 @@ from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.inference.evaluating import Asked, Evaluating
+from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
 from hvdgan.training.inference.following import checkpoints_of, follow, refuse_checkpoint
 from hvdgan.training.inference.trained import Weights
 
@@ -90,6 +90,11 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
             record = evaluating(checkpoint)
         except (UserError, LostPeer):
             raise
+        except Gone as error:
+            if len(chosen) == 1:
+                raise
+            say(f"{error}; skipped")
+            continue
         except RunError as error:  # the next checkpoint may be whole, and its networks may not have diverged
             if len(chosen) == 1:
                 raise

@@ -189,7 +189,7 @@ def _inputs(trained: Trained, request: Request) -> Iterator[Input]:
     recipe, spec = trained.recipe, trained.recipe.data
     conditions = given(request.condition, request.conditions, spec)
     if recipe.shows_data:
-        inputs = data_inputs(trained, request.data, request.seed)
+        inputs = data_inputs(trained, request.data, request.seed, _warn)
         if conditions is not None:
             rows = itertools.cycle(conditions)
             inputs = ({**one, "conditions": next(rows)} for one in inputs)
@@ -199,6 +199,10 @@ def _inputs(trained: Trained, request: Request) -> Iterator[Input]:
     else:
         inputs = blank_inputs(spec, conditions)
     return inputs if request.interpolate is None else itertools.repeat(next(inputs))
+
+
+def _warn(line: str) -> None:
+    print(f"hvdgan: warning: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,14 @@ def aside(checkpoint: Path) -> Path:
     return checkpoint.with_name(f".{checkpoint.name}.replaced")
 
 
+def is_gone(checkpoint: Path) -> bool:
+    """Check that a checkpoint which was complete is no longer there, because training has deleted it."""
+    try:
+        return not any((each / MANIFEST).is_file() for each in (checkpoint, aside(checkpoint)))
+    except OSError:  # it may be there
+        return False
+
+
 def step_of(checkpoint: Path) -> int:
     """Return the step in a checkpoint's name."""
     found = _NAME.fullmatch(checkpoint.name)

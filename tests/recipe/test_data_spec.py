@@ -97,12 +97,19 @@ WHOLE = DataSpec(
     constants_shape=(8, 8, 1),
     values=MAPPED,
     layout=Layout((16, 16, 2), (8, 8, 5), (8, 8)),
+    class_names=("calm", "gale", "storm"),
 )
 
 
 @pytest.mark.parametrize("spec", [WHOLE, DataSpec((5,), 4), DataSpec((4, 8, 8, 1), 9, 2)])
 def test_facts_are_read_again_from_json(spec):
     assert of_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_checkpoint_from_before_classes_had_names_is_read():
+    facts = WHOLE.to_json()
+    del facts["class_names"]
+    assert of_json(facts).class_names == () and of_json(facts).num_classes == 3
 
 
 @pytest.mark.parametrize("paired", [False, True])

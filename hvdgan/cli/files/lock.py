@@ -46,6 +46,13 @@ class Lock:
         self._file = file
         self.remarks = remarks
 
+    def is_of(self, folder: Path) -> bool:
+        """Check that the locked file is still that of a folder: the process that had the lock may remove the file."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(folder / ".lock"))
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
         """Release the lock."""
         self._file.close()

@@ -40,6 +40,7 @@ class DataSpec:
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
         pixels: True if the data are 8-bit pictures, False if they are arrays; None: their map and shape decide, as in
             older checkpoints.
+        class_names: names of the classes 0, 1, ...; empty if the data do not name them.
     """
 
     shape: tuple[int, ...]
@@ -52,6 +53,7 @@ class DataSpec:
     layout: Layout | None = dataclasses.field(default=None, repr=False)
     constants: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     pixels: bool | None = dataclasses.field(default=None, repr=False)
+    class_names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def channels(self) -> int:
@@ -109,6 +111,7 @@ class DataSpec:
             "values": None if self.values is None else self.values.to_json(),
             "layout": None if self.layout is None else dataclasses.asdict(self.layout),
             "pixels": self.pixels,
+            "class_names": list(self.class_names),
         }
 
 
@@ -136,6 +139,7 @@ def of_json(facts: dict[str, Any], *, paired: bool = False) -> DataSpec:
     for name in ("shape", "input_shape", "constants_shape", "conditions"):
         facts[name] = facts[name] and tuple(facts[name])
     facts["conditions"] = facts["conditions"] or ()
+    facts["class_names"] = tuple(facts.get("class_names", ()))  # older checkpoints do not have them
     return DataSpec(
         **facts,
         values=None if values is None else sample_values.of_json(values),

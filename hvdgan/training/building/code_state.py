@@ -1,5 +1,7 @@
 """Names the state of the user's code, as far as git knows it."""
 
+import contextlib
+import hashlib
 import inspect
 import subprocess
 from pathlib import Path
@@ -19,6 +21,18 @@ def folder_of_code(recipe: "Recipe") -> Path:
         return Path(inspect.getfile(type(recipe))).absolute().parent
     except (TypeError, OSError):  # a class of the __main__ of an interactive session
         return Path.cwd()
+
+
+def digest_of_code(recipe: "Recipe") -> str:
+    """The SHA-256 of the files that define a recipe's class and the classes it inherits from, in hex.
+
+    Other files that these import do not count, nor does a class of an interactive session.
+    """
+    digest = hashlib.sha256()
+    for kind in type(recipe).__mro__:
+        with contextlib.suppress(TypeError, OSError):  # the classes of Python itself have no file
+            digest.update(Path(inspect.getfile(kind)).read_bytes())
+    return digest.hexdigest()
 
 
 def git_state(folder: Path) -> str:

@@ -173,6 +173,7 @@ def spec_of(source: Source) -> DataSpec:
         layout,
         source.constants,
         source.is_pictures,
+        tuple(source.class_names or ()),
     )
 
 

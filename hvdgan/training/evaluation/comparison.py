@@ -327,9 +327,10 @@ class Comparison:
         if self._real is not None and self._measure.digest is not None:
             return self._real
         begin, plan = time.perf_counter(), self._measure.plan
+        values = plan.spec.values
         facts = {
             "resize": self._measure.resize,
-            "values": str(plan.spec.values and plan.spec.values.images),
+            "values": values and [each and each.identity() for each in (values.images, values.conditions)],
             "shape": list(plan.spec.shape),
             "classes": plan.classes,
             "mirrored": self._reals.mirrored,

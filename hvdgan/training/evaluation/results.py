@@ -15,6 +15,7 @@ from hvdgan import __version__
 from hvdgan.cli.files.lock import Held, Lock, held_by, lock
 
 FILE = "evaluation.jsonl"
+_ATTEMPTS = 100
 
 
 def record_of(step: int, values: dict[str, float], facts: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -84,10 +85,20 @@ def claim(run_dir: Path, key: str) -> Lock | None:
     Raises:
         OSError: the run folder cannot be written.
     """
-    try:
-        return lock(_claims(run_dir) / key[:16], named=f"{run_dir}: an evaluation", by="evaluation")
-    except Held:
-        return None
+    folder = _claims(run_dir) / key[:16]
+    for attempt in range(_ATTEMPTS):
+        try:
+            claimed = lock(folder, named=f"{run_dir}: an evaluation", by="evaluation")
+        except Held:
+            return None
+        except (FileNotFoundError, FileExistsError):  # release() has removed the folder between two calls of lock()
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            if claimed.is_of(folder):
+                return claimed
+            claimed.close()  # release() has removed the file, so others would not see this lock
+    return None
 
 
 def is_claimed(run_dir: Path, key: str) -> bool:

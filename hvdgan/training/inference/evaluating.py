@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints.files import read_manifest
-from hvdgan.cli.errors import UserError, unwritable
+from hvdgan.checkpoints.files import MANIFEST, is_gone, read_manifest
+from hvdgan.cli.errors import RunError, UserError, unwritable
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
 from hvdgan.data import Source
@@ -17,16 +17,22 @@ from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import mistakes
+from hvdgan.training.building.code_state import digest_of_code
 from hvdgan.training.evaluation import results
 from hvdgan.training.evaluation.comparison import Comparison, Say
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import Ways, generated_set, measure_for, real_set, weights_facts
 from hvdgan.training.evaluation.real_statistics import Kept, stamp_of
 from hvdgan.training.evaluation.sets import RealSet, SampleSet, left_out
+from hvdgan.training.inference.class_numbers import as_in_run
 from hvdgan.training.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
-from hvdgan.training.inference.trained import Trained, Weights, load_trained
+from hvdgan.training.inference.trained import USED, Trained, Weights, load_trained
 from hvdgan.training.steps.augment import flip_axes
+
+
+class Gone(RunError):
+    """Training has deleted a checkpoint before it could be read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,10 +74,12 @@ class Evaluating:
 
     def __init__(self, run_dir: Path | None, asked: Asked, ranks: Ranks, say: Say) -> None:
         self._run_dir, self._asked, self._ranks, self._say = run_dir, asked, ranks, say
-        self._done: set[Path] = set()
+        self._done: set[tuple[Path, int]] = set()
         self._sources: tuple[Source, Source | None] | None = None
         self._last: Comparison | None = None
         self._settings: dict[str, Any] | None = None
+        self._code: str | None = None
+        self._about_labels = ""
 
     def is_done(self, checkpoint: Path) -> bool:
         """Whether a checkpoint was evaluated in this way; False as long as none was evaluated here.
@@ -81,11 +89,12 @@ class Evaluating:
         """
         if self._settings is None or self._run_dir is None:
             return False
-        # Those that are done stay done, so a look at many checkpoints reads the file for the few others only.
-        if checkpoint not in self._done:
+        # Those that are done stay done until they are replaced: many checkpoints are looked at, and few read.
+        written = _time_of(checkpoint)
+        if (checkpoint, written) not in self._done:
             key = _identity(read_manifest(checkpoint), self._settings)
-            self._done |= {checkpoint} if results.found(self._run_dir, key) else set()
-        return checkpoint in self._done
+            self._done |= {(checkpoint, written)} if results.found(self._run_dir, key) else set()
+        return (checkpoint, written) in self._done
 
     def is_claimed(self, checkpoint: Path) -> bool:
         """Whether another process evaluates a checkpoint in this way; False as long as none was evaluated here.
@@ -108,11 +117,35 @@ class Evaluating:
 
         Raises:
             UserError: the data or the features cannot be opened.
+            Gone: on every rank, if the checkpoint is no longer there.
             RunError: on every rank, if the checkpoint is damaged, or a sample is not finite.
         """
-        trained = on_all(lambda: load_trained(checkpoint), self._ranks, "the checkpoint", names_rank=True)
-        with mistakes.of(trained.recipe):
+
+        def load() -> Trained | None:
+            try:
+                return load_trained(checkpoint)
+            except RunError:
+                if is_gone(checkpoint):
+                    return None
+                raise
+
+        trained = on_all(load, self._ranks, "the checkpoint", names_rank=True)
+        # It may have been deleted after some of the ranks had read it.
+        there = self._ranks.gather(trained is not None, "checkpoints that are still there")
+        if trained is None or not all(there):
+            raise Gone(f"{checkpoint} is gone: training has deleted it, as its --keep says")
+        with mistakes.of(trained.recipe), self._explained():
             return self._evaluated(checkpoint, trained)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say so if the recipe fails because other data have no classes of the run, and so no labels."""
+        try:
+            yield
+        except mistakes.Mistake as mistake:
+            if not self._about_labels:
+                raise
+            raise UserError(f"{self._about_labels}; without labels, {mistake}") from mistake
 
     def _evaluated(self, checkpoint: Path, trained: Trained) -> dict[str, Any] | None:
         asked = self._asked
@@ -123,8 +156,9 @@ class Evaluating:
         comparison = self._comparison(trained, (training, held_out))
         how = self._how(trained)
         # The fingerprint of a folder covers names and sizes, so files that were written over have the same one.
-        self._settings = {**how, **comparison.identity(), "data_stamp": stamp_of(comparison.reals.source)}
-        manifest = read_manifest(checkpoint)
+        stamp = stamp_of(comparison.reals.source)
+        self._settings = {**how, **comparison.identity(), "data_stamp": stamp, **self._defined(trained)}
+        manifest = trained.manifest
         key = _identity(manifest, self._settings)
         with self._claimed(key) as earlier:
             if earlier != _OURS:
@@ -144,6 +178,12 @@ class Evaluating:
             )
             self._write(record)
         return record
+
+    def _defined(self, trained: Trained) -> dict[str, Any]:
+        """What tells the functions of the user's own that figures depend on from any others, as JSON types."""
+        if self._code is None:  # a recipe that is edited later is not loaded again
+            self._code = digest_of_code(trained.recipe)
+        return {"recipe_sha256": self._code, "values": maps_of(trained.recipe.data).identity()}
 
     def _how(self, trained: Trained) -> dict[str, Any]:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
@@ -197,6 +237,9 @@ class Evaluating:
             scans = ScanCache(self._run_dir and self._run_dir / "cache", is_root=self._ranks.is_root)
             everything, maps = open_data(config, recipe.data, asked.data, self._ranks, scans), maps_of(recipe.data)
             if asked.data is not None:
+                everything, self._about_labels = as_in_run(everything, recipe.data)
+                if self._about_labels:
+                    self._say(self._about_labels)
                 self._sources = mapped(everything, maps), mapped(everything, maps)
             else:
                 training, held_out = split(
@@ -298,4 +341,14 @@ _OURS: dict[str, Any] = {"step": None}
 
 
 def _identity(manifest: dict[str, Any], settings: dict[str, Any]) -> str:
-    return results.identity(str(manifest.get("run_id")), manifest["step"], settings)
+    # A run that went back and resumed with other settings has other weights at the same step.
+    tensors = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}
+    return results.identity(str(manifest.get("run_id")), manifest["step"], {**settings, "tensors": tensors})
+
+
+def _time_of(checkpoint: Path) -> int:
+    """When the manifest of a checkpoint was written (ns); 0 if it cannot be found."""
+    try:
+        return (checkpoint / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0

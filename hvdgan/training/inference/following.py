@@ -1,11 +1,11 @@
 """Finds the checkpoints of a run to evaluate, and follows a run that is still being trained."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hvdgan.checkpoints.files import MANIFEST, STATE, find, newest_first, read_manifest
+from hvdgan.checkpoints.files import MANIFEST, STATE, find, is_gone, newest_first, read_manifest, step_of
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import from_root
 from hvdgan.distributed.ranks import Ranks
@@ -107,7 +107,7 @@ def follow(
             if not _safely(claims.is_claimed, each):
                 return str(each), False
             claimed = claimed or str(each)
-        return None if not claimed and complete and _is_last(complete[-1]) else (claimed, bool(claimed))
+        return None if not claimed and complete and _has_last(complete) else (claimed, bool(claimed))
 
     while (found := from_root(look, ranks, "new checkpoints")) is not None:
         chosen, is_claimed = found
@@ -127,20 +127,22 @@ def _complete(run_dir: Path) -> list[Path]:
 
 
 def _safely(check: Callable[[Path], bool], checkpoint: Path) -> bool:
-    """Whether a checkpoint is done or claimed, or is gone: training deletes old ones."""
+    """Whether a checkpoint is done or claimed, or is gone; one that is damaged is neither, so that it is named."""
     try:
         return check(checkpoint)
     except RunError:
-        return True
+        return is_gone(checkpoint)
 
 
-def _is_last(checkpoint: Path) -> bool:
-    """Whether a checkpoint is that of the last step of its run."""
-    try:
-        manifest = read_manifest(checkpoint)
-        ended = (manifest.get("progress") or {}).get("ended", {})
-        total = sum(ended.get(str(number), steps) for number, (_, steps) in enumerate(manifest["stages"]))
-    except (RunError, KeyError, TypeError, ValueError):
-        return False
-    most = manifest["config"].get("max_steps")
-    return bool(manifest["step"] >= (total if most is None else min(most, total)))
+def _has_last(complete: Sequence[Path]) -> bool:
+    """Whether the newest of a run's checkpoints is that of its last step, as the newest sound manifest says."""
+    for checkpoint in reversed(complete):
+        try:
+            manifest = read_manifest(checkpoint)
+            ended = (manifest.get("progress") or {}).get("ended", {})
+            total = sum(ended.get(str(number), steps) for number, (_, steps) in enumerate(manifest["stages"]))
+        except (RunError, KeyError, TypeError, ValueError):
+            continue
+        most = manifest["config"].get("max_steps")
+        return bool(step_of(complete[-1]) >= (total if most is None else min(most, total)))
+    return False

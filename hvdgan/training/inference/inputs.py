@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from hvdgan.data.base.sharing import from_first
 from hvdgan.data.base.source import PictureSource
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
+from hvdgan.training.inference.class_numbers import as_in_run
 from hvdgan.training.inference.trained import Trained
 from hvdgan.training.sampling.drawing import Input
 from hvdgan.values.sample_values import Layout, SampleValues
@@ -41,19 +42,27 @@ def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterat
         yield one
 
 
-def data_inputs(trained: Trained, data: str | None, seed: int) -> Iterator[Input]:
+def data_inputs(
+    trained: Trained, data: str | None, seed: int, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Input]:
     """Yield samples of a data source without end, in an order given by the seed; broken ones are skipped.
 
     Args:
         trained: run whose recipe starts from images.
         data: value of --data; None: the data that the run was trained on.
         seed: seed of the order.
+        say: function that gets a line if the labels of other data are left out.
 
     Raises:
         UserError: the data cannot be opened.
         RunError: no image can be read.
     """
-    source = mapped(open_data(trained.config, trained.recipe.data, data), maps_of(trained.recipe.data))
+    found = open_data(trained.config, trained.recipe.data, data)
+    if data is not None:
+        found, about_labels = as_in_run(found, trained.recipe.data)
+        if about_labels:
+            say(about_labels)
+    source = mapped(found, maps_of(trained.recipe.data))
     trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=source.constants)
     return _in_order(source, seed)
 

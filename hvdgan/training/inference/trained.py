@@ -16,7 +16,8 @@ from hvdgan.recipe.samples.data_spec import of_json
 from hvdgan.training.building.command import parse_saved
 from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
-_USED = ("networks/", "ema/")
+USED = ("networks/", "ema/")
+"""beginnings of the names of the tensors that are restored"""
 Weights = Literal["averaged", "trained"]
 
 
@@ -29,6 +30,7 @@ class Trained:
     config: settings of the run.
     recipe: recipe of the run.
     state: networks and averages; the optimizers have not been restored.
+    manifest: manifest of the checkpoint, with the checksums of these tensors.
     """
 
     checkpoint: Path
@@ -36,6 +38,7 @@ class Trained:
     config: Config
     recipe: Recipe
     state: TrainState
+    manifest: dict[str, Any]
 
     def nets(self, weights: Weights) -> Nets:
         """The networks in inference mode.
@@ -67,9 +70,9 @@ def load_trained(path: Path) -> Trained:
     with mistakes.of(command.recipe):
         recipe = make_recipe(command.recipe, command.options, spec)
         state = build_state(recipe, command.config.ema_decay)
-    used = {name: variable for name, variable in state.tensors().items() if name.startswith(_USED)}
-    checkpoint.restore(found, manifest, used, only=_USED)
-    return Trained(found, manifest["step"], command.config, recipe, state)
+    used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
+    checkpoint.restore(found, manifest, used, only=USED)
+    return Trained(found, manifest["step"], command.config, recipe, state, manifest)
 
 
 def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:

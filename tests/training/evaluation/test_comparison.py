@@ -5,6 +5,7 @@ training.evaluation.real_statistics, training.evaluation.tally.
 """
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from building import tiny_run
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import Source
 from hvdgan.data.base.source import SourceWrapper
@@ -296,6 +298,21 @@ def test_other_data_in_the_same_file_are_noticed(kept, tmp_path):
     np.save(tmp_path / "some.npy", some // 2)
     after, was_read = kept()
     assert not was_read and after["eval/histogram"] != first["eval/histogram"]
+
+
+def test_an_edited_map_is_another_one(tmp_path, monkeypatch):
+    """Its text, the data and their stamp stay the same."""
+    monkeypatch.chdir(tmp_path)
+    np.save("f.npy", np.random.default_rng(0).normal(0, 1, (60, 8, 8, 1)).astype(np.float32))
+    found, text = [], "def there(x):\n    return x / {0}\n\ndef back(y):\n    return y * {0}\n"
+    for scale in (3, 3.5, 3.5):
+        (tmp_path / "own_maps.py").write_text(text.format(scale))
+        sys.modules.pop("own_maps", None)
+        arrays, lines = ArrayConfig(values="own_maps:there,back"), []
+        run = tiny_run(data="f.npy", arrays=arrays, run_dir=tmp_path / "run", eval_samples=60, holdout=0.0)
+        run.comparison(lines.append)
+        found.append("real samples read" in " ".join(lines))
+    assert found == [False, False, True]
 
 
 def test_a_damaged_file_is_written_anew(kept, tmp_path):

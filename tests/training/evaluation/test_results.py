@@ -24,6 +24,17 @@ held = claim(Path(sys.argv[1]), "a" * 64)
 print("claimed" if held else "refused", flush=True)
 sys.stdin.read()
 """
+CONTEND = """
+import sys
+from pathlib import Path
+from hvdgan.training.evaluation.results import claim, release
+run_dir, held = Path(sys.argv[1]), Path(sys.argv[1], "held")
+for _ in range(2000):
+    if claimed := claim(run_dir, "a" * 64):
+        held.touch(exist_ok=False)
+        held.unlink()
+        release(run_dir, "a" * 64, claimed)
+"""
 
 
 def started(script, *arguments):
@@ -65,6 +76,15 @@ def test_a_claim_keeps_others_out_and_ends_with_its_process(tmp_path):
     assert claimed is not None
     results.release(tmp_path, "a" * 64, claimed)
     assert [path.name for path in (tmp_path / "cache" / "evaluations").iterdir()] == ["b" * 16]
+
+
+def test_one_process_at_a_time_has_a_claim_that_others_release(tmp_path):
+    """Each removes the folder of the claim while others try to lock it."""
+    processes = [started(CONTEND, tmp_path) for _ in range(3)]
+    for process in processes:
+        process.communicate(timeout=120)
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert not list((tmp_path / "cache" / "evaluations").iterdir())
 
 
 def test_equal_evaluations_have_one_identity():

@@ -1,0 +1,80 @@
+"""Numbers the classes of other data than a run was trained on as the run has numbered its own."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.data import Source
+from hvdgan.data.holdout import Subset
+from hvdgan.recipe import DataSpec
+
+_NAMED = 5
+"""classes that a line names, at most"""
+
+
+def as_in_run(source: Source, spec: DataSpec) -> tuple[Source, str]:
+    """Give the samples of other data the labels that they would have in the data of a run.
+
+    Classes are paired by name, or by number if the data or the run have no names: data in folders number only those
+    that they have.
+
+    Args:
+        source: other data, before their numbers are mapped.
+        spec: facts about the data of the run.
+
+    Returns:
+        The samples, and an empty string. Without labels, if one of the classes is none of the run's; then a line that
+        says so.
+    """
+    if source.labels is None or not (source.num_classes and spec.num_classes):
+        return source, ""
+    names = source.class_names or []
+    if names and spec.class_names:
+        known = {name: number for number, name in enumerate(spec.class_names[: spec.num_classes])}
+        numbers = [known.get(name, -1) for name in names]
+    else:
+        numbers = list(range(spec.num_classes))
+    numbers += [-1] * (source.num_classes - len(numbers))
+    labels = np.array(numbers, np.int32)[source.labels]
+    if labels.min() < 0:
+        return _Relabelled(source, None, spec), _about(source, spec)
+    if source.num_classes == spec.num_classes and np.array_equal(labels, source.labels):
+        return source, ""
+    return _Relabelled(source, labels, spec), ""
+
+
+class _Relabelled(Subset):
+    """All samples of another source, with the labels of a run, or without labels."""
+
+    def __init__(self, source: Source, labels: np.ndarray | None, spec: DataSpec) -> None:
+        super().__init__(source, np.arange(len(source)))
+        self.labels, self._classes = labels, 0 if labels is None else spec.num_classes
+        names = spec.class_names or source.class_names
+        self.class_names = None if labels is None or names is None else list(names)
+
+    @property
+    def num_classes(self) -> int:
+        return self._classes
+
+    def stamp(self) -> list[Any] | None:
+        stamp = super().stamp()
+        labels = b"" if self.labels is None else self.labels.tobytes()
+        return None if stamp is None else [stamp, hashlib.sha256(labels).hexdigest()]
+
+
+def _about(source: Source, spec: DataSpec) -> str:
+    names, own = source.class_names, spec.class_names
+    if names and own:
+        found, expected = _in_short(names), _in_short(own)
+    else:
+        found, expected = f"0 to {source.num_classes - 1}", f"0 to {spec.num_classes - 1}"
+    return (
+        f"--data {source.name}: no labels are taken, because its classes are {found}, and those of the run {expected}; "
+        "give data with classes of the run, under the same names, to compare within classes"
+    )
+
+
+def _in_short(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

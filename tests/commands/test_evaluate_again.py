@@ -1,0 +1,221 @@
+"""The command hvdgan.evaluate where something has changed since an earlier evaluation, or changes during one: the
+classes of the data, the weights, the recipe's code, the checkpoints.
+
+Modules: training.inference.evaluating, training.inference.class_numbers, training.inference.following.
+"""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluate import main as evaluate
+from hvdgan.sample import main as sample
+from hvdgan.train import main as train
+from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
+from launching import launcher, run
+
+TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
+FEW = "--num 60 --batch-size 16".split()
+
+
+def records(folder):
+    path = folder / "evaluation.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def refused(capsys):
+    """The line with which the command has refused."""
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
+    return line
+
+
+# classes of other data
+
+
+@pytest.fixture
+def classes(tmp_path, monkeypatch):
+    """A function that writes a folder of twenty pictures of each of some classes."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(folder, names):
+        for name in names:
+            (tmp_path / folder / name).mkdir(parents=True)
+            for number in range(20):
+                pixels = np.random.default_rng([ord(name), number]).integers(0, 256, (8, 8), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / folder / name / f"{number}.png")
+
+    write("trained", "abc")
+    return write
+
+
+def test_classes_of_other_data_are_those_of_the_run_by_name(classes, tmp_path, capsys):
+    assert train(["--recipe", "tiny:Conditional", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]) == 0
+    manifest = json.loads((tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").read_text())
+    assert manifest["data"]["spec"]["class_names"] == ["a", "b", "c"]
+    within = "eval/intra_sliced_wasserstein"
+    classes("same", "abc")
+    classes("some", "bc")
+    classes("others", "bx")
+    for data in ("same", "some", "others"):
+        capsys.readouterr()
+        assert evaluate(["run", *FEW, "--data", data]) == 0
+        said = capsys.readouterr().err
+        line = "--data others: no labels are taken, because its classes are b, x, and those of the run a, b, c; give"
+        assert said.count("no labels are taken") == said.count(line) == (data == "others")
+    same, some, others = records(tmp_path / "run")
+    assert same[within] > 0 and some[within] is None and within not in others  # class a of the run has no sample
+    assert all(record["eval/sliced_wasserstein"] > 0 for record in (same, some, others))
+
+
+def test_a_recipe_that_takes_labels_gets_those_of_the_run_or_refuses_the_data(classes, tmp_path, capsys):
+    flags = ["--recipe", "measured:Measured", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]
+    assert train(flags) == 0
+    classes("some", "bc")
+    classes("others", "xyz")
+    assert evaluate(["run", *FEW, "--data", "some"]) == 0
+    assert records(tmp_path / "run")[0]["eval/label"] == pytest.approx(1.5)
+    capsys.readouterr()
+    assert evaluate(["run", *FEW, "--data", "others"]) == 2
+    line = refused(capsys)
+    assert "--data others: no labels are taken, because its classes are x, y, z, and those of the run a, b, c" in line
+    assert "; without labels, evaluate() " in line
+    assert len(records(tmp_path / "run")) == 1
+
+
+SHOWING = """
+import tensorflow as tf
+from tiny import Tiny
+
+class Showing(Tiny):
+    shows_data = True
+
+    def sample(self, nets, batch):
+        brightness = tf.cast(batch.labels, tf.float32) / 2 - 0.5
+        return tf.zeros_like(batch.images) + brightness[:, None, None, None]
+"""
+
+
+def test_samples_that_start_from_other_data_have_the_labels_of_the_run(classes, tmp_path, capsys):
+    (tmp_path / "showing_labels.py").write_text(SHOWING)
+    words = ["--recipe", "showing_labels:Showing", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]
+    assert train(words) == 0
+    classes("some", "bc")
+    classes("others", "bx")
+    assert sample(["run", "--num", "30", "--data", "some", "--out", "some.npz"]) == 0
+    assert set(np.unique(np.load("some.npz")["samples"])) == {128, 191}  # 0 and 0.5, of the classes 1 and 2
+    assert sample(["run", "--num", "30", "--data", "others", "--out", "others.npz"]) == 2
+    said = capsys.readouterr().err
+    assert "warning: --data others: no labels are taken, because its classes are b, x" in said
+
+
+# what is measured anew
+
+
+def test_other_weights_at_the_same_step_are_measured_anew(tmp_path):
+    words = ["--recipe", "tiny:Tiny", *TINY, "--steps", "4", "--run-dir", str(tmp_path)]
+    assert train(words) == 0
+    assert evaluate([str(tmp_path), *FEW]) == evaluate([str(tmp_path), *FEW]) == 0
+    shutil.rmtree(tmp_path / "checkpoints" / "step-00000004")
+    assert train([*words, "--learning-rate", "0.5", "--allow-changed", "learning_rate"]) == 0
+    assert evaluate([str(tmp_path), *FEW]) == 0
+    before, after = records(tmp_path)
+    assert (before["run_id"], before["step"]) == (after["run_id"], after["step"])
+    assert before["eval/histogram"] != after["eval/histogram"]
+
+
+JUDGING = """
+import tensorflow as tf
+from tiny import Tiny
+
+class Judging(Tiny):
+    def features(self, nets, batch):
+        return {scale} * tf.reshape(batch.images, (-1, 64))[:, :5]
+"""
+
+
+def test_a_recipe_that_was_edited_is_measured_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(scale):
+        (tmp_path / "judging_recipe.py").write_text(JUDGING.format(scale=scale))
+        sys.modules.pop("judging_recipe", None)
+
+    write(1)
+    assert train(["--recipe", "judging_recipe:Judging", *TINY, "--steps", "2", "--run-dir", "run"]) == 0
+    for scale in (1, 1, 10, 10):
+        write(scale)
+        assert evaluate(["run", *FEW, "--eval-features", "recipe"]) == 0
+    before, after = records(tmp_path / "run")
+    assert after["eval/frechet"] == pytest.approx(100 * before["eval/frechet"], rel=1e-3)
+
+
+# checkpoints that are gone or damaged
+
+PRUNING = """
+import os
+import shutil
+from pooled import pooled
+
+def features(pictures):
+    shutil.rmtree(os.path.join("run", "checkpoints", "step-00000004"), ignore_errors=True)
+    return pooled(pictures)
+"""
+
+
+@pytest.fixture
+def followed(tmp_path, monkeypatch):
+    """A run with checkpoints after 2, 4 and 6 steps."""
+    monkeypatch.chdir(tmp_path)
+    assert train(["--recipe", "tiny:Tiny", *TINY, "--steps", "6", "--run-dir", "run"]) == 0
+    (tmp_path / "pruning.py").write_text(PRUNING)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("which", ["--all-checkpoints", "--watch"])
+def test_a_checkpoint_that_is_deleted_during_an_evaluation_is_skipped(followed, capsys, which):
+    """The features delete it when they are opened, while the first checkpoint is measured."""
+    assert evaluate(["run", *FEW, "--eval-features", "pruning:features", which]) == 0
+    assert [record["step"] for record in records(followed)] == [2, 6]
+    said = capsys.readouterr().err
+    assert said.count("step-00000004 is gone: training has deleted it") == (which == "--all-checkpoints")
+
+
+@pytest.mark.long
+def test_several_ranks_skip_a_checkpoint_that_is_deleted(followed, tmp_path):
+    words = "-m hvdgan.evaluate run --samples 60 --batch-size 16 --eval-features pruning:features --all-checkpoints"
+    done = run([*launcher(2), sys.executable, *words.split()], tmp_path, forked=True)
+    assert done.returncode == 0, done.stderr
+    assert [record["step"] for record in records(followed)] == [2, 6]
+
+
+def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
+    asked = Asked(
+        num=60,
+        weights="averaged",
+        seed=None,
+        truncation=1.0,
+        batch_size=16,
+        standing_statistics=None,
+        data=None,
+        images=None,
+        features={},
+    )
+    checkpoint = followed / "checkpoints" / "step-00000004"
+    evaluating = Evaluating(followed, asked, Ranks(), print)
+    shutil.rmtree(checkpoint)
+    with pytest.raises(Gone, match=f"^{checkpoint} is gone: training has deleted it, as its --keep says$"):
+        evaluating(checkpoint)
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_a_damaged_manifest_is_named_while_a_run_is_watched(followed, capsys, step):
+    (followed / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{")
+    assert evaluate(["run", *FEW, "--watch"]) == 1
+    assert [record["step"] for record in records(followed)] == [each for each in (2, 4, 6) if each != step]
+    line = refused(capsys)
+    assert f"1 checkpoints could not be evaluated: run/checkpoints/step-{step:08}" in line
