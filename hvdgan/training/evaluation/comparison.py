@@ -220,7 +220,7 @@ class Comparison:
 
     def _about_absent_classes(self, made: Tally, real: Tally) -> str | None:
         """A line to log if a class has no samples to compare one by one, else None."""
-        for what, each in (("the samples", made), ("the real samples", real)):
+        for what, each in (("samples", made), ("real samples", real)):
             labels = each.kept("labels").astype(np.int64)
             absent = np.setdiff1d(np.arange(self._measure.plan.classes), labels)
             if len(absent):
@@ -228,7 +228,7 @@ class Comparison:
                 some = [names[label] if label < len(names) else str(label) for label in absent[: _NAMED + 1]]
                 return (
                     f"eval/intra_sliced_wasserstein is undefined, which the files say as null: none of the first "
-                    f"{len(labels):,} of {what} is of class {_in_short(some)}"
+                    f"{len(labels):,} {what} is of class {_in_short(some)}"
                 )
         return None
 

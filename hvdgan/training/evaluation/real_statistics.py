@@ -101,7 +101,8 @@ def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:
     def look() -> list[float] | None:
         for some in reals.first(_LOOKED_AT).batches(ranks):
             if len(some.numbers):
-                return np.asarray(extract(some)[0][0], np.float64).tolist()
+                first: list[float] = np.asarray(extract(some)[0][0], np.float64).tolist()
+                return first
         return None
 
     everyones = from_all(look, ranks, "features of a real sample", names_rank=True)

@@ -142,7 +142,7 @@ def test_a_class_that_is_never_drawn_leaves_the_distance_within_classes_undefine
     run = tiny_run(Never, eval_samples=200)
     assert math.isnan(compared(run, lines.append)["eval/intra_sliced_wasserstein"])
     compared(run, lines.append)  # the line is logged once
-    assert sum("none of the first 200 of the samples is of class 9" in line for line in lines) == 2
+    assert sum("none of the first 200 samples is of class 9" in line for line in lines) == 2
 
 
 def test_the_distance_within_classes_is_the_mean_of_those_of_each_class():
