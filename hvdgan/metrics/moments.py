@@ -11,35 +11,38 @@ class Moments:
 
     Args:
         count: number of vectors.
-        total: sum of the vectors, (d,).
-        products: sum of the outer products of each vector with itself, (d, d).
+        total: sum of the vectors less the origin, (d,).
+        products: sum of the outer products of each of these differences with itself, (d, d).
+        origin: vector near the mean, (d,): the differences from it lose no digits when the mean is large.
     """
 
     count: int
     total: np.ndarray
     products: np.ndarray
+    origin: np.ndarray
 
     @staticmethod
-    def none(dimensions: int) -> "Moments":
-        """The sums over no vectors of this length."""
-        return Moments(0, np.zeros(dimensions), np.zeros((dimensions, dimensions)))
+    def none(origin: np.ndarray) -> "Moments":
+        """The sums over no vectors, which begin with this origin."""
+        size = len(origin)
+        return Moments(0, np.zeros(size), np.zeros((size, size)), np.asarray(origin, np.float64))
 
     def add(self, features: np.ndarray) -> None:
         """Add vectors, (B, d), in place."""
-        features = np.asarray(features, np.float64)
+        features = np.asarray(features, np.float64) - self.origin
         self.count += len(features)
         self.total += features.sum(axis=0)
         self.products += features.T @ features
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The sums by name, all float64; those of several ranks add up. They are not copied."""
+        """The sums by name, all float64; those of several ranks with one origin add up. They are not copied."""
         return {"count": np.array(self.count, np.float64), "total": self.total, "products": self.products}
 
     @staticmethod
-    def of_arrays(arrays: dict[str, np.ndarray]) -> "Moments":
-        """Make moments again from arrays(), or from the sum of several."""
+    def of_arrays(arrays: dict[str, np.ndarray], origin: np.ndarray) -> "Moments":
+        """Make moments again from arrays(), or from the sum of several, and their origin."""
         total, products = (np.array(arrays[name], np.float64) for name in ("total", "products"))
-        return Moments(int(arrays["count"]), total, products)
+        return Moments(int(arrays["count"]), total, products, np.asarray(origin, np.float64))
 
     @property
     def mean(self) -> np.ndarray:
@@ -50,7 +53,7 @@ class Moments:
         """
         if not self.count:
             raise ValueError("the mean of no samples")
-        return self.total / self.count
+        return self.origin + self.total / self.count
 
     @property
     def covariance(self) -> np.ndarray:

@@ -51,7 +51,7 @@ class Between:
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
         # A run that resumes after a checkpoint does not draw the grid of its step again.
         self._saving = Saving(run, resume_point, record, commits, self._grids.wait, written)
-        self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add)
+        self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add_evaluation)
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
@@ -70,7 +70,7 @@ class Between:
         return may_end or any(due_after(done, at, self._run, self._commits.every, stop=False))
 
     def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, due: bool, stop: bool) -> None:
-        """Log, evaluate, sample and save if they are due; every rank calls this after each step.
+        """Log, evaluate, sample and save if they are due, or save the best; every rank calls this after each step.
 
         If something is due, or if the run stops, the observations have the results of all steps.
 
@@ -105,12 +105,14 @@ class Between:
             failure = self._evaluate(done, at) if now.evaluate else None
             if now.sample:
                 self._grids.write(done)
-        if now.save:
+        # The best networks are saved although nothing else saves them; the run neither stops here nor ends a stage.
+        only_best = now.evaluate and not now.save and self._saving.has_new_best(done)
+        if now.save or only_best:
             self._saving.save(done, statistics, self._observations.state())
         run.ranks.meet("after saving")
         if failure:
             raise failure
-        if now.commit:
+        if now.commit or (only_best and self._commits.every):
             self._saving.commit(done, statistics, self._observations.state())
             self._commits.leave_if_hosts_changed()
 

@@ -20,7 +20,7 @@ class Evaluations:
         resume_point: place from which the run has resumed.
         record: record of the run.
         observations: receives the figures, on which a plateau may end a stage.
-        add: function that receives the figures, one of which may be the best metric.
+        add: function that receives the number of steps done and the figures, one of which may be the best metric.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Evaluations:
         resume_point: ResumePoint,
         record: Record,
         observations: Observations,
-        add: Callable[[dict[str, float]], None],
+        add: Callable[[int, dict[str, float]], None],
     ) -> None:
         self._run, self._resume_point = run, resume_point
         self._record, self._observations, self._add = record, observations, add
@@ -63,13 +63,13 @@ class Evaluations:
         return record_of(
             done,
             values,
-            {**facts, **weights, "seed": config.seed, "truncation": 1.0},
+            {**facts, **weights, "precision": config.precision, "seed": config.seed, "truncation": 1.0},
             run_id=resume_point.run_id,
             samples_seen=resume_point.samples_seen(done, config.global_batch_size),
             by="training",
         )
 
     def _note(self, done: int, at: Position, values: dict[str, float], what: str) -> None:
-        self._add(values)
+        self._add(done, values)
         self._observations.evaluated(values)
         self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values, what)

@@ -46,14 +46,14 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
     )
     changed = run.evaluator.remark(before) if run.evaluator else None
-    about_features = run.comparison.about_features() if run.comparison else None
+    compared = (run.comparison.about_features(), run.comparison.warning()) if run.comparison else ()
     for remark in [
         *_one_of_many(run.ranks),
         *too_large(run),
         *_left(run),
         *_useless_groups(run.config),
         *resume_point.remarks,
-        *filter(None, (changed, about_features)),
+        *filter(None, (changed, *compared)),
     ]:
         say(remark)
     if resume_point.step >= run.last_step:

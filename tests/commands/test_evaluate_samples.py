@@ -132,3 +132,22 @@ def test_samples_with_nan_are_named(tmp_path, monkeypatch, capsys):
         assert "[0]: 1 of 192 numbers are NaN" in said and "Traceback" not in said
     assert "the distances need at least 6" in said
     assert [record["samples"] for record in records(tmp_path / "run")] == [99]
+
+
+def test_the_record_says_in_which_precision_the_networks_computed(tmp_path, data):
+    """In training it is that of the training, and afterwards float32."""
+    mixed = "--steps 2 --precision mixed_bfloat16 --eval-samples 40".split()
+    assert train([*TINY, *mixed, "--data", str(data), "--run-dir", str(tmp_path / "run")]) == 0
+    words = [str(tmp_path / "run"), "--num", "40"]
+    assert evaluate(words) == evaluate([*words, "--images", str(data)]) == 0
+    assert [record["precision"] for record in records(tmp_path / "run")] == ["mixed_bfloat16", "float32", None]
+
+
+def test_too_few_samples_for_the_features_are_named_at_the_start(tmp_path, data, capsys):
+    few = "--steps 2 --eval-samples 16 --eval-features pooled:pooled".split()
+    assert train([*TINY, *few, "--data", str(data), "--run-dir", str(tmp_path / "run")]) == 0
+    before, said, after = (tmp_path / "run" / "log.txt").read_text().partition("warning: 16 samples for 16 features")
+    assert said and said not in after and "statistics of" not in before
+    capsys.readouterr()
+    assert evaluate([str(tmp_path / "run"), "--num", "16"]) == 0
+    assert capsys.readouterr().err.count(said) == 1

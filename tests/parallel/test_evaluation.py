@@ -1,5 +1,7 @@
 """Evaluations by two ranks: their sums, and errors in images or in a recipe on one rank, which all ranks raise."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +11,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.evaluation.held_out import Evaluator
+from measured import Measured
 from tiny import Tiny
 
 
@@ -27,6 +30,14 @@ def test_an_error_on_one_rank_is_raised_on_all(ranks):
         run.held_out.fetch_batch = fetch
     with pytest.raises(RunError, match="the disk of rank 1"):
         Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)()
+
+
+def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
+    """As hvdgan.evaluate on more ranks than a run was trained on; one of the metrics is a random draw."""
+    run = tiny_run(Measured, global_batch_size=1)
+    parts = run.recipe, run.state, run.held_out
+    together = Evaluator(*parts, dataclasses.replace(ranks, slice_unit=1), run.config)()
+    assert together == pytest.approx(Evaluator(*parts, run.ranks, run.config)(), rel=1e-6)
 
 
 def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, monkeypatch):

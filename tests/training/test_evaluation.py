@@ -13,6 +13,7 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main
 from hvdgan.training.evaluation.held_out import Evaluator
 from measured import Bright, Measured
@@ -68,6 +69,19 @@ def test_a_run_writes_them_when_they_are_due(tmp_path):
     assert [record["step"] for record in evaluated] == [2, 4]
     assert evaluated[0]["eval/latent"] == evaluated[1]["eval/latent"]
     assert "held out: eval/brightness" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):
+    """At the start of a run, or where the command that comes afterwards would measure both."""
+    flags = ["--recipe", "measured:Spectral", *TINY[2:], "--run-dir", str(tmp_path)]
+    said = "evaluate() returns spectrum, and a distance has that name; name it otherwise"
+    assert main([*flags, "--eval-samples", "20"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+    assert main(flags) == 0
+    assert evaluate([str(tmp_path), "--num", "20"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("hvdgan: recipe Spectral (") and line.endswith(said)
+    assert not (tmp_path / "evaluation.jsonl").exists()
 
 
 def test_samples_and_evaluations_are_traced_once(tmp_path, monkeypatch):

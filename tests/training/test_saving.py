@@ -62,6 +62,24 @@ def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
     assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 1.0, "step": 4}
 
 
+@pytest.mark.parametrize("every", ["0", "3", "4"])
+def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch, every):
+    """No checkpoint counts with the value of another step, and the best one is there although no other is due."""
+    done = iter([3.0, 9.0, 1.0, 2.0])
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
+    assert train(tmp_path, "--checkpoint-every", every, "--keep", "0", flags=flags) == 0
+    assert steps(tmp_path) == {"0": [2, 6, 8], "3": [2, 3, 6, 8], "4": [2, 4, 6, 8]}[every]
+    bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
+    assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
+
+
+def test_a_best_metric_of_training_saves_nothing_besides(tmp_path):
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "1", "--best-metric", "judge/loss"]
+    assert train(tmp_path, "--checkpoint-every", "3", "--keep", "0", flags=flags) == 0
+    assert steps(tmp_path) == [3, 6, 8] and manifest(tmp_path, 3)["best"]["step"] == 3
+
+
 def test_a_best_metric_that_is_not_there_is_refused(tmp_path, capsys):
     assert train(tmp_path, "--best-metric", "eval/error") == 2
     assert "--best-metric eval/error: the run has fool/loss, judge/loss, judge/real" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.evaluation.comparison import Comparison
-from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.learning_rate import check_optimizers
 from hvdgan.training.steps.step import StageStep
@@ -116,7 +116,9 @@ def trace(
     sampler.trace()
     evaluated = evaluator.trace() if evaluator else set()
     if comparison:
-        evaluated |= comparison.trace(parts.state.tensors().values(), f"recipe {type(parts.recipe).__name__}")
+        distances = comparison.trace(parts.state.tensors().values(), f"recipe {type(parts.recipe).__name__}")
+        refuse_taken_names(parts.recipe, evaluated, distances)
+        evaluated |= distances
     for step in parts.steps:
         _check_plateau(step, evaluated)
     if config.diff_augment and not any(step.forward.augments for step in parts.steps):

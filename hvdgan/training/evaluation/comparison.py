@@ -23,7 +23,7 @@ from hvdgan.training.evaluation.distances import FEWEST, distances, names
 from hvdgan.training.evaluation.features import Features
 from hvdgan.training.evaluation.real_statistics import Kept, real_tally, stamp_of
 from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet, left_out
-from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
+from hvdgan.training.evaluation.tally import KEPT, Plan, Tally, tally_of
 from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
@@ -138,7 +138,8 @@ class Comparison:
     def __init__(self, chosen: SampleSet, reals: RealSet, measure: Measure, kept: Kept, ranks: Ranks) -> None:
         self._chosen, self._reals, self._measure, self._kept, self._ranks = chosen, reals, measure, kept, ranks
         self._real: Tally | None = None
-        self._measured: int | None = None
+        self._counts = chosen.count, min(chosen.count, KEPT)
+        """numbers of the samples measured, and of those among them that are compared one by one"""
         if min(chosen.count, reals.count) < FEWEST:
             raise UserError(
                 f"--eval-samples: {chosen.count} samples are compared with {reals.count} real ones; the distances need "
@@ -217,6 +218,20 @@ class Comparison:
             f"{needed:,} samples, better {10 * needed:,}, if the data have as many"
         )
 
+    def _about_absent_classes(self, made: Tally, real: Tally) -> str | None:
+        """A line to log if a class has no samples to compare one by one, else None."""
+        for what, each in (("samples", made), ("real samples", real)):
+            labels = each.kept("labels").astype(np.int64)
+            absent = np.setdiff1d(np.arange(self._measure.plan.classes), labels)
+            if len(absent):
+                names = self._reals.class_names
+                some = [names[label] if label < len(names) else str(label) for label in absent[: _NAMED + 1]]
+                return (
+                    f"eval/intra_sliced_wasserstein is undefined, which the files say as null: none of the first "
+                    f"{len(labels):,} {what} is of class {_in_short(some)}"
+                )
+        return None
+
     def _about_classes(self) -> str | None:
         """A line to log if distances within classes are left out although both sets have classes, else None."""
         plan, chosen = self._measure.plan, self._chosen
@@ -253,10 +268,12 @@ class Comparison:
                 f"--data {self._reals.source.name}: {real.fields.count} of the {self._reals.count} samples to compare "
                 f"with can be read; the distances need at least {FEWEST}"
             )
-        made = tally_of(self._chosen, self._measure.plan, real.edges, self._ranks)
+        made = tally_of(self._chosen, self._measure.plan, real.edges, real.origin, self._ranks)
         self._check_measured(made, say)
-        if real is not before and (line := self._about_few_in_classes(made, real)) is not None:
-            say(line)
+        self._counts = made.fields.count, made.kept_count
+        if real is not before:
+            for line in filter(None, (self._about_few_in_classes(made, real), self._about_absent_classes(made, real))):
+                say(line)
         found = distances(made, real, self._measure.frechet, self._ranks)
         say(
             f"{made.fields.count:,} samples compared with {real.fields.count:,} real ones in "
@@ -267,7 +284,6 @@ class Comparison:
     def _check_measured(self, made: Tally, say: Say) -> None:
         """Log how many of the chosen samples are left out, or refuse to measure the others; every rank calls this."""
         chosen, count = self._chosen, made.fields.count
-        self._measured = count
         missing = left_out(chosen.count - count, chosen.count, chosen.bad_files, self._ranks)
         if missing is None:
             return
@@ -301,8 +317,10 @@ class Comparison:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
         measure, source = self._measure, self._reals.source
         return {
-            "samples": self._chosen.count if self._measured is None else self._measured,
+            "samples": self._counts[0],
             "real_samples": self._reals.count if self._real is None else self._real.fields.count,
+            "kept_samples": self._counts[1],
+            "kept_real_samples": min(self._reals.count, KEPT) if self._real is None else self._real.kept_count,
             "mirrored": self._reals.mirrored,
             "data": source.name,
             "data_fingerprint": source.fingerprint,
@@ -341,6 +359,6 @@ class Comparison:
         broken = self._reals.count - self._real.fields.count
         missing = left_out(broken, self._reals.count, self._reals.bad_files, self._ranks)
         about_missing = missing and f"--data {self._reals.source.name}: {missing}; they are left out"
-        for line in filter(None, (about_missing, self.warning(), self._about_classes())):
+        for line in filter(None, (about_missing, self._about_classes())):
             say(line)
         return self._real

@@ -1,6 +1,8 @@
 """Evaluates the networks on the held-out images, over all ranks."""
 
+import dataclasses
 import math
+from collections.abc import Collection
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +16,7 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.checks.results import measured, prepare
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.steps.forward import specs_of
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
@@ -40,9 +43,9 @@ class Evaluator:
         self._source = source
         self._ranks = ranks
         self._config = config
-        self._first, self._last = ranks.slice_of(config.global_batch_size)
+        self._first, self._last = _slice_of(config.global_batch_size, ranks)
         threads = reading_threads(config.pipeline.threads, ranks)
-        self._reader = ImageReader(source, self._last - self._first, threads)
+        self._reader = ImageReader(source, max(1, self._last - self._first), threads)
         self.measure = tf.function(self._values, autograph=False)
         """compiled function of a number of the draws and a batch: the values of each image by name"""
 
@@ -60,7 +63,7 @@ class Evaluator:
                 f"--data {self._source.name}: none of the {len(self._source)} images held out can be read; the first: "
                 f"{first}"
             )
-        return {name: math.fsum(theirs[name] for theirs, *_ in everyones) / total for name in everyones[0][0]}
+        return {name: math.fsum(theirs.get(name, 0.0) for theirs, *_ in everyones) / total for name in everyones[0][0]}
 
     @property
     def bad_files(self) -> list[BadFile]:
@@ -100,6 +103,8 @@ class Evaluator:
         """Return the sums by name over this rank's readable images, and the number of those images."""
         sums: dict[str, float] = {}
         count = 0
+        if self._first == self._last:
+            return sums, count
         size = self._config.global_batch_size
         numbers = np.arange(math.ceil(len(self._source) / size))
         everything = numbers[:, None] * size + np.arange(self._first, self._last)
@@ -118,3 +123,28 @@ class Evaluator:
         prepared = prepare(self._recipe, data, random, "for the evaluation: ")
         values = measured(self._recipe, self._state.sampling_nets, prepared.batch("evaluate"), count)
         return {f"eval/{name}": value for name, value in values.items()}
+
+
+def refuse_taken_names(recipe: Recipe, evaluated: Collection[str], distances: Collection[str]) -> None:
+    """Refuse metrics of evaluate() that have the names of distances, which would take their place in the record.
+
+    Args:
+        recipe: recipe with evaluate().
+        evaluated, distances: names of the metrics and of the distances, as metrics.jsonl has them.
+
+    Raises:
+        Mistake: a name is taken.
+    """
+    if taken := sorted(set(evaluated) & set(distances)):
+        names = ", ".join(name.removeprefix("eval/") for name in taken)
+        raise Mistake(f"evaluate() returns {names}, and a distance has that name; name it otherwise", recipe.evaluate)
+
+
+def _slice_of(batch_size: int, ranks: Ranks) -> tuple[int, int]:
+    """The first and past the last of this rank's images in a batch; equal if there are fewer images than ranks.
+
+    Whatever the number of ranks, the batches are those of the run, because the random draws depend on them.
+    """
+    if ranks.rank >= batch_size:
+        return batch_size, batch_size
+    return dataclasses.replace(ranks, size=min(ranks.size, batch_size)).slice_of(batch_size)

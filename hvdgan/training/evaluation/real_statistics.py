@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.files.replacing import whole_file
+from hvdgan.cli.files.replacing import own_partial, whole_file
 from hvdgan.cli.shared_errors import from_all, from_root
 from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
@@ -23,7 +23,7 @@ _BINS = 1000
 _LOOKED_AT = 1024
 """real samples whose least and largest numbers give the histograms their bins, at most"""
 _MARGIN = 0.1
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +89,26 @@ def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
     return np.linspace(low - margin, high + margin, _BINS + 1).T
 
 
+def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:
+    """The features of one of the real samples, (d,), about which those of all are summed; zeros if none can be read.
+
+    Every rank calls this.
+    """
+    extract = plan.extract
+    if extract is None:
+        return np.zeros(plan.dimension)
+
+    def look() -> list[float] | None:
+        for some in reals.first(_LOOKED_AT).batches(ranks):
+            if len(some.numbers):
+                first: list[float] = np.asarray(extract(some)[0][0], np.float64).tolist()
+                return first
+        return None
+
+    everyones = from_all(look, ranks, "features of a real sample", names_rank=True)
+    return np.array(next((each for each in everyones if each is not None), [0.0] * plan.dimension))
+
+
 def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict[str, Any]) -> tuple[Tally, bool]:
     """The sums over the real samples, read from the file that has them, or computed and kept; every rank calls this.
 
@@ -99,7 +119,7 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
         plan: sums over each set.
         kept: place where the sums are kept.
         ranks: ranks that share the samples.
-        facts: other facts that the sums depend on, as JSON types.
+        facts: other facts that the sums depend on besides the value maps, as JSON types.
 
     Returns:
         The sums, and whether they were read from the file.
@@ -107,7 +127,7 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
     Raises:
         RunError: on every rank, if the samples cannot be read, or are not finite.
     """
-    path = from_root(lambda: _text(kept.path(reals, facts)), ranks, "kept statistics")
+    path = from_root(lambda: _text(kept.path(reals, {**facts, "values": _maps(plan.spec)})), ranks, "kept statistics")
     arrays = _read(Path(path)) if path and ranks.is_root else None
     mine = None if arrays is None else {name: list(each.shape) for name, each in arrays.items()}
     shapes = ranks.gather(mine, "kept statistics")[0]
@@ -116,17 +136,23 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
             name: ranks.broadcast_array(arrays[name] if arrays else np.zeros(shape, _type_of(name)))
             for name, shape in shapes.items()
         }
-        tally = Tally(plan, everyones.pop("edges"), reals.count)
+        tally = Tally(plan, everyones.pop("edges"), reals.count, everyones.pop("origin"))
         with contextlib.suppress(ValueError):  # the file is of another plan, and is written anew
             tally.fill(everyones)
             return tally, True
-    tally = tally_of(reals, plan, edges_of(reals, plan.spec, ranks), ranks)
+    tally = tally_of(reals, plan, edges_of(reals, plan.spec, ranks), origin_of(reals, plan, ranks), ranks)
     if tally.fields.count == 0:
         raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
     if path and ranks.is_root:
         with contextlib.suppress(OSError):  # a full disk costs time at the next evaluation, and no run
             _write(Path(path), tally)
     return tally, False
+
+
+def _maps(spec: DataSpec) -> list[Any]:
+    """What tells the maps of the samples and their conditions from any others, as JSON types."""
+    maps = () if spec.values is None else (spec.values.images, spec.values.conditions)
+    return [None if each is None else each.identity() for each in maps]
 
 
 def _text(path: Path | None) -> str | None:
@@ -150,13 +176,13 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def _write(path: Path, tally: Tally) -> None:
-    arrays = {**tally.arrays(), "edges": tally.edges}
+    arrays = {**tally.arrays(), "edges": tally.edges, "origin": tally.origin}
     arrays = {name: np.asarray(each, _type_of(name)) for name, each in arrays.items()}
     of_others = {}
     if tally.features is not None and tally.features.count > 1:
         of_others = {"mu": tally.features.mean, "sigma": tally.features.covariance}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with whole_file(path, own_partial(path)) as partial, partial.open("wb") as file:
         np.savez(file, **arrays, **of_others, sha256=np.array(_digest(arrays)))  # type: ignore[arg-type]
 
 

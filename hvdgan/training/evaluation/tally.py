@@ -68,14 +68,16 @@ class Tally:
         plan: sums to compute.
         edges: edges of the histograms' bins, (C, bins + 1).
         count: number of samples of the whole set.
+        origin: vector near the features, (d,); see Moments. None: zeros.
     """
 
-    def __init__(self, plan: Plan, edges: np.ndarray, count: int) -> None:
+    def __init__(self, plan: Plan, edges: np.ndarray, count: int, origin: np.ndarray | None = None) -> None:
         self.plan, self.edges, self.count = plan, edges, count
+        self.origin = np.zeros(plan.dimension) if origin is None else origin
         kept = min(count, KEPT)
         self.fields = FieldSums(plan.spec.shape, edges, conditions=len(plan.spec.conditions))
-        self.features = Moments.none(plan.dimension) if plan.dimension else None
-        self.of_classes = [Moments.none(plan.dimension) for _ in range(plan.classes if plan.sums_classes else 0)]
+        self.features = Moments.none(self.origin) if plan.dimension else None
+        self.of_classes = [Moments.none(self.origin) for _ in range(plan.classes if plan.sums_classes else 0)]
         self.scores = ClassScore(plan.probabilities, count) if plan.probabilities else None
         self._directions = directions(_SEED_OF_DIRECTIONS, plan.projected)
         self._kept = {
@@ -128,6 +130,11 @@ class Tally:
         """The kept features, projections or labels of the samples that could be read, in their order."""
         return self._kept[name][self._kept["present"] > 0]
 
+    @property
+    def kept_count(self) -> int:
+        """Number of samples that are kept and could be read."""
+        return int(np.count_nonzero(self._kept["present"]))
+
     def arrays(self) -> dict[str, np.ndarray]:
         """All sums by name, floating-point; those of several ranks add up."""
         parts = {"fields": self.fields, "features": self.features, "scores": self.scores}
@@ -153,19 +160,27 @@ class Tally:
         self._kept = part["kept"]
         self.fields = FieldSums.of_arrays(part["fields"], self.plan.spec.shape, self.edges)
         if self.features is not None:
-            self.features = Moments.of_arrays(part["features"])
+            self.features = Moments.of_arrays(part["features"], self.origin)
         if self.scores is not None:
             self.scores = ClassScore.of_arrays(part["scores"], self.count)
-        self.of_classes = [Moments.of_arrays(part[f"class {number}"]) for number in range(len(self.of_classes))]
+        classes = range(len(self.of_classes))
+        self.of_classes = [Moments.of_arrays(part[f"class {number}"], self.origin) for number in classes]
 
 
-def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, ranks: Ranks) -> Tally:
+def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, origin: np.ndarray, ranks: Ranks) -> Tally:
     """The sums over all samples of a set; every rank calls this, and computes its part.
+
+    Args:
+        chosen: samples.
+        plan: sums to compute.
+        edges: edges of the histograms' bins, (C, bins + 1).
+        origin: vector near the features, (d,), the same on every rank.
+        ranks: ranks that share the samples.
 
     Raises:
         RunError: on every rank, if a sample of some rank is not finite, or cannot be read.
     """
-    tally = Tally(plan, edges, chosen.count)
+    tally = Tally(plan, edges, chosen.count, origin)
 
     def add_all() -> None:
         for some in chosen.batches(ranks):

@@ -20,14 +20,14 @@ from hvdgan.recipe import mistakes
 from hvdgan.training.building.code_state import digest_of_code
 from hvdgan.training.evaluation import results
 from hvdgan.training.evaluation.comparison import Comparison, Say
-from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.training.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.training.evaluation.of_run import Ways, generated_set, measure_for, real_set, weights_facts
 from hvdgan.training.evaluation.real_statistics import Kept, stamp_of
 from hvdgan.training.evaluation.sets import RealSet, SampleSet, left_out
 from hvdgan.training.inference.class_numbers import as_in_run
 from hvdgan.training.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
-from hvdgan.training.inference.trained import USED, Trained, Weights, load_trained
+from hvdgan.training.inference.trained import PRECISION, USED, Trained, Weights, load_trained
 from hvdgan.training.steps.augment import flip_axes
 
 
@@ -165,11 +165,12 @@ class Evaluating:
                 return earlier
             self._stand(trained)
             values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
+            refuse_taken_names(trained.recipe, values, comparison.names)
             values |= comparison(self._say)
             record = results.record_of(
                 trained.step,
                 values,
-                {**comparison.facts(), **how},
+                {**comparison.facts(), **how, "precision": PRECISION if asked.images is None else None},
                 run_id=manifest.get("run_id"),
                 samples_seen=manifest.get("samples_seen"),
                 checkpoint=str(checkpoint),
@@ -299,7 +300,7 @@ class Evaluating:
             )
             folder = self._run_dir and self._run_dir / "cache"
             again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
-            if (line := again.about_features()) is not None:
+            for line in filter(None, (again.about_features(), again.warning())):
                 self._say(line)
         self._last = again
         return again

@@ -16,6 +16,8 @@ from hvdgan.recipe.samples.data_spec import of_json
 from hvdgan.training.building.command import parse_saved
 from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
+PRECISION = "float32"
+"""dtype policy of the networks, also of those that were trained in mixed precision"""
 USED = ("networks/", "ema/")
 """beginnings of the names of the tensors that are restored"""
 Weights = Literal["averaged", "trained"]
@@ -51,7 +53,7 @@ class Trained:
 
 
 def load_trained(path: Path) -> Trained:
-    """Build the networks of a checkpoint and restore their values.
+    """Build the networks of a checkpoint in float32 and restore their values.
 
     Args:
         path: run folder, of which the newest checkpoint is loaded, or folder of a checkpoint.
@@ -64,7 +66,7 @@ def load_trained(path: Path) -> Trained:
     found = find(path)
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
-    prepare_keras("float32")
+    prepare_keras(PRECISION)
     spec = _spec(found, manifest, paired=command.recipe.paired)
     _check_functions(found, spec)
     with mistakes.of(command.recipe):

@@ -46,6 +46,8 @@ class Saving:
         config, ranks = run.config, run.ranks
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
+        self._evaluated: tuple[int, float] | None = None
+        """number of steps done at the last evaluation that measured the best metric, and its value"""
         self._saver = Saver(
             run.checkpoints,
             Retention(config.keep),
@@ -58,8 +60,24 @@ class Saving:
         )
 
     def add(self, values: dict[str, float]) -> None:
-        """Note metrics that were measured since the last checkpoint; one of them may be the best metric."""
+        """Note means of training since the last checkpoint; the next checkpoint counts with the last of each."""
         self._measured.update(values)
+
+    def add_evaluation(self, done: int, values: dict[str, float]) -> None:
+        """Note the figures of an evaluation, which count for a checkpoint of the same step; every rank calls this.
+
+        Args:
+            done: number of steps done.
+            values: figures by name; one of them may be the best metric.
+        """
+        if self._best is not None and self._best.metric in values:
+            mine = values[self._best.metric]
+            # Its last bits may differ between hosts, and all ranks must agree on which checkpoint is the best.
+            self._evaluated = done, shared_errors.from_root(lambda: mine, self._run.ranks, "best metric")
+
+    def has_new_best(self, done: int) -> bool:
+        """Check whether an evaluation after `done` steps has given the best value so far; the same on every rank."""
+        return self._best is not None and self._best.after(done, self._evaluated_at(done)) != self._best
 
     def save(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to memory, from where a thread writes it; every rank calls this.
@@ -70,8 +88,9 @@ class Saving:
             progress: state of the loop, as JSON types.
         """
         if self._best:
-            self._best = self._best.after(done, self._measured.get(self._best.metric))
-        self._measured = {}
+            value = self._evaluated_at(done)
+            self._best = self._best.after(done, self._measured.get(self._best.metric) if value is None else value)
+        self._measured, self._evaluated = {}, None
         self._saver.save(lambda: self._snapshot(done, statistics, progress))
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
@@ -93,6 +112,10 @@ class Saving:
             RunError: on every rank, if it could not be written.
         """
         shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
+
+    def _evaluated_at(self, done: int) -> float | None:
+        """The best metric as an evaluation after `done` steps has measured it; None if none has."""
+        return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
 
     def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
         position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)

@@ -5,6 +5,7 @@ training.evaluation.real_statistics, training.evaluation.tally.
 """
 
 import math
+import os
 import sys
 
 import numpy as np
@@ -111,7 +112,10 @@ def test_more_samples_than_are_kept_are_summed(monkeypatch, features):
     run = comparing(eval_features=features)
     everything = compared(run)
     monkeypatch.setattr(tally, "KEPT", 40)  # some batches of 16 are kept whole, one in part, others not at all
-    some = compared(comparing(eval_features=features))
+    run = comparing(eval_features=features)
+    some = compared(run)
+    counts = ("samples", "real_samples", "kept_samples", "kept_real_samples")
+    assert [run.comparison.facts()[name] for name in counts] == [300, 300, 40, 40]
     for name in ("histogram", "spectrum", *(["frechet", "inception_score"] if features == POOLED else [])):
         assert some[f"eval/{name}"] == pytest.approx(everything[f"eval/{name}"], rel=1e-12)
     assert some["eval/sliced_wasserstein"] != everything["eval/sliced_wasserstein"]
@@ -131,9 +135,14 @@ def test_a_class_that_is_never_drawn_leaves_the_distance_within_classes_undefine
             drawn = super().draw(random)
             return {**drawn, "classes": tf.minimum(drawn["classes"], 8)}
 
-    found = compared(tiny_run(Never, eval_samples=200, eval_features=POOLED))
+    lines = []
+    found = compared(tiny_run(Never, eval_samples=200, eval_features=POOLED), lines.append)
     assert math.isnan(found["eval/intra_frechet"]) and math.isnan(found["eval/intra_sliced_wasserstein"])
     assert math.isfinite(found["eval/frechet"])
+    run = tiny_run(Never, eval_samples=200)
+    assert math.isnan(compared(run, lines.append)["eval/intra_sliced_wasserstein"])
+    compared(run, lines.append)  # the line is logged once
+    assert sum("none of the first 200 samples is of class 9" in line for line in lines) == 2
 
 
 def test_the_distance_within_classes_is_the_mean_of_those_of_each_class():
@@ -200,12 +209,9 @@ def test_a_sample_that_overflows_in_the_units_of_the_data_is_named():
 
 
 def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():
-    lines = []
-    compared(comparing(eval_samples=16), lines.append)
-    assert any("16 samples for 16 features" in line and "more than 16 samples, better 160" in line for line in lines)
-    lines.clear()
-    compared(comparing(eval_samples=17), lines.append)
-    assert not any("warning" in line for line in lines)
+    line = comparing(eval_samples=16).comparison.warning()
+    assert "16 samples for 16 features" in line and "more than 16 samples, better 160" in line
+    assert comparing(eval_samples=17).comparison.warning() is None
 
 
 def test_too_few_samples_of_a_class_are_a_warning_with_the_number_needed():
@@ -246,7 +252,8 @@ def test_samples_that_could_not_start_from_broken_data_are_counted(tmp_path):
     compared(run, lines.append)
     said = f"--data {data}: 1 of 12 samples cannot be read; the first: 07.bmp: "
     assert sum(line.startswith(said) for line in lines) == 2  # the real ones, and those that start from them
-    assert (run.comparison.facts()["samples"], run.comparison.facts()["real_samples"]) == (11, 11)
+    counts = ("samples", "real_samples", "kept_samples", "kept_real_samples")
+    assert [run.comparison.facts()[name] for name in counts] == [11] * 4
     assert [bad.name for bad in run.comparison.bad_files] == ["07.bmp"] * 2
 
 
@@ -300,19 +307,28 @@ def test_other_data_in_the_same_file_are_noticed(kept, tmp_path):
     assert not was_read and after["eval/histogram"] != first["eval/histogram"]
 
 
-def test_an_edited_map_is_another_one(tmp_path, monkeypatch):
-    """Its text, the data and their stamp stay the same."""
-    monkeypatch.chdir(tmp_path)
-    np.save("f.npy", np.random.default_rng(0).normal(0, 1, (60, 8, 8, 1)).astype(np.float32))
-    found, text = [], "def there(x):\n    return x / {0}\n\ndef back(y):\n    return y * {0}\n"
-    for scale in (3, 3.5, 3.5):
-        (tmp_path / "own_maps.py").write_text(text.format(scale))
-        sys.modules.pop("own_maps", None)
-        arrays, lines = ArrayConfig(values="own_maps:there,back"), []
-        run = tiny_run(data="f.npy", arrays=arrays, run_dir=tmp_path / "run", eval_samples=60, holdout=0.0)
-        run.comparison(lines.append)
-        found.append("real samples read" in " ".join(lines))
-    assert found == [False, False, True]
+def test_two_functions_of_one_name_in_a_value_map_share_no_sums(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    np.save(tmp_path / "fields.npy", np.random.default_rng(0).normal(0, 1, (60, 8, 8, 1)).astype(np.float32))
+    settings = {"data": str(tmp_path / "fields.npy"), "run_dir": tmp_path / "run", "eval_samples": 60}
+
+    def was_read(factor):
+        code = f"def there(x):\n    return x / {factor}\n\n\ndef back(x):\n    return x * {factor}\n"
+        (tmp_path / "edited_map.py").write_text(code)
+        sys.modules.pop("edited_map", None)
+        lines = []
+        compared(tiny_run(arrays=ArrayConfig(values="edited_map:there,back"), **settings), lines.append)
+        return "real samples read" in " ".join(lines)
+
+    assert [was_read(factor) for factor in ("2.0", "2.0", "16.0", "2.0")] == [False, True, False, True]
+
+
+def test_processes_that_write_the_sums_at_the_same_time_have_names_of_their_own(kept, monkeypatch):
+    plain, names = np.savez, []
+    monkeypatch.setattr(np, "savez", lambda file, **arrays: names.append(file.name) or plain(file, **arrays))
+    kept()
+    (name,) = names
+    assert f"-{os.getpid()}.partial" in name
 
 
 def test_a_damaged_file_is_written_anew(kept, tmp_path):
@@ -328,10 +344,11 @@ def test_pytorch_fid_can_read_the_file(kept, tmp_path):
     """It takes the arrays mu and sigma."""
     kept()
     with np.load(files(tmp_path)[0]) as file:
-        mean, covariance = file["mu"], file["sigma"]
+        mean, covariance, origin = file["mu"], file["sigma"], file["origin"]
     pictures = np.load(tmp_path / "some.npy").astype(np.float64) / 127.5 - 1
     blocks = pictures.reshape(200, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(200, 16)
     assert np.allclose(mean, blocks.mean(axis=0), atol=1e-6)
+    assert np.isclose(blocks, origin, atol=1e-6).all(axis=1).any()  # the sums are about the features of one of them
     assert np.allclose(covariance, np.cov(blocks, rowvar=False), atol=1e-6)
 
 
