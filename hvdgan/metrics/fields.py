@@ -31,8 +31,8 @@ class FieldSums:
         self.shape = tuple(shape)
         self.edges = np.asarray(edges, np.float64)
         self._rings = Rings(shape[:-1])
-        # Sums of squares lose digits where the mean is large; the middle of the edges is the same on all ranks.
-        self._centre = (self.edges[:, 0] + self.edges[:, -1]) / 2
+        # Sums of squares lose digits where the mean is large; the middle edge is near it, and the same on all ranks.
+        self._centre = self.edges[:, self.edges.shape[1] // 2]
         self._sums = {
             "count": np.zeros(()),
             "histogram": np.zeros((channels, self.edges.shape[1] - 1)),

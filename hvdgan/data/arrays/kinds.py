@@ -13,7 +13,7 @@ from hvdgan.values.value_map import ValueMap
 _SAMPLE = 64
 _SLACK = 1e-3  # of the range, which earlier processing may leave
 _LEAST_SPAN = 0.05
-"""least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would look alike to networks"""
+"""least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would nearly vanish"""
 _EXACT = 2**24
 """largest integer up to which float32 holds all"""
 

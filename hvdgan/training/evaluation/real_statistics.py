@@ -14,15 +14,14 @@ from hvdgan.cli.files.replacing import own_partial, whole_file
 from hvdgan.cli.shared_errors import from_all, from_root
 from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.metrics.bins import bin_edges, picked_numbers
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.sets import RealSet
 from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
 
-_BINS = 1000
 _LOOKED_AT = 1024
-"""real samples whose least and largest numbers give the histograms their bins, at most"""
-_MARGIN = 0.1
+"""real samples whose numbers give the histograms their bins, at most"""
 _FORMAT = 3
 
 
@@ -61,7 +60,7 @@ def stamp_of(source: Source) -> list[Any] | None:
 
 
 def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
-    """Edges of the histograms' bins, (C, bins + 1): the levels of pictures, else the range of some real samples.
+    """Edges of the histograms' bins, (C, bins + 1): the levels of pictures, else from numbers of some real samples.
 
     Every rank calls this.
 
@@ -72,21 +71,18 @@ def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
         return np.tile(np.arange(257) - 0.5, (spec.channels, 1))
     some = reals.first(_LOOKED_AT)
 
-    def look() -> list[list[float]] | None:
-        least, most = [], []
+    def look() -> list[list[float]]:
+        picked: list[list[float]] = []
         for each in some.batches(ranks):
             if len(each.numbers):
-                numbers = shown(each.samples, spec).reshape(-1, spec.channels).astype(np.float64)
-                least.append(numbers.min(axis=0))
-                most.append(numbers.max(axis=0))
-        return [np.min(least, axis=0).tolist(), np.max(most, axis=0).tolist()] if least else None
+                picked += picked_numbers(shown(each.samples, spec)).reshape(-1, spec.channels).tolist()
+        return picked
 
-    found = [each for each in from_all(look, ranks, "ranges of the real samples", names_rank=True) if each]
-    if not found:
+    everyones = from_all(look, ranks, "numbers of the real samples", names_rank=True)
+    picked = [row for each in everyones for row in each]
+    if not picked:
         raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
-    low, high = np.min([each[0] for each in found], axis=0), np.max([each[1] for each in found], axis=0)
-    margin = np.where(high > low, _MARGIN * (high - low), 0.5)
-    return np.linspace(low - margin, high + margin, _BINS + 1).T
+    return bin_edges(np.array(picked))
 
 
 def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:

@@ -1,0 +1,58 @@
+"""Bins of histograms: the range is covered, and numbers are told apart where most of them lie."""
+
+import numpy as np
+import pytest
+
+from hvdgan.metrics.bins import bin_edges, picked_numbers
+from hvdgan.metrics.fields import FieldSums, field_distances
+
+
+def distance(fake, real, count=1000):
+    picked = picked_numbers(real[:count]).reshape(-1, real.shape[-1])
+    sums = [FieldSums(real.shape[1:], bin_edges(picked)) for _ in range(2)]
+    for each, samples in zip(sums, (fake, real), strict=True):
+        each.add(samples)
+    return field_distances(*sums)["histogram"]
+
+
+def test_they_cover_the_numbers_and_a_tenth_more():
+    numbers = np.random.default_rng(0).uniform(-3, 7, (200, 4, 5, 2))
+    numbers[17, 2, 3] = -13.0, 27.0
+    edges = bin_edges(picked_numbers(numbers).reshape(-1, 2))
+    assert edges.shape == (2, 1001) and np.all(np.diff(edges, axis=1) >= 0)
+    least, most = numbers.min(axis=(0, 1, 2)), numbers.max(axis=(0, 1, 2))
+    np.testing.assert_allclose(edges[:, 0], least - 0.1 * (most - least))
+    np.testing.assert_allclose(edges[:, -1], most + 0.1 * (most - least))
+
+
+def test_a_channel_of_one_number_has_half_a_unit_on_each_side():
+    edges = bin_edges(np.full((7, 1), 4.0))
+    assert (edges[0, 0], edges[0, -1]) == (3.5, 4.5)
+
+
+def test_large_samples_give_their_least_and_largest_number_and_the_same_every_time():
+    samples = np.random.default_rng(1).normal(0, 1, (3, 24, 24, 24, 1))
+    samples[1, 3, 4, 5], samples[2, 6, 7, 8] = -50, 60
+    picked = picked_numbers(samples)
+    np.testing.assert_array_equal(picked, np.concatenate([picked_numbers(samples[:1]), picked_numbers(samples[1:])]))
+    assert (picked[1, 0, 0], picked[2, -1, 0]) == (-50, 60)
+
+
+def test_small_numbers_are_told_apart_beside_rare_large_ones():
+    """With bins of one width all the small numbers fall in one: the range is 10,000 of their deviations."""
+    draw = np.random.default_rng(2)
+    real, fake = draw.lognormal(0, 0.5, (2000, 8, 8, 1)), draw.lognormal(0, 0.5, (2000, 8, 8, 1)) * 1.5
+    for each in (real, fake):
+        each[::500, 0, 0] = 1e4
+    expected = np.abs(np.sort(fake.ravel()) - np.sort(real.ravel())).mean() / real.std()
+    assert distance(fake, real) == pytest.approx(expected, rel=0.02)
+
+
+def test_deposits_are_told_apart_beside_many_zeros():
+    draw = np.random.default_rng(3)
+    hit = draw.random((500, 6, 6, 6, 1)) < 0.03
+    real = np.where(hit, draw.pareto(1.5, hit.shape) * 1e-3, 0)
+    fake = np.where(hit, real * 2, 0)
+    real[0, 0, 0, 0] = fake[0, 0, 0, 0] = 5.0
+    expected = np.abs(np.sort(fake.ravel()) - np.sort(real.ravel())).mean() / real.std()
+    assert distance(fake, real) == pytest.approx(expected, rel=0.05)
