@@ -26,11 +26,8 @@ def picked_numbers(samples: np.ndarray) -> np.ndarray:
         (B, 16, C) float64, ascending, from the least to the largest number of each channel of each sample.
     """
     numbers = samples.reshape(len(samples), -1, samples.shape[-1]).astype(np.float64)
-    places = numbers.shape[1]
-    if places > _PLACES:
-        places = np.sort(np.random.default_rng(0).choice(places, _PLACES, replace=False))
-    else:
-        places = np.arange(places)
+    count = numbers.shape[1]
+    places = np.random.default_rng(0).choice(count, min(count, _PLACES), replace=False)
     picked = np.empty((len(numbers), _PICKED, numbers.shape[-1]))
     for sample, found in zip(numbers, picked, strict=True):
         for channel in range(sample.shape[1]):
