@@ -41,29 +41,29 @@ class Cost(NamedTuple):
 def main() -> None:
     """Make a run, evaluate it in turn, print seconds and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="evaluations by one rank and by two")
+    parser.add_argument("--rounds", type=int, default=3, help="evaluations by one rank and by two; 0: memory alone")
     parser.add_argument("--num", type=int, default=10_000, help="samples of each")
     parser.add_argument("--few", type=int, default=2000, help="samples for the memory of few")
     parser.add_argument("--many", type=int, default=20_000, help="samples for the memory of many")
+    parser.add_argument("--features", type=int, default=64, help="numbers of the features of a sample")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hvdgan-cost-") as made:
         run = Path(made) / "run"
-        network().save(Path(made) / "features.keras")
+        network(given.features).save(Path(made) / "features.keras")
         subprocess.run([sys.executable, "-m", "hvdgan.train", *TRAINING.split(), "--run-dir", str(run)], check=True)
         ratios = [in_turn(run, given.num, seed) for seed in range(given.rounds)]
-        for name, values in zip(
-            ("one rank / two ranks", "two copies / two ranks"), zip(*ratios, strict=True), strict=True
-        ):
+        names = ("one rank / two ranks", "two copies / two ranks")
+        for name, values in zip(names, zip(*ratios, strict=True), strict=bool(ratios)):
             goal = GOAL if name.startswith("one") else 1
             print(f"{name}: median {statistics.median(values):.2f} of {given.rounds} (goal {goal})")
         few, many = (evaluate(ONE, run, num, given.rounds).memory for num in (given.few, given.many))
         print(f"peak memory of a rank: {few} MiB with {given.few:,} samples, {many} MiB with {given.many:,}")
 
 
-def network() -> keras.Model:
-    """A small network of 64 features of 64 x 64 pixels, with random weights."""
+def network(features: int) -> keras.Model:
+    """A small network of so many features of 64 x 64 pixels, with random weights."""
     keras.utils.set_random_seed(0)
-    convolutions = [layers.Conv2D(width, 3, strides=2, activation="relu") for width in (16, 32, 64)]
+    convolutions = [layers.Conv2D(width, 3, strides=2, activation="relu") for width in (16, 32, features)]
     return keras.Sequential([keras.Input((64, 64, 3)), *convolutions, layers.GlobalAveragePooling2D()])
 
 
