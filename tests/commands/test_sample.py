@@ -61,11 +61,9 @@ def draw(run, out, *arguments):
 def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
     for run in ("dcgan", "conditional"):
         first = draw(runs / run, tmp_path / run / "first", "--num", 10, "--batch-size", 4)
-        again = draw(runs / run, tmp_path / run / "again", "--num", 10, "--batch-size", 4)
         fewer = draw(runs / run, tmp_path / run / "fewer", "--num", 3, "--batch-size", 4)
         at_once = draw(runs / run, tmp_path / run / "at-once", "--num", 10, "--batch-size", 32)
         other = draw(runs / run, tmp_path / run / "other", "--num", 10, "--seed", 1)
-        np.testing.assert_array_equal(again, first)
         np.testing.assert_array_equal(fewer, first[:3])
         assert np.abs(at_once.astype(int) - first).max() <= 1
         assert all((first[i] != first[j]).any() for i in range(10) for j in range(i))

@@ -198,6 +198,7 @@ def read_only(folder: Path) -> list[str]:
     return ["unshare", "--mount", *(["--map-root-user"] * (os.geteuid() != 0)), "bash", "-c", script, str(folder)]
 
 
+@pytest.mark.long
 def test_a_checkpoint_folder_that_became_read_only_is_reported_and_training_continues(tmp_path):
     first = [*COMMAND, "--run-dir", "run", "--max-steps", "4"]
     assert run(first, tmp_path).returncode == 0

@@ -115,7 +115,7 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
         plan: sums over each set.
         kept: place where the sums are kept.
         ranks: ranks that share the samples.
-        facts: other facts that the sums depend on besides the value maps, as JSON types.
+        facts: other facts that the sums depend on, as JSON types.
 
     Returns:
         The sums, and whether they were read from the file.
@@ -123,7 +123,7 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
     Raises:
         RunError: on every rank, if the samples cannot be read, or are not finite.
     """
-    path = from_root(lambda: _text(kept.path(reals, {**facts, "values": _maps(plan.spec)})), ranks, "kept statistics")
+    path = from_root(lambda: _text(kept.path(reals, facts)), ranks, "kept statistics")
     arrays = _read(Path(path)) if path and ranks.is_root else None
     mine = None if arrays is None else {name: list(each.shape) for name, each in arrays.items()}
     shapes = ranks.gather(mine, "kept statistics")[0]
@@ -145,12 +145,6 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
     return tally, False
 
 
-def _maps(spec: DataSpec) -> list[Any]:
-    """What tells the maps of the samples and their conditions from any others, as JSON types."""
-    maps = () if spec.values is None else (spec.values.images, spec.values.conditions)
-    return [None if each is None else each.identity() for each in maps]
-
-
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
@@ -162,7 +156,7 @@ def _type_of(name: str) -> Any:
 def _read(path: Path) -> dict[str, np.ndarray] | None:
     """The sums of a file; None if there is none, or if it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
         digest = str(found.pop("sha256"))
         found = {name: each for name, each in found.items() if name not in ("mu", "sigma")}
