@@ -84,7 +84,7 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     if request.watch:
         refuse_checkpoint(path, ranks)
     folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)
-    evaluating, failed = Evaluating(folder, _asked(request), ranks, say), set[Path]()
+    evaluating, failed, gone = Evaluating(folder, _asked(request), ranks, say), set[Path](), 0
     for checkpoint in follow(path, evaluating, failed, ranks, say) if request.watch else chosen:
         try:
             record = evaluating(checkpoint)
@@ -94,6 +94,7 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
             if len(chosen) == 1:
                 raise
             say(f"{error}; skipped")
+            gone += 1
             continue
         except RunError as error:  # the next checkpoint may be whole, and its networks may not have diverged
             if len(chosen) == 1:
@@ -105,8 +106,10 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
             say(f"{checkpoint}: another process evaluates it")
         elif ranks.is_root:
             print(json.dumps(record), flush=True)
+    if gone and gone == len(chosen):
+        raise RunError(f"all {gone} checkpoints of {folder} were deleted before any was measured; repeat the command")
     if failed:
-        raise RunError(f"{len(failed)} checkpoints could not be evaluated: {', '.join(map(str, sorted(failed)))}")
+        raise RunError(f"checkpoints that could not be evaluated: {', '.join(map(str, sorted(failed)))}")
 
 
 def _check_images(request: Request) -> None:

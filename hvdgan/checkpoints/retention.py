@@ -84,7 +84,10 @@ class Retention:
         mine.sort(key=lambda each: each[1]["step"])
         stay = {manifest["step"] for _, manifest in mine[-self.keep :]}
         stay |= set({manifest["stage_index"]: manifest["step"] for _, manifest in mine}.values())  # the last of each
-        stay.add((newest.facts.get("best") or {}).get("step"))
+        # The best by the newest, or by an older one if the best could not be written.
+        there = {manifest["step"] for _, manifest in mine}
+        bests = [(manifest.get("best") or {}).get("step") for _, manifest in reversed(mine)]
+        stay |= set([step for step in bests if step in there][:1])
         failures = []
         for path, manifest in mine:
             if manifest["step"] not in stay and manifest["step"] < newest.step:

@@ -64,7 +64,7 @@ class Saver:
         if self._thread and self._thread.is_alive():
             self._say(
                 f"step {snapshot.step}: the run waits for the previous checkpoint to be written; consider a larger "
-                "--checkpoint-every"
+                "--checkpoint-every, or a larger --eval-every if --best-metric saves so often"
             )
         self.settle()
         if self._failure:

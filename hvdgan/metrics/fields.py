@@ -111,7 +111,7 @@ class FieldSums:
 
     @property
     def mean_square(self) -> np.ndarray:
-        """Mean square of the difference of each channel from the middle of its edges, (C,)."""
+        """Mean square of the difference of each channel from its middle edge, (C,)."""
         return np.diag(self._sums["products"]) / self._numbers
 
     @property

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.retention import Retention
 from hvdgan.train import main
 from hvdgan.training.monitoring.stopping import Stopping
 
@@ -87,3 +89,14 @@ def test_checkpoints_without_a_run_id_are_of_the_run_that_has_written_them(tmp_p
     assert main([*TINY, "--run-dir", str(tmp_path), "--steps", "6"]) == 0
     assert left(tmp_path) == ["step-00000002"] * (2 in forgotten) + ["step-00000006"]
     assert json.loads((tmp_path / "checkpoints/step-00000006/manifest.json").read_text())["run_id"]
+
+
+def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):
+    found = []
+    for step, best in ((1, 1), (2, 2), (4, 3), (5, 3), (6, 3), (7, 7)):
+        facts = {"run_id": "r", "stage_index": 0, "data": {}, "config": {}, "best": {"step": best}}
+        snapshot = checkpoint.Snapshot(step, {}, facts)
+        checkpoint.write(tmp_path / "checkpoints", snapshot)
+        assert Retention(2).prune(tmp_path / "checkpoints", snapshot) == []
+        found.append([int(name[-1]) for name in left(tmp_path)])
+    assert found == [[1], [1, 2], [2, 4], [2, 4, 5], [2, 5, 6], [6, 7]]

@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
-from hvdgan.metrics.bins import bin_edges, picked_numbers
+from hvdgan.metrics.bins import PICKED, bin_edges, picked_numbers
 from hvdgan.metrics.fields import FieldSums, field_distances
 
 
-def distance(fake, real, count=1000):
-    picked = picked_numbers(real[:count]).reshape(-1, real.shape[-1])
-    sums = [FieldSums(real.shape[1:], bin_edges(picked)) for _ in range(2)]
+def edges_of(samples):
+    flat = samples.reshape(-1, samples.shape[-1])
+    return bin_edges(flat.min(axis=0), flat.max(axis=0), picked_numbers(samples).reshape(-1, samples.shape[-1]))
+
+
+def distance(fake, real):
+    sums = [FieldSums(real.shape[1:], edges_of(real)) for _ in range(2)]
     for each, samples in zip(sums, (fake, real), strict=True):
         each.add(samples)
     return field_distances(*sums)["histogram"]
@@ -18,7 +22,7 @@ def distance(fake, real, count=1000):
 def test_they_cover_the_numbers_and_a_tenth_more():
     numbers = np.random.default_rng(0).uniform(-3, 7, (200, 4, 5, 2))
     numbers[17, 2, 3] = -13.0, 27.0
-    edges = bin_edges(picked_numbers(numbers).reshape(-1, 2))
+    edges = edges_of(numbers)
     assert edges.shape == (2, 1001) and np.all(np.diff(edges, axis=1) >= 0)
     least, most = numbers.min(axis=(0, 1, 2)), numbers.max(axis=(0, 1, 2))
     np.testing.assert_allclose(edges[:, 0], least - 0.1 * (most - least))
@@ -26,16 +30,18 @@ def test_they_cover_the_numbers_and_a_tenth_more():
 
 
 def test_a_channel_of_one_number_has_half_a_unit_on_each_side():
-    edges = bin_edges(np.full((7, 1), 4.0))
+    edges = edges_of(np.full((7, 1), 4.0))
     assert (edges[0, 0], edges[0, -1]) == (3.5, 4.5)
 
 
-def test_large_samples_give_their_least_and_largest_number_and_the_same_every_time():
-    samples = np.random.default_rng(1).normal(0, 1, (3, 24, 24, 24, 1))
-    samples[1, 3, 4, 5], samples[2, 6, 7, 8] = -50, 60
-    picked = picked_numbers(samples)
-    np.testing.assert_array_equal(picked, np.concatenate([picked_numbers(samples[:1]), picked_numbers(samples[1:])]))
-    assert (picked[1, 0, 0], picked[2, -1, 0]) == (-50, 60)
+def test_what_is_picked_of_a_sample_does_not_depend_on_the_others():
+    for shape in ((3, 24, 24, 24, 2), (3, 5000), (3, 4, 4, 1)):
+        samples = np.random.default_rng(1).normal(0, 1, shape)
+        picked = picked_numbers(samples)
+        parts = [picked_numbers(samples[:1]), picked_numbers(samples[1:])]
+        np.testing.assert_array_equal(picked, np.concatenate(parts))
+        assert picked.shape == (3, min(PICKED, samples[0, ..., 0].size), shape[-1])
+        assert np.all(np.diff(picked, axis=1) >= 0) and np.isin(picked, samples).all()
 
 
 def test_small_numbers_are_told_apart_beside_rare_large_ones():

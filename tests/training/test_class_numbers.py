@@ -61,13 +61,21 @@ def test_a_name_of_which_the_run_had_no_sample_is_not_known(opened):
 
 def test_without_names_classes_are_paired_by_number(opened):
     digits = open_source(Config(image_size=8))
-    for spec in (DataSpec((8, 8, 1), 9, 10), DataSpec((8, 8, 1), 9, 10, class_names=tuple("abcdefghij"))):
-        assert as_in_run(digits, spec) == (digits, "")
+    assert as_in_run(digits, DataSpec((8, 8, 1), 9, 10)) == (digits, "")
     found, line = as_in_run(digits, DataSpec((8, 8, 1), 9, 4))
     assert found.labels is None and "its classes are 0 to 9, and those of the run 0 to 3" in line
-    source = opened("b", "c")  # a checkpoint from before it had names
+
+
+def test_if_one_side_alone_has_names_a_line_says_that_numbers_are_compared(opened):
+    digits = open_source(Config(image_size=8))
+    found, line = as_in_run(digits, DataSpec((8, 8, 1), 9, 10, class_names=tuple("abcdefghij")))
+    assert found is digits
+    assert "classes are paired by number, because the data do not name them: a, b, c, d, e, ... are 0 to 9" in line
+    source = opened("b", "c")
+    found, line = as_in_run(source, DataSpec((8, 8, 1), 9, 2))  # of a checkpoint from before it had names
+    assert found is source and "paired by number, because the checkpoint does not name them: b, c are 0 to 1" in line
     found, line = as_in_run(source, DataSpec((8, 8, 1), 9, 3))
-    assert not line and found.num_classes == 3 and found.labels.tolist() == source.labels.tolist()
+    assert found.labels is None and "no labels are taken, because its classes are 0 to 1, and those of the run " in line
 
 
 def test_data_or_runs_without_classes_stay(opened, tmp_path):

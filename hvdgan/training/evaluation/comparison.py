@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -21,15 +21,13 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.distances import FEWEST, distances, names
 from hvdgan.training.evaluation.features import Features
-from hvdgan.training.evaluation.real_statistics import Kept, real_tally, stamp_of
-from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet, left_out
+from hvdgan.training.evaluation.real_statistics import BINS, Kept, real_tally, stamp_of
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet, in_short, left_out
 from hvdgan.training.evaluation.tally import KEPT, Plan, Tally, tally_of
 from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 Say = Callable[[str], None]
-_NAMED = 5
-"""classes that a line names, at most"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +111,6 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: i
     )
     dimension = extract(Samples(*blank))[0].shape[1]
     return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
-
-
-def _in_short(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _filled(values: np.ndarray, count: int) -> np.ndarray:
@@ -225,10 +219,10 @@ class Comparison:
             absent = np.setdiff1d(np.arange(self._measure.plan.classes), labels)
             if len(absent):
                 names = self._reals.class_names
-                some = [names[label] if label < len(names) else str(label) for label in absent[: _NAMED + 1]]
+                some = [names[label] if label < len(names) else str(label) for label in absent]
                 return (
                     f"eval/intra_sliced_wasserstein is undefined, which the files say as null: none of the first "
-                    f"{len(labels):,} {what} is of class {_in_short(some)}"
+                    f"{len(labels):,} {what} is of class {in_short(some)}"
                 )
         return None
 
@@ -238,7 +232,7 @@ class Comparison:
         if isinstance(chosen, RealSet) and chosen.has_classes and self._reals.has_classes and not plan.classes:
             return (
                 f"no distances within classes: --images {chosen.source.name} has the classes "
-                f"{_in_short(chosen.class_names)}, and the data have {_in_short(self._reals.class_names)}"
+                f"{in_short(chosen.class_names)}, and the data have {in_short(self._reals.class_names)}"
             )
         if plan.classes and plan.dimension and not plan.sums_classes:
             return (
@@ -271,7 +265,7 @@ class Comparison:
         made = tally_of(self._chosen, self._measure.plan, real.edges, real.origin, self._ranks)
         self._check_measured(made, say)
         self._counts = made.fields.count, made.kept_count
-        if real is not before:
+        if before is None:
             for line in filter(None, (self._about_few_in_classes(made, real), self._about_absent_classes(made, real))):
                 say(line)
         found = distances(made, real, self._measure.frechet, self._ranks)
@@ -311,7 +305,8 @@ class Comparison:
         """What the figures depend on besides the networks and the seed, as JSON types."""
         facts = {"samples": self._chosen.count, "real_samples": self._reals.count, "mirrored": self._reals.mirrored}
         named = {"features": self._measure.name, "sha256": self._measure.digest, "resize": self._measure.resize}
-        return {**facts, **named, "data": self._reals.source.fingerprint, **self._files()}
+        bins = {} if self._measure.plan.spec.is_pictures else {"bins": BINS}
+        return {**facts, **named, **bins, "data": self._reals.source.fingerprint, **self._files()}
 
     def facts(self) -> dict[str, Any]:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
@@ -353,7 +348,8 @@ class Comparison:
             "classes": plan.classes,
             "mirrored": self._reals.mirrored,
         }
-        self._real, was_kept = real_tally(self._reals, plan, self._kept, self._ranks, facts)
+        edges = None if self._real is None else self._real.edges
+        self._real, was_kept = real_tally(self._reals, plan, self._kept, self._ranks, facts, edges)
         how = "read" if was_kept else "computed"
         say(f"statistics of {self._real.fields.count:,} real samples {how} in {time.perf_counter() - begin:.1f} s")
         broken = self._reals.count - self._real.fields.count

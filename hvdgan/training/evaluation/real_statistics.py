@@ -14,15 +14,19 @@ from hvdgan.cli.files.replacing import own_partial, whole_file
 from hvdgan.cli.shared_errors import from_all, from_root
 from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.metrics.bins import bin_edges, picked_numbers
+from hvdgan.metrics.bins import PICKED, bin_edges, picked_numbers
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.sets import RealSet
 from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
 
 _LOOKED_AT = 1024
-"""real samples whose numbers give the histograms their bins, at most"""
+"""real samples whose least and largest numbers bound the histograms' bins, at most"""
+_PICKED = 2**18
+"""numbers of the first of these that say how wide the bins are between the bounds, about, but of 32 samples at least"""
 _FORMAT = 3
+BINS = 2
+"""number of the way in which arrays get their bins; figures of another way cannot be compared"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +75,27 @@ def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
         return np.tile(np.arange(257) - 0.5, (spec.channels, 1))
     some = reals.first(_LOOKED_AT)
 
-    def look() -> list[list[float]]:
-        picked: list[list[float]] = []
+    few = max(32, _PICKED // (PICKED * spec.channels))
+
+    def look() -> list[list[list[float]]] | None:
+        ranges, picked = [], []
         for each in some.batches(ranks):
             if len(each.numbers):
-                picked += picked_numbers(shown(each.samples, spec)).reshape(-1, spec.channels).tolist()
-        return picked
+                numbers = shown(each.samples, spec)
+                flat = numbers.reshape(-1, spec.channels).astype(np.float64)
+                ranges.append([flat.min(axis=0), flat.max(axis=0)])
+                picked.append(picked_numbers(numbers[each.numbers < few]).reshape(-1, spec.channels))
+        if not ranges:
+            return None
+        least, most = np.array(ranges).min(axis=0)[0], np.array(ranges).max(axis=0)[1]
+        return [[least.tolist()], [most.tolist()], np.concatenate(picked).tolist()]
 
-    everyones = from_all(look, ranks, "numbers of the real samples", names_rank=True)
-    picked = [row for each in everyones for row in each]
-    if not picked:
+    found = [each for each in from_all(look, ranks, "numbers of the real samples", names_rank=True) if each]
+    if not found:
         raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
-    return bin_edges(np.array(picked))
+    least, most, picked = (np.array([row for each in found for row in each[part]]) for part in range(3))
+    low, high = least.min(axis=0), most.max(axis=0)
+    return bin_edges(low, high, picked if len(picked) else np.stack([low, high]))
 
 
 def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:
@@ -105,7 +118,9 @@ def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:
     return np.array(next((each for each in everyones if each is not None), [0.0] * plan.dimension))
 
 
-def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict[str, Any]) -> tuple[Tally, bool]:
+def real_tally(
+    reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict[str, Any], edges: np.ndarray | None
+) -> tuple[Tally, bool]:
     """The sums over the real samples, read from the file that has them, or computed and kept; every rank calls this.
 
     The file is one that pytorch-fid reads, too: it holds `mu` and `sigma` of the features.
@@ -116,6 +131,7 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
         kept: place where the sums are kept.
         ranks: ranks that share the samples.
         facts: other facts that the sums depend on, as JSON types.
+        edges: edges of the histograms' bins of these real samples, if they are known; the same on every rank.
 
     Returns:
         The sums, and whether they were read from the file.
@@ -136,7 +152,8 @@ def real_tally(reals: RealSet, plan: Plan, kept: Kept, ranks: Ranks, facts: dict
         with contextlib.suppress(ValueError):  # the file is of another plan, and is written anew
             tally.fill(everyones)
             return tally, True
-    tally = tally_of(reals, plan, edges_of(reals, plan.spec, ranks), origin_of(reals, plan, ranks), ranks)
+    edges = edges_of(reals, plan.spec, ranks) if edges is None else edges
+    tally = tally_of(reals, plan, edges, origin_of(reals, plan, ranks), ranks)
     if tally.fields.count == 0:
         raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
     if path and ranks.is_root:

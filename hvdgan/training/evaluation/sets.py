@@ -239,5 +239,10 @@ def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peer
     return f"{missing:,} of {count:,} samples cannot be read{first}"
 
 
+def in_short(names: Sequence[str]) -> str:
+    """The first five names, in words."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
 def _first(values: np.ndarray | None, count: int) -> np.ndarray | None:
     return None if values is None else values[:count]

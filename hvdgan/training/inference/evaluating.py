@@ -133,19 +133,24 @@ class Evaluating:
         # It may have been deleted after some of the ranks had read it.
         there = self._ranks.gather(trained is not None, "checkpoints that are still there")
         if trained is None or not all(there):
-            raise Gone(f"{checkpoint} is gone: training has deleted it, as its --keep says")
+            raise Gone(
+                f"{checkpoint} is gone, deleted by training as its --keep says, or by another program; name the run "
+                "folder for the newest one, or train with a larger --keep"
+            )
+        if self._code is None:  # before the data are opened, which can take minutes: the recipe is not loaded again
+            self._code = digest_of_code(trained.recipe)
         with mistakes.of(trained.recipe), self._explained():
             return self._evaluated(checkpoint, trained)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say so if the recipe fails because other data have no classes of the run, and so no labels."""
+        """Say so if the recipe fails while it has no labels, because other data have other classes than the run."""
         try:
             yield
         except mistakes.Mistake as mistake:
             if not self._about_labels:
                 raise
-            raise UserError(f"{self._about_labels}; without labels, {mistake}") from mistake
+            raise UserError(f"{self._about_labels}; and the recipe fails: {mistake}") from mistake
 
     def _evaluated(self, checkpoint: Path, trained: Trained) -> dict[str, Any] | None:
         asked = self._asked
@@ -182,8 +187,6 @@ class Evaluating:
 
     def _defined(self, trained: Trained) -> dict[str, Any]:
         """What tells the functions of the user's own that figures depend on from any others, as JSON types."""
-        if self._code is None:  # a recipe that is edited later is not loaded again
-            self._code = digest_of_code(trained.recipe)
         return {"recipe_sha256": self._code, "values": maps_of(trained.recipe.data).identity()}
 
     def _how(self, trained: Trained) -> dict[str, Any]:
@@ -238,9 +241,10 @@ class Evaluating:
             scans = ScanCache(self._run_dir and self._run_dir / "cache", is_root=self._ranks.is_root)
             everything, maps = open_data(config, recipe.data, asked.data, self._ranks, scans), maps_of(recipe.data)
             if asked.data is not None:
-                everything, self._about_labels = as_in_run(everything, recipe.data)
-                if self._about_labels:
-                    self._say(self._about_labels)
+                everything, about = as_in_run(everything, recipe.data)
+                if about:
+                    self._say(about)
+                self._about_labels = about if everything.labels is None else ""
                 self._sources = mapped(everything, maps), mapped(everything, maps)
             else:
                 training, held_out = split(
@@ -308,6 +312,11 @@ class Evaluating:
     def _others(self, trained: Trained, images: str, ways: Ways) -> RealSet:
         """Samples that another program made."""
         source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks)
+        if self._asked.data is not None:  # both have the numbers of the run's classes
+            source, about = as_in_run(source, trained.recipe.data, "--images")
+            spec = dataclasses.replace(spec, num_classes=source.num_classes)
+            if about:
+                self._say(about)
         return RealSet(
             source,
             spec,
