@@ -128,6 +128,7 @@ REFUSED = [
         "declare their map, such as --constant-values standard",
     ),
     (SIX, {"constants": "ground"}, "--constants"),
+    ({**SIX, "ground": np.float32(1)}, {"constants": "ground"}, "--constants ground: a single number in .*; expected"),
     ({**SIX, "labels": np.arange(5)}, {}, r"labels of shape \(5,\) .* each of 6"),
     ({**SIX, "labels": np.ones(6)}, {}, "labels of shape .* type float64; expected one integer"),
     ({"labels": np.arange(6)}, {}, "found the arrays labels; name the one with the samples"),

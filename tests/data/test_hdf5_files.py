@@ -135,6 +135,61 @@ def test_a_virtual_data_set_needs_all_its_sources(tmp_path):
         (tmp_path / "parts" / "1.h5").unlink(missing_ok=True)
 
 
+def virtual_sets(folder):
+    """Two files with a virtual data set each, which shows the numbers of a file of its own."""
+    (folder / "parts").mkdir()
+    for number in range(2):
+        with h5py.File(folder / "parts" / f"{number}.h5", "w") as file:
+            file["x"] = ARRAY[10 * number : 10 * number + 10]
+        layout = h5py.VirtualLayout((10, 6, 7, 5), "f4")
+        layout[:] = h5py.VirtualSource(f"parts/{number}.h5", "x", (10, 6, 7, 5))
+        with h5py.File(folder / f"v{number}.h5", "w") as file:
+            file.create_virtual_dataset("x", layout)
+    return f"{folder}/v*.h5:x"
+
+
+def test_the_stamp_of_joined_virtual_data_sets_covers_their_sources(tmp_path):
+    data = virtual_sets(tmp_path)
+
+    def stamps():
+        found = {}
+
+        def work(peers):
+            found[peers.rank] = arrays(data, peers=peers).stamp()
+
+        assert Threads(2).run(work) == [None, None]
+        assert found[0] == found[1]
+        return found[0]
+
+    before = stamps()
+    assert stamps() == before
+    os.utime(tmp_path / "parts" / "1.h5", (1, 1))
+    assert stamps() != before
+
+
+def test_the_sources_of_a_virtual_data_set_are_opened_again_only_if_they_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("hvdgan.data.arrays.joined_files.MOST_OPEN", 1)
+    data, opened, open_file = virtual_sets(tmp_path), [], h5py.File
+
+    def counted(path, *options, **more):
+        opened.append(os.path.relpath(path, tmp_path))
+        return open_file(path, *options, **more)
+
+    monkeypatch.setattr(h5py, "File", counted)
+    source = arrays(data)
+    for index in (0, 19, 0, 19, 0):
+        np.testing.assert_array_equal(source.fetch(index), ARRAY[index])
+    assert opened.count("v0.h5") > 2
+    assert opened.count("parts/0.h5") == opened.count("parts/1.h5") == 1
+    os.utime(tmp_path / "parts" / "1.h5", (1, 1))
+    source.fetch(19)
+    assert opened.count("parts/1.h5") == 2
+    source.fetch(0)
+    (tmp_path / "parts" / "1.h5").unlink()
+    with pytest.raises(RunError, match="v1.h5:x: a virtual data set, whose file parts/1.h5 is missing"):
+        source.fetch(19)
+
+
 def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_path):
     stored = (ARRAY * 100).astype(np.int16)
     for name in ("a.h5", "a.nc"):
@@ -142,10 +197,14 @@ def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_p
             file["u"], file["v"] = stored, stored
             file["u"].attrs.update({"scale_factor": 0.01, "add_offset": np.array([5.0]), "units": "m s-1"})
             file["v"].attrs.update({"scale_factor": 1.0, "add_offset": 0})
+            file["w"] = stored
+            file["w"].attrs["scale_factor"] = [1, 2]
     problem = "a.h5:u: its numbers are packed, with scale_factor 0.01 and add_offset 5, which is not undone in HDF5"
     for settings in ({"data": f"{tmp_path}/a.h5:u"}, {"data": f"{tmp_path}/a.h5:v", "conditions": ("u",)}):
         with pytest.raises(UserError, match=f"{problem}.*; unpack them, or, .* a name that ends in .nc$"):
             arrays(**settings)
+    with pytest.raises(UserError, match="a.h5:w: its numbers are packed, with scale_factor 1, 2, which is not undone"):
+        arrays(f"{tmp_path}/a.h5:w")
     np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:v").fetch_batch(ORDER), stored[ORDER])
     decoded = arrays(f"{tmp_path}/a.nc:u", axes="DHWC").fetch_batch(ORDER)
     np.testing.assert_allclose(decoded.reshape(7, 6, 7, 5), stored[ORDER] * 0.01 + 5)
@@ -202,6 +261,15 @@ def test_names_units_and_channels_conditions_labels_inputs_and_constants(tmp_pat
     np.testing.assert_array_equal(source.constants, ARRAY[0, ..., :2])
     np.testing.assert_array_equal(source.conditions[:, 0], np.arange(23) * 10.0)
     assert source.named(3) == f"{tmp_path}/showers.h5:run/ECAL[3]"
+
+
+def test_a_single_number_is_no_constant(tmp_path):
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["x"], file["ground"] = ARRAY, 1.5
+    for data in ("0.h5", "*.h5"):
+        with pytest.raises(UserError, match="--constants ground: a single number in .*0.h5; expected an array"):
+            arrays(f"{tmp_path}/{data}:x", constants="ground", constant_values="none")
 
 
 def many(folder, *, bounds=(0, 5, 12, 23), **beside):

@@ -16,6 +16,7 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.arrays.stored import Stored
+from hvdgan.data.base.source import BadImage
 
 FIELDS = np.random.default_rng(0).standard_normal((24, 3, 4)).astype(np.float32)
 
@@ -69,6 +70,48 @@ def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
     problem = r"x of .*/1.nc has .*, dimensions time, lat, lon, and that of .*, dimensions time, lon, lat; expected"
     with pytest.raises(UserError, match=problem):
         arrays(f"{tmp_path}/*.nc:x")
+
+
+def test_each_file_has_limits_of_its_own(tmp_path):
+    """The same packed ones mean others where the offset differs."""
+    stored = np.arange(0, 60, dtype=np.int16).reshape(5, 3, 4)
+    for number, offset in enumerate((0.5, 100.5)):
+        attributes = {"scale_factor": 0.5, "add_offset": offset, "valid_range": np.array([0, 59], np.int16)}
+        fields = xarray.Dataset({"t": (("time", "y", "x"), stored, attributes)})
+        fields.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    found = arrays(f"{tmp_path}/*.nc:t").fetch_batch(np.arange(10))[..., 0]
+    np.testing.assert_array_equal(found, np.concatenate([stored * 0.5 + 0.5, stored * 0.5 + 100.5]))
+
+
+@pytest.mark.parametrize("marked", [0, 1])
+def test_each_file_has_missing_numbers_of_its_own(tmp_path, marked):
+    numbers = FIELDS.copy()
+    numbers[:, 0, 0] = -9999
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["good"], file["ground"] = FIELDS, FIELDS[0]
+            file["x"] = numbers if number == marked else FIELDS
+            if number == marked:
+                file["x"].attrs["_FillValue"] = np.float32(-9999)
+                file["ground"].attrs["missing_value"] = FIELDS[0, 1, 2]
+    with pytest.raises(UserError, match=rf"{marked}\.h5\[0\]: x has the number -9999, which its attribute _FillV"):
+        arrays(f"{tmp_path}/*.h5:x")
+    with pytest.raises(UserError, match=rf"{marked}\.h5:ground\[1\]: ground has the number .* its attribute missing"):
+        arrays(f"{tmp_path}/*.h5:good", constants="ground", constant_values="none")
+
+
+def test_a_missing_number_beyond_the_samples_looked_at_is_found_by_the_rules_of_its_file(tmp_path):
+    numbers = np.resize(FIELDS, (100, 3, 4))
+    numbers[2, 0, 0] = -9999
+    for number, attribute in enumerate(("title", "_FillValue")):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["x"] = numbers
+            file["x"].attrs[attribute] = np.float32(-9999)
+    source = arrays(f"{tmp_path}/*.h5:x")
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(100))[..., 0], numbers)
+    with pytest.raises(BadImage) as caught:
+        source.fetch_batch(np.array([199, 102, 2]))
+    assert caught.value.bad_file.name == f"{tmp_path}/1.h5[2]"
 
 
 def open_files():

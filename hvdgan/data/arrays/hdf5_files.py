@@ -34,6 +34,9 @@ _CACHE = BoundedCache(64 * 2**20)
 MOST_CHUNKS = 2**22
 """chunks whose places are remembered, 16 bytes each"""
 _serials = itertools.count()
+_CHECKED: dict[tuple[Any, ...], dict[str, list[Any]]] = {}
+"""identities of the files whose numbers each virtual data set shows, by the identity of its own file and its path: to
+check them opens them all, and joined files are opened again and again"""
 _DAMAGE = (OSError, ValueError, RuntimeError, KeyError)
 """types of the errors that h5py and Python raise for a damaged file"""
 
@@ -92,11 +95,14 @@ class Hdf5File(Container):
             if dataset.shape is None:
                 raise UserError(f"--data {self.data}:{name}: it is empty; expected at least one sample")
             if dataset.is_virtual:
-                self._sources |= {path: identity(path) for path in _sources_of(dataset, self.data)}
+                self._sources |= _checked_sources(dataset, self.data)
             return Hdf5Array(f"{self.data}:{name}", dataset, self._raw, is_plain=self._file.userblock_size == 0)
 
     def stamp(self) -> list[Any]:
-        return [*self._stamp, *itertools.chain.from_iterable(self._sources[path] for path in sorted(self._sources))]
+        return [*self._stamp, *itertools.chain.from_iterable(self._sources[path] for path in self.sources())]
+
+    def sources(self) -> list[str]:
+        return sorted(self._sources)
 
 
 class Hdf5Array(Stored):
@@ -305,6 +311,30 @@ def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
 def _file_number(item: Any) -> int:
     """The library's number of the file that an object lies in."""
     return h5py.h5o.get_info(item.id).fileno
+
+
+def _checked_sources(virtual: Any, path: str) -> dict[str, list[Any]]:
+    """The identities of the files whose numbers a virtual data set shows, which are opened only if one has changed.
+
+    Args:
+        virtual: the data set.
+        path: path of its file.
+
+    Raises:
+        UserError: a file or a data set is missing.
+    """
+    key = (*identity(path), virtual.name)
+    known = _CHECKED.get(key)
+    if known is None or not _are_unchanged(known):
+        known = _CHECKED[key] = {source: identity(source) for source in _sources_of(virtual, path)}
+    return known
+
+
+def _are_unchanged(known: dict[str, list[Any]]) -> bool:
+    try:
+        return all(identity(path) == each for path, each in known.items())
+    except OSError:
+        return False
 
 
 def _sources_of(virtual: Any, path: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.kinds import check_numbers
-from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.arrays.stored import Container, Stored, first_broken
 from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.cf_numbers import Rules
 from hvdgan.data.base.scan_cache import identity
@@ -43,6 +43,7 @@ class JoinedFiles(Container):
         super().__init__(data)
         self._files, self._opener, self._peers = list(files), opener, peers
         self._first = opener(files[0])
+        self._sources: set[str] = set()
 
     def names(self) -> list[str]:
         return self._first.names()
@@ -59,8 +60,8 @@ class JoinedFiles(Container):
         check_numbers(first)
 
         def look(file: str) -> list[Any]:
-            stored = self._opener(file).find(name, f"--data {self.data}")
-            return _facts(stored)
+            container = self._opener(file)
+            return [_facts(container.find(name, f"--data {self.data}")), container.sources()]
 
         expected, found = _facts(first), self._shared(look)
         for file, each in zip(self._files, found, strict=True):
@@ -76,9 +77,13 @@ class JoinedFiles(Container):
         stored = self._first.find_constant(name, flag)
         check_numbers(stored)
 
-        def look(file: str) -> str:
-            numbers = self._opener(file).find_constant(name, flag).whole()
-            return hashlib.sha256(f"{numbers.shape} {numbers.dtype}".encode() + numbers.tobytes()).hexdigest()
+        def look(file: str) -> list[Any]:
+            container = self._opener(file)
+            fields = container.find_constant(name, flag)
+            numbers = fields.whole()
+            fields.refuse_marked(np.arange(len(numbers)), numbers)
+            digest = hashlib.sha256(f"{numbers.shape} {numbers.dtype}".encode() + numbers.tobytes()).hexdigest()
+            return [digest, container.sources()]
 
         digests = self._shared(look)
         for file, digest in zip(self._files, digests, strict=True):
@@ -90,11 +95,20 @@ class JoinedFiles(Container):
         return stored
 
     def stamp(self) -> list[Any]:
-        return [identity(file) for file in self._files]
+        return [identity(file) for file in (*self._files, *self.sources())]
 
-    def _shared(self, look: Callable[[str], Any]) -> list[Any]:
-        """The results of a function of each file; the ranks share the files."""
-        return share_out(self._files, lambda some: list(map(look, some)), self._peers, f"--data {self.data}")
+    def sources(self) -> list[str]:
+        return sorted(self._sources)
+
+    def _shared(self, look: Callable[[str], list[Any]]) -> list[Any]:
+        """What is found in each file; the ranks share the files.
+
+        Args:
+            look: function of a file that returns what is found, and the sources of its arrays.
+        """
+        looked = share_out(self._files, lambda some: list(map(look, some)), self._peers, f"--data {self.data}")
+        self._sources.update(*(sources for _, sources in looked))
+        return [found for found, _ in looked]
 
 
 class JoinedArray(Stored):
@@ -130,16 +144,24 @@ class JoinedArray(Stored):
         )
         self.dims, self.unclear, self.rules_axis = first.dims, first.unclear, first.rules_axis
         self.files = list(zip(files, self._counts, strict=True))
-        self._rules = first.rules()  # an array would keep its file open
+        self._rules: dict[int, Sequence[Rules]] = {0: first.rules()}
+        """what each file that was opened declares; the array itself would keep its file open"""
 
-    def rules(self) -> Sequence[Rules]:
-        return self._rules
+    def broken_in(
+        self, indices: np.ndarray, samples: np.ndarray, *, marks_only: bool = False
+    ) -> tuple[int, str] | None:
+        for number, places in self._by_file(indices):
+            if number not in self._rules:
+                self._part(number)
+            if not (rules := self._rules[number]):
+                continue
+            if found := first_broken(rules, self.rules_axis, samples[places], marks_only=marks_only):
+                return int(indices[places[found[0]]]), found[1]
+        return None
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         out = room(len(indices), self.shape[1:], self.dtype)
-        numbers = np.searchsorted(self._past, indices, "right")
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
+        for number, places in self._by_file(indices):
             out[places] = self._part(number).read(indices[places] - (self._past[number] - self._counts[number]))
         return out
 
@@ -157,6 +179,12 @@ class JoinedArray(Stored):
     def key(self, index: int) -> bytes:
         number, within = self._place_of(index)
         return os.fsencode(f"{os.path.relpath(self._files[number], self._folder)}[{within}]")
+
+    def _by_file(self, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """The numbers of the files that hold some samples, and the places among these of those in each."""
+        numbers = np.searchsorted(self._past, indices, "right")
+        for number in np.unique(numbers).tolist():
+            yield number, np.flatnonzero(numbers == number)
 
     def _place_of(self, index: int) -> tuple[int, int]:
         number = int(np.searchsorted(self._past, index, "right"))
@@ -178,6 +206,8 @@ class JoinedArray(Stored):
                 f"--data {file}: shape {part.shape} and type {part.dtype}; it has changed since the run began, when it "
                 f"had {(self._counts[number], *self.shape[1:])} and {self.dtype}; restore it, then resume"
             )
+        if number not in self._rules:
+            self._rules[number] = part.rules()
         with self._lock:
             self._opened[number] = part
             if len(self._opened) > MOST_OPEN:

@@ -1,6 +1,7 @@
 """A source of arrays of any shape and type, as they are stored; `mapped` turns them into what networks see."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from hvdgan.data.arrays.axes import Axes
 from hvdgan.data.arrays.kinds import map_of, spread
 from hvdgan.data.arrays.stored import Container, Stored
-from hvdgan.data.base.source import Source, fingerprint_of
+from hvdgan.data.base.source import BadImage, Source, fingerprint_of
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -31,16 +32,47 @@ class Samples:
         return tuple(dim for dim, axis in zip(self.stored.dims[1:], self.axes.order, strict=False) if axis != "C")
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Some samples, (B, *shape) of the stored type."""
-        return self.axes.arranged(self.stored.read(indices))
+        """Some samples, (B, *shape) of the stored type.
+
+        Args:
+            indices: numbers of the samples, int64 (B,).
+
+        Raises:
+            BadImage: one of them cannot be read, or has a number that the file declares to be missing or not valid.
+            RunError: the file has changed or the disk has failed.
+        """
+        found = self.stored.read(indices)
+        if not self._checked[indices].all():
+            if broken := self.stored.broken_in(indices, found):
+                raise BadImage(self.stored.named(broken[0]), broken[1])
+            self._checked[indices] = True
+        return self.axes.arranged(found)
+
+    @functools.cached_property
+    def _checked(self) -> np.ndarray:
+        """True for the samples that were read before and break no rule of the file, (N,)."""
+        return np.zeros(self.stored.shape[0], bool)
 
     def map_of(self, given: str | None, flag: str) -> ValueMap:
         """The map of the numbers: the declared one, or that of floats within [0, 1] or [-1, 1]; see kinds.map_of()."""
         places = spread(self.stored.shape[0])
-        found = self.stored.read(places)
-        self.stored.refuse_marked(places, found)
-        some = self.axes.arranged(found)
+        some = self.axes.arranged(self._valid(places, self.stored.read(places)))
         return map_of(given, self.stored, some, flag=flag, channels=self.stored.names_of(self.shape[-1]))
+
+    def _valid(self, indices: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """Those of some samples whose numbers are all within the limits that the file declares.
+
+        Raises:
+            UserError: one has a number that stands for a missing one, or none is left.
+        """
+        self.stored.refuse_marked(indices, found, marks_only=True)
+        if self.stored.broken_in(indices, found) is None:
+            return found
+        each = [slice(place, place + 1) for place in range(len(indices))]
+        valid = [place for place, one in enumerate(each) if self.stored.broken_in(indices[one], found[one]) is None]
+        if not valid:
+            self.stored.refuse_marked(indices, found)
+        return found[valid]
 
 
 class ArraySource(Source):

@@ -109,20 +109,33 @@ class Stored(abc.ABC):
         """What the file declares about the numbers: for each of the equal parts along `rules_axis`."""
         return ()
 
-    def refuse_marked(self, indices: np.ndarray, samples: np.ndarray) -> None:
-        """Refuse numbers of some samples that are missing or not valid, as the file declares.
+    def broken_in(
+        self, indices: np.ndarray, samples: np.ndarray, *, marks_only: bool = False
+    ) -> tuple[int, str] | None:
+        """The first of some samples with a number that is missing or not valid, as the file declares.
 
         Args:
             indices: numbers of the samples, (B,).
             samples: the samples as read() returns them, (B, ...).
+            marks_only: True if numbers outside of declared limits do not count.
+
+        Returns:
+            The number of the sample, and the reason; None if there is none.
+        """
+        found = first_broken(self.rules(), self.rules_axis, samples, marks_only=marks_only)
+        return None if found is None else (int(indices[found[0]]), found[1])
+
+    def refuse_marked(self, indices: np.ndarray, samples: np.ndarray, *, marks_only: bool = False) -> None:
+        """Refuse numbers of some samples that are missing or not valid, as the file declares.
+
+        Args:
+            indices, samples, marks_only: arguments of broken_in().
 
         Raises:
             UserError: names the first such sample.
         """
-        rules = self.rules()
-        for part, its in zip(np.split(samples, len(rules) or 1, self.rules_axis), rules, strict=False):
-            if found := its.broken_by(part):
-                raise UserError(f"--data {self.named(int(indices[found[0]]))}: {found[1]}")
+        if found := self.broken_in(indices, samples, marks_only=marks_only):
+            raise UserError(f"--data {self.named(found[0])}: {found[1]}")
 
     def refuse_others(self, samples: "Stored", flag: str) -> None:
         """Refuse an array whose entries belong to others than the samples beside which it lies.
@@ -136,7 +149,8 @@ class Stored(abc.ABC):
                 in the files.
         """
         mine, theirs = self.dims, samples.dims
-        first_differs = "" not in (*mine[:1], *theirs[:1]) and bool(mine and theirs) and mine[0] != theirs[0]
+        both_are_named = bool(mine and theirs and mine[0] and theirs[0])
+        first_differs = both_are_named and mine[0] != theirs[0]
         if first_differs or _shared(mine, theirs) != _shared(theirs, mine):
             raise UserError(
                 f"{flag}: {self.name} has the dimensions {', '.join(mine)}, and the samples {', '.join(theirs)}; "
@@ -148,6 +162,28 @@ class Stored(abc.ABC):
                     f"{flag}: {self.name} has {count:,} entries in {file}, which has {expected:,} samples; expected "
                     "one for each sample of the file"
                 )
+
+
+def first_broken(
+    rules: Sequence[Rules], axis: int, samples: np.ndarray, *, marks_only: bool = False
+) -> tuple[int, str] | None:
+    """The first of some samples that breaks a rule.
+
+    Args:
+        rules: rules of the equal parts along an axis; none: nothing is broken.
+        axis: the axis.
+        samples: the samples, (B, ...).
+        marks_only: True if numbers outside of declared limits do not count.
+
+    Returns:
+        Its place among the samples, and the reason; None if there is none.
+    """
+    if not rules:
+        return None
+    for part, its in zip(np.split(samples, len(rules), axis), rules, strict=True):
+        if found := its.broken_by(part, marks_only=marks_only):
+            return found
+    return None
 
 
 def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -198,6 +234,10 @@ class Container(abc.ABC):
             OSError: a file is missing.
         """
 
+    def sources(self) -> list[str]:
+        """Paths of other files whose numbers its arrays show, as far as arrays have been asked for."""
+        return []
+
     def find(self, name: str, flag: str) -> Stored:
         """The array of a name that a flag gives.
 
@@ -211,9 +251,15 @@ class Container(abc.ABC):
         """The array of fields that all samples share; its first axis is that of a sample.
 
         Raises:
-            UserError: there is none, or the files differ.
+            UserError: there is none, it is a single number, or the files differ.
         """
-        return self.find(name, flag)
+        stored = self.find(name, flag)
+        if not stored.shape:
+            raise UserError(
+                f"{flag} {name}: a single number in {self.data}; expected an array of a sample's shape in space, with "
+                "or without an axis of fields after it"
+            )
+        return stored
 
     def samples_among(self, names: Sequence[str]) -> str:
         """The name of the samples where --data gives none: the only array, or that of a usual name; else "".

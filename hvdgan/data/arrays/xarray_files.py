@@ -156,6 +156,9 @@ class XarrayFile(Container):
         self._stamp = self._stamp or zarr_stores.stamp_of(self.data)
         return self._stamp
 
+    def sources(self) -> list[str]:
+        return [] if self._hdf5 is None else self._hdf5.sources()
+
     def _refuse_missing(self, name: str, flag: str) -> None:
         group, its = _parted(name)
         if (group and group not in self._groups) or its not in self._group(group).variables:
@@ -200,7 +203,7 @@ class XarrayFile(Container):
             stored = self._hdf5.undecoded(name)
             if stored.dtype == variable.dtype.newbyteorder("=") and stored.shape == variable.shape:
                 read = stored.read
-        return Decoder(f"{self.data}:{name}", name, variable, read)
+        return Decoder(f"{self.data}:{name}", name, variable, read, of_netcdf=not os.path.isdir(self.data))
 
     def _late_time(self, path: str) -> str:
         """The dimension of time, if it is not the first one, which counts the samples; else ""."""

@@ -4,6 +4,7 @@ Reference: CF Conventions 1.11, sections 2.5.1 and 8.1; NetCDF Users Guide, "Att
 """
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ class Rules:
 
     Args:
         name: name of the array, for messages.
-        marks: numbers that stand for missing ones, with the reason in words.
+        marks: numbers that stand for missing ones, each with the reason in words and what to do.
         low, high: least and largest valid number; None: there is no such limit.
     """
 
@@ -44,14 +45,21 @@ class Rules:
     low: Any = None
     high: Any = None
 
-    def broken_by(self, samples: np.ndarray) -> tuple[int, str] | None:
-        """The first of some samples (B, ...) that has a missing or an invalid number, and why; None if none has."""
+    def broken_by(self, samples: np.ndarray, *, marks_only: bool = False) -> tuple[int, str] | None:
+        """The first of some samples that has a missing or an invalid number.
+
+        Args:
+            samples: the samples, (B, ...).
+            marks_only: True if numbers outside of the limits do not count.
+
+        Returns:
+            Its place among the samples, and the reason; None if none has.
+        """
         for mark, reason in self.marks:
             if (found := samples == mark).any():
-                return _first(found), (
-                    f"{self.name} has the number {mark:g}, {reason}; write NaN or another number in its place, or "
-                    "correct the attribute"
-                )
+                return _first(found), f"{self.name} has the number {mark:g}, {reason}"
+        if marks_only:
+            return None
         outside = np.zeros((), bool)
         if self.low is not None:
             outside = outside | (samples < self.low)
@@ -89,11 +97,19 @@ def rules_of(
     marks: list[tuple[Any, str]] = []
     for attribute in _MISSING:
         numbers = meaning(_stored(_numbers_in(attributes.get(attribute)), dtype))
-        marks += [(number, f"which its attribute {attribute} declares to be missing") for number in numbers]
+        reason = (
+            f"which its attribute {attribute} declares to be missing; write NaN or another number in its place, or "
+            "correct the attribute"
+        )
+        marks += [(number, reason) for number in numbers if not np.isnan(number)]
     unwritten = _UNWRITTEN | (_UNWRITTEN_INTEGERS if of_netcdf else {})
     if not {"_FillValue", "_Unsigned"} & attributes.keys() and dtype.str[1:] in unwritten:
         number = meaning(np.array([unwritten[dtype.str[1:]]], dtype))[0]
-        marks.append((number, "which NetCDF leaves where nothing was written, and no attribute _FillValue is there"))
+        reason = (
+            "which NetCDF leaves where nothing was written, and no attribute _FillValue is there; write NaN or another "
+            "number in its place, or, if this one is meant, add an attribute _FillValue with another number"
+        )
+        marks.append((number, reason))
     low, high = _limits(attributes, dtype, meaning)
     return Rules(name, marks, low, high)
 
@@ -105,9 +121,9 @@ def refuse_packed(where: str, attributes: Mapping[str, Any]) -> None:
         UserError: they are.
     """
     found = [
-        f"{name} {numbers[0]:g}"
+        f"{name} {', '.join(f'{number:g}' for number in numbers)}"
         for name, neutral in _PACKING.items()
-        if (numbers := _numbers_in(attributes.get(name))) and numbers != [neutral]
+        if set(numbers := _numbers_in(attributes.get(name))) - {neutral}
     ]
     if found:
         raise UserError(
@@ -125,18 +141,20 @@ class Decoder:
         name: name of the variable.
         variable: the variable, as xarray gives it.
         read: function that reads its numbers as they are stored.
+        of_netcdf: True if the file is NetCDF, which leaves a number of its own where no integer was written.
 
     Raises:
         UserError: it holds dates.
     """
 
-    def __init__(self, where: str, name: str, variable: Any, read: Reader) -> None:
+    def __init__(self, where: str, name: str, variable: Any, read: Reader, *, of_netcdf: bool = False) -> None:
         if is_date(variable.attrs.get("units", "")):
             raise UserError(
                 f"--data {where}: holds dates ({variable.attrs['units']}); expected numbers, such as the hour of the "
                 "day or the day of the year in a variable of its own"
             )
         self._where, self._name, self._variable, self._read = where, name, variable, read
+        self._of_netcdf = of_netcdf
         self.shape: tuple[int, ...] = variable.shape
         self.unit = str(variable.attrs.get("units", ""))
         self._type: np.dtype = variable.dtype.newbyteorder("=")
@@ -164,13 +182,17 @@ class Decoder:
 
     def rules(self) -> Rules:
         """What its attributes declare about numbers that decoding leaves as they are."""
+        return self._rules
+
+    @functools.cached_property
+    def _rules(self) -> Rules:
         if not self.shape:
             return Rules(self._name)
 
         def meaning(numbers: np.ndarray) -> np.ndarray:
             return self._decoded(numbers.reshape(-1, *(1,) * (len(self.shape) - 1))).reshape(-1)
 
-        return rules_of(self._name, self._variable.attrs, self._type, meaning, of_netcdf=True)
+        return rules_of(self._name, self._variable.attrs, self._type, meaning, of_netcdf=self._of_netcdf)
 
     def _decoded(self, raw: np.ndarray) -> np.ndarray:
         import xarray
@@ -204,27 +226,42 @@ class Nameless:
 
 
 def _limits(attributes: Mapping[str, Any], dtype: np.dtype, meaning: Reader) -> tuple[Any, Any]:
-    """The least and the largest valid number in the units of decoded numbers; None where there is no limit."""
+    """The least and the largest valid number in the units of decoded numbers; None where there is no limit.
+
+    Limits of which the least is not below the largest are placeholders, and no limits.
+    """
     both = _numbers_in(attributes.get("valid_range"))
     if len(both) != 2:
         both = [(_numbers_in(attributes.get(name)) or [None])[0] for name in _LIMITS[1:]]
     scale = (_numbers_in(attributes.get("scale_factor")) or [1])[0]
     if scale <= 0:
         return None, None  # the least packed number would be the largest
-    is_packed = bool({*_PACKING, "_Unsigned"} & attributes.keys())
-    decoded = meaning(np.zeros(1, dtype)).dtype
+    is_packed = dtype.kind in "iu" and bool({*_PACKING, "_Unsigned"} & attributes.keys())
     found: list[Any] = []
-    for limit, sign in zip(both, (-1, 1), strict=True):
-        if limit is not None and is_packed and dtype.kind in "iu":
-            if isinstance(limit, int):  # whole numbers are those of the packed ones
-                limits = np.iinfo(dtype)
-                if "_Unsigned" not in attributes:
-                    limit = min(max(limit, limits.min), limits.max)
-                limit = meaning(np.array([limit]).astype(dtype))[0]
-            else:
-                limit += sign * scale / 2  # for the rounding of unpacked numbers
-        found.append(limit if limit is None or decoded.kind != "f" else decoded.type(limit))
-    return found[0], found[1]
+    slack: list[float] = []
+    for limit in both:
+        is_whole = is_packed and isinstance(limit, int)
+        if is_whole:  # whole numbers are those of the packed ones
+            limits = np.iinfo(dtype)
+            if "_Unsigned" not in attributes:
+                limit = min(max(limit, limits.min), limits.max)
+            limit = meaning(np.array([limit]).astype(dtype))[0]
+        found.append(limit)
+        slack.append(scale / 2 if is_packed and not is_whole else 0)  # for the rounding of unpacked numbers
+    low, high = found
+    if low is not None and high is not None and low >= high:
+        return None, None
+    decoded = meaning(np.zeros(1, dtype)).dtype
+    return (
+        None if low is None else _in_type(low - slack[0], decoded),
+        None if high is None else _in_type(high + slack[1], decoded),
+    )
+
+
+def _in_type(limit: Any, dtype: np.dtype) -> Any:
+    """A limit in the type of the numbers if these are floats; one beyond the type is infinite."""
+    with np.errstate(over="ignore"):
+        return dtype.type(limit) if dtype.kind == "f" else limit
 
 
 def _numbers_in(attribute: Any) -> list[Any]:

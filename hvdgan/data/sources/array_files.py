@@ -78,7 +78,9 @@ def _labels(container: Container, config: Config, images: Stored) -> np.ndarray:
             f"each sample; rename the array if it holds no classes, or make it a condition with --conditions {_LABELS}"
         )
     stored.refuse_others(images, f"--data {config.data}: labels")
-    return stored.whole().reshape(-1)
+    found = stored.whole()
+    stored.refuse_marked(np.arange(len(found)), found)
+    return found.reshape(-1)
 
 
 def _chosen(container: Container, config: Config) -> str:
