@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def network(features: int) -> keras.Model:
-    """A small network of so many features of 64 x 64 pixels, with random weights."""
+    """A small network with random weights, which computes this number of features of 64 x 64 pixels."""
     keras.utils.set_random_seed(0)
     convolutions = [layers.Conv2D(width, 3, strides=2, activation="relu") for width in (16, 32, features)]
     return keras.Sequential([keras.Input((64, 64, 3)), *convolutions, layers.GlobalAveragePooling2D()])

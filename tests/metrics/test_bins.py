@@ -1,4 +1,4 @@
-"""Bins of histograms: the range is covered, and numbers are told apart where most of them lie."""
+"""Bins of histograms: the range is covered, and its bins are narrow where most of the numbers lie."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_what_is_picked_of_a_sample_does_not_depend_on_the_others():
         assert np.all(np.diff(picked, axis=1) >= 0) and np.isin(picked, samples).all()
 
 
-def test_small_numbers_are_told_apart_beside_rare_large_ones():
+def test_small_numbers_differ_beside_rare_large_ones():
     """With bins of one width all the small numbers fall in one: the range is 10,000 of their deviations."""
     draw = np.random.default_rng(2)
     real, fake = draw.lognormal(0, 0.5, (2000, 8, 8, 1)), draw.lognormal(0, 0.5, (2000, 8, 8, 1)) * 1.5
@@ -54,7 +54,7 @@ def test_small_numbers_are_told_apart_beside_rare_large_ones():
     assert distance(fake, real) == pytest.approx(expected, rel=0.02)
 
 
-def test_deposits_are_told_apart_beside_many_zeros():
+def test_deposits_differ_beside_many_zeros():
     draw = np.random.default_rng(3)
     hit = draw.random((500, 6, 6, 6, 1)) < 0.03
     real = np.where(hit, draw.pareto(1.5, hit.shape) * 1e-3, 0)
