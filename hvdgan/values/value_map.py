@@ -148,8 +148,8 @@ class ValueMap:
                 mean, deviation = means[place], deviations[place]
                 if not deviation > _ROUNDED * max(abs(mean), _TINY):
                     raise UserError(
-                        f"channel {self.channels[place]} hardly differs: mean {mean:.9g}, deviation {deviation:.3g}, by "
-                        "which standard would divide; give it another map, such as range:LOW,HIGH or none"
+                        f"channel {self.channels[place]} hardly differs: mean {mean:.9g}, deviation {deviation:.3g}, "
+                        "by which standard would divide; give it another map, such as range:LOW,HIGH or none"
                     )
                 filled = Standard((float(means[place]),), (float(deviations[place]),))
                 chain = (*chain[:number], filled, *chain[number + 1 :])

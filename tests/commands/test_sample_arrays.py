@@ -127,7 +127,8 @@ def test_8_bit_pictures_whose_axes_are_named_are_pictures(tmp_path, monkeypatch)
     """Arrays need the map of pictures then; samples are PNG, and networks of pictures such as Inception take them."""
     monkeypatch.chdir(tmp_path)
     np.save("first.npy", np.random.default_rng(0).integers(0, 256, (16, 3, 8, 8), np.uint8))
-    flags = "--recipe tiny:Tiny --data first.npy --axes CHW --values range:0,255 --global-batch-size 4 --steps 1".split()
+    flags = "--recipe tiny:Tiny --data first.npy --axes CHW --values range:0,255 --global-batch-size 4"
+    flags = [*flags.split(), "--steps", "1"]
     assert train([*flags, "--run-dir", "run"]) == 0
     assert load_trained(tmp_path / "run").recipe.data.is_pictures
     assert sample(["run", "--num", "2", "--separate", "--out", "made"]) == 0

@@ -85,7 +85,7 @@ def test_a_constant_channel_is_named():
     with pytest.raises(UserError, match="^channel q hardly differs: mean 7, deviation 0, by which standard .* none$"):
         made.with_statistics([0, 7, 7], [1, 0, 0])
     with pytest.raises(UserError, match="^channel q hardly differs: mean 0.1, deviation 1e-16, by "):
-        made.with_statistics([0, 0.1, 7], [1, 1e-16, 1])
+        made.with_statistics([0, 7, 0.1], [1, 0, 1e-16])
     assert not made.with_statistics([0, 7, 7], [1, 0, 2]).lacks_statistics  # u needs none
 
 

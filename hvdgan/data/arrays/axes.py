@@ -74,7 +74,8 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
         )
     if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
         order = _BY_RANK[rank]
-        others = "CHW for channels first, or DHW for a volume without channels" if rank == 3 else "or CDHW for channels first"
+        first = "CHW for channels first, or DHW for a volume without channels"
+        others = first if rank == 3 else "or CDHW for channels first"
         raise UserError(
             f"{where}: array of shape {tuple(shape)}: is the last axis one of {shape[-1]} channels, or of space? give "
             f"{flag} {order} for channels last, {others}"

@@ -42,8 +42,8 @@ def test_one_channel_whose_numbers_hardly_differ_is_named():
     """Of 512 numbers from 1.8e-6 to 1.9e-6, float32 keeps 5 in the range of the others."""
     whole, tiny = np.linspace(0, 1, 512).reshape(8, 8, 8), np.linspace(1.8e-6, 1.9e-6, 512).reshape(8, 8, 8)
     message = (
-        r"^--data a\.npy: channel c1: numbers from 1\.8e-06 to 1\.9e-06 in [0-9]+ samples looked at, which networks would "
-        "hardly tell apart without a map; declare one, such as --values standard"
+        r"^--data a\.npy: channel c1: numbers from 1\.8e-06 to 1\.9e-06 in [0-9]+ samples looked at, which networks "
+        "would hardly tell apart without a map; declare one, such as --values standard"
     )
     with pytest.raises(UserError, match=message):
         map_of_channels(whole, tiny)
