@@ -116,7 +116,7 @@ def _data(run: Run) -> Iterator[str]:
         text += f" in {source.num_classes:,} classes"
     if run.held_out is not None:
         text += f", and {len(run.held_out):,} held out"
-    yield text
+    yield "; ".join([text, *source.assumed_axes])
     if not source.is_pictures or source.conditions is not None:
         yield from (f"values of {line}" for line in source.values.lines())
 

@@ -126,6 +126,19 @@ def may_be_pictures(shape: Shape) -> bool:
     return len(shape) == 3 and shape[-1] in (1, 3)
 
 
+def are_pixels(values: SampleValues, layout: Layout, dtype: np.dtype) -> bool:
+    """Whether arrays are 8-bit pictures that have got the map of such by a flag, alone or with inputs of one size.
+
+    Args:
+        values: maps of the samples and of their inputs.
+        layout: shapes of a record.
+        dtype: type of its numbers as they are stored.
+    """
+    maps = [each for each in (values.images, values.inputs) if each is not None]
+    alike = dtype == np.uint8 and may_be_pictures(layout.seen) and layout.input_seen in (None, layout.seen)
+    return alike and all(chain == (Range(0, 255),) for each in maps for chain in each.chains)
+
+
 def of_pixels(channels: int, *, paired: bool) -> SampleValues:
     """The map of 8-bit pictures, from 0 to 255 to [-1, 1].
 

@@ -16,8 +16,8 @@ NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
 """types that are narrower than float32, and whose numbers are exact in it"""
 _EXACT = (np.float32, *NARROW)
 """types whose numbers are exact in float32; all others are computed with in float64"""
-_ROUNDED = 1e-9
-"""deviation that rounding in a sum of millions of equal numbers can leave, as a part of their mean"""
+_ROUNDED = 1e-14
+"""deviation that the rounding of a map in float64 can leave in equal numbers, as a part of their mean"""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -145,10 +145,11 @@ class ValueMap:
         for place, chain in enumerate(self._for_each_channel()):
             number = _unresolved_in(chain)
             if number is not None:
-                if not deviations[place] > _ROUNDED * max(abs(means[place]), _TINY):
+                mean, deviation = means[place], deviations[place]
+                if not deviation > _ROUNDED * max(abs(mean), _TINY):
                     raise UserError(
-                        f"channel {self.channels[place]} has the value {means[place]:g} everywhere, so that standard "
-                        "would divide by 0; give it another map, such as none"
+                        f"channel {self.channels[place]} hardly differs: mean {mean:.9g}, deviation {deviation:.3g}, "
+                        "by which standard would divide; give it another map, such as range:LOW,HIGH or none"
                     )
                 filled = Standard((float(means[place]),), (float(deviations[place]),))
                 chain = (*chain[:number], filled, *chain[number + 1 :])

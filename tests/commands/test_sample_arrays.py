@@ -123,6 +123,20 @@ def test_arrays_from_0_to_255_are_no_pictures(tmp_path, monkeypatch, dtype):
     np.testing.assert_allclose(keras.models.load_model("g.keras")(latents), expected, rtol=1e-4)
 
 
+def test_8_bit_pictures_whose_axes_are_named_are_pictures(tmp_path, monkeypatch):
+    """Arrays need the map of pictures then; samples are PNG, and networks of pictures such as Inception take them."""
+    monkeypatch.chdir(tmp_path)
+    np.save("first.npy", np.random.default_rng(0).integers(0, 256, (16, 3, 8, 8), np.uint8))
+    flags = "--recipe tiny:Tiny --data first.npy --axes CHW --values range:0,255 --global-batch-size 4"
+    flags = [*flags.split(), "--steps", "1"]
+    assert train([*flags, "--run-dir", "run"]) == 0
+    assert load_trained(tmp_path / "run").recipe.data.is_pictures
+    assert sample(["run", "--num", "2", "--separate", "--out", "made"]) == 0
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["000000.png", "000001.png"]
+    assert evaluate(["run", "--num", "8"]) == 0
+    assert evaluate(["run", "--num", "8", "--data", "first.npy"]) == 0
+
+
 MAPS = """
 import numpy as np
 

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.evaluate import main as evaluate
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
 from hvdgan.training.resuming.changes import check_settings
@@ -238,3 +240,32 @@ def test_a_run_from_before_arrays_resumes_and_a_new_setting_of_them_is_refused()
     )
     with pytest.raises(UserError, match=r"was made with crop \[\], and this run has \[4, 4\]"):
         check_settings(cropped, Path("config.json"), older, ())
+
+
+def without(path, *settings):
+    """Take settings out of a config.json, or of the manifest of a checkpoint, as an older version wrote them."""
+    content = json.loads(path.read_text())
+    content.get("config", content).update(dict.fromkeys(settings))
+    path.write_text(json.dumps(content))
+
+
+def test_a_flag_may_say_what_an_older_version_assumed(tmp_path, capsys):
+    """Axes that are refused as unclear now, and the map of floats that hardly differ."""
+    path, run_dir = str(tmp_path / "a.npy"), tmp_path / "run"
+    np.save(path, 0.5 + np.random.default_rng(0).random((24, 8, 8, 8), np.float32) / 100)
+    assert train(run_dir, "Own", "--data", path, "--axes", "HWC", "--values", "range:0,1", "--max-steps", "2") == 0
+    manifest = run_dir / "checkpoints/step-00000002/manifest.json"
+    for each in (manifest, run_dir / "config.json"):
+        without(each, "axes", "values")
+    assert evaluate([str(run_dir), "--num", "8"]) == 0
+    for flags, said in (
+        ((), "give --axes HWC for channels last"),
+        (("--axes", "HWC"), "hardly tell apart without a map; declare one, such as --values standard"),
+        (("--axes", "CHW", "--values", "range:0,1"), "or give --axes HWC, which was assumed, start anew"),
+        (("--axes", "HWC", "--values", "range:0,2"), "was made with values None, and this run has 'range:0,2'"),
+    ):
+        capsys.readouterr()
+        assert train(run_dir, "Own", "--data", path, *flags) == 2
+        assert said in capsys.readouterr().err
+    assert train(run_dir, "Own", "--data", path, "--axes", "HWC", "--values", "range:0,1") == 0
+    assert "resuming at step 2" in log(run_dir) and "warning" not in log(run_dir)

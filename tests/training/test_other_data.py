@@ -1,5 +1,6 @@
 """Other data than a run was trained on, as --data of hvdgan.sample and hvdgan.evaluate names them."""
 
+import dataclasses
 from pathlib import Path
 
 import h5py
@@ -139,3 +140,49 @@ def test_constants_of_another_number_are_refused():
     write("others.h5", ground=np.ones((4, 6, 2)))
     with pytest.raises(UserError, match=r"^--data others\.h5: 2 constant fields, and the run was trained with 1; give"):
         open_data(*trained_on("mine.h5", constants="ground", constant_values="none"), "others.h5")
+
+
+# data of runs from before unclear axes and numbers that hardly differ were refused
+
+
+def older(run):
+    """The settings of a run without the flags that its data need now."""
+    config, spec = run
+    arrays = dataclasses.replace(config.arrays, axes=None, input_axes=None, values=None, input_values=None)
+    return dataclasses.replace(config, arrays=arrays), spec
+
+
+@pytest.mark.parametrize("name", [None, "mine.npy"])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 6, 6, 20), "HWC"), ((5, 8, 8, 8), "HWC"), ((5, 8, 8, 8, 8), "DHWC"), ((5, 6), "C")]
+)
+def test_the_data_of_an_older_run_open_as_in_training(name, shape, axes):
+    np.save("mine.npy", 0.5 + RNG.random(shape) / 100)
+    run = trained_on("mine.npy", axes=axes, values="range:0,1")
+    source = open_data(*older(run), name)
+    assert source.layout.shape == shape[1:] and source.fingerprint == open_source(run[0]).fingerprint
+
+
+@pytest.mark.parametrize("unclear", ["images", "inputs", "both"])
+def test_the_pairs_of_an_older_run_open_as_in_training(unclear):
+    shapes = {name: (5, 6, 6, 20 if unclear in (name, "both") else 3) for name in ("images", "inputs")}
+    np.savez("mine.npz", **{name: RNG.random(shape) / 100 for name, shape in shapes.items()})
+    run = trained_on("mine.npz", paired=True, axes="HWC", input_axes="HWC", input_values="range:0,1")
+    layout = open_data(*older(run), None).layout
+    assert (layout.shape, layout.input_shape) == (shapes["images"][1:], shapes["inputs"][1:])
+
+
+def test_an_older_run_on_a_netcdf_with_a_late_time_opens_as_in_training():
+    xarray = pytest.importorskip("xarray")
+    fields = {"t2m": (("station", "time", "x"), RNG.random((5, 4, 6), np.float32))}
+    xarray.Dataset(fields).to_netcdf("mine.nc", engine="h5netcdf")
+    run = trained_on("mine.nc", axes="HWC")
+    assert open_data(*older(run), None).layout.shape == (4, 6, 1)
+
+
+def test_data_that_have_changed_since_are_refused():
+    np.save("mine.npy", RNG.random((5, 6, 6, 20)))
+    run = trained_on("mine.npy", axes="HWC")
+    np.save("mine.npy", RNG.random((5, 6, 20, 20)))
+    with pytest.raises(UserError, match=r"samples of shape \(6, 20, 20\) .*; the run was trained on \(6, 6, 20\)"):
+        open_data(*older(run), None)

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from hvdgan.train import main
@@ -104,6 +106,26 @@ def test_arrays_with_values(folder, capsys):
         "8 generated samples, compared with 8 real ones",
         "--values log1p+standard",
     )
+
+
+@pytest.mark.parametrize(("axes", "said"), [((), True), (("--axes", "HWC"), False)])
+def test_axes_that_are_assumed(folder, capsys, axes, said):
+    """A volume whose last axis may be one of channels, as the cylinders of CaloChallenge."""
+    np.save("cells.npy", np.random.default_rng(0).random((8, 8, 8, 5), np.float32))
+    words = ["--recipe", "tiny:Tiny", "--data", "cells.npy", "--global-batch-size", "4", "--log-every", "1", *axes]
+    assert main([*words, "--dry-run"]) == 0
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    for screen in (printed.out, printed.err):
+        assert "data: cells.npy, 8 float32 arrays of shape (8, 8, 5)" in screen
+        assert ("(8, 8, 5); axes HWC assumed: 5 channels (--axes)\n" in screen) == said
+
+
+def test_axes_of_inputs_that_are_assumed(tmp_path):
+    path = tmp_path / "pairs.npz"
+    np.savez(path, images=np.zeros((9, 4, 6)), inputs=np.zeros((9, 2, 3, 1)))
+    source = open_source(Config(data=str(path)), paired=True)
+    assert source.assumed_axes == ["axes HWC assumed: 1 channel (--input-axes)"]
 
 
 def test_names_with_control_codes_and_long_ones(folder, capsys):

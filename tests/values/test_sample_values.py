@@ -36,6 +36,31 @@ def test_records_are_joined_and_divided(layout, record):
     np.testing.assert_array_equal(again, images)
 
 
+@pytest.mark.parametrize(
+    ("layout", "dtype", "maps", "pixels"),
+    [
+        (Layout((8, 6, 3)), "u1", ["range:0,255"], True),
+        (Layout((8, 6, 3)), "u1", ["0=range:0,255;1=range:0,255;2=range:0,255"], True),
+        (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "range:0,255"], True),
+        (Layout((8, 6, 2)), "u1", ["range:0,255"], False),
+        (Layout((8, 6, 3)), "u2", ["range:0,255"], False),
+        (Layout((8, 6, 3)), "f4", ["range:0,255"], False),
+        (Layout((8, 6, 3)), "u1", ["range:0,254"], False),
+        (Layout((8, 6, 3)), "u1", ["range:0,255+log1p"], False),
+        (Layout((8, 6, 3), (4, 3, 3)), "u1", ["range:0,255", "range:0,255"], False),
+        (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "none"], False),
+    ],
+)
+def test_arrays_are_pixels_with_the_type_shape_and_map_of_pictures(layout, dtype, maps, pixels):
+    shapes = (layout.shape, layout.input_shape)
+    values = [
+        parse(text, "--values", tuple(map(str, range(shape[-1]))))
+        for text, shape in zip(maps, shapes, strict=False)
+        if shape is not None
+    ]
+    assert sample_values.are_pixels(SampleValues(*values), layout, np.dtype(dtype)) == pixels
+
+
 def test_parts_of_different_types_are_joined_in_a_common_one():
     layout = Layout((2, 2, 1), (2, 2, 1))
     joined = layout.joined(np.full((1, 2, 2, 1), 300, np.uint16), np.full((1, 2, 2, 1), 0.5), np.dtype(np.float64))

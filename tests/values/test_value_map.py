@@ -82,8 +82,10 @@ def test_statistics_fill_one_step_at_a_time():
 
 def test_a_constant_channel_is_named():
     made = parse("u=none;t=standard;q=standard", "--values", CHANNELS)
-    with pytest.raises(UserError, match="^channel q has the value 7 everywhere, .* such as none$"):
+    with pytest.raises(UserError, match="^channel q hardly differs: mean 7, deviation 0, by which standard .* none$"):
         made.with_statistics([0, 7, 7], [1, 0, 0])
+    with pytest.raises(UserError, match="^channel q hardly differs: mean 0.1, deviation 1e-16, by "):
+        made.with_statistics([0, 7, 0.1], [1, 0, 1e-16])
     assert not made.with_statistics([0, 7, 7], [1, 0, 2]).lacks_statistics  # u needs none
 
 

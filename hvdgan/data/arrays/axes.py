@@ -17,10 +17,11 @@ class Axes:
 
     Args:
         order: letters of a sample's axes as they are stored: D, H, W in this order, with C first, last or missing.
+        assumed: True if the shape would allow others, and neither a flag nor the file names these.
     """
 
-    def __init__(self, order: str) -> None:
-        self.order = order
+    def __init__(self, order: str, *, assumed: bool = False) -> None:
+        self.order, self.assumed = order, assumed
 
     def shape(self, stored: Sequence[int]) -> tuple[int, ...]:
         """Shape of a sample, channels last, from its stored shape."""
@@ -73,9 +74,10 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
         )
     if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
         order = _BY_RANK[rank]
-        others = "CHW or DHW for volumes" if rank == 3 else "CDHW"
+        first = "CHW for channels first, or DHW for a volume without channels"
+        others = first if rank == 3 else "or CDHW for channels first"
         raise UserError(
             f"{where}: array of shape {tuple(shape)}: is the last axis one of {shape[-1]} channels, or of space? give "
-            f"{flag} {order} for channels, or {others}"
+            f"{flag} {order} for channels last, {others}"
         )
-    return Axes(_BY_RANK[rank])
+    return Axes(_BY_RANK[rank], assumed=rank in (3, 4))

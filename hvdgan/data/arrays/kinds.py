@@ -14,6 +14,8 @@ _SAMPLE = 64
 _SLACK = 1e-3  # of the range, which earlier processing may leave
 _LEAST_SPAN = 0.05
 """least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would nearly vanish"""
+_LEAST_SPAN_OF_ENTRY = 1e-4
+"""the same for one entry of vectors beside larger ones: one of a flattened picture's border may be small"""
 _EXACT = 2**24
 """largest integer up to which float32 holds all"""
 
@@ -64,12 +66,33 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
         raise UserError(f"--data {stored.name}: none of {len(sample)} samples looked at has a finite number")
     low, high = float(finite.min()), float(finite.max())
     looked_at = f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at"
-    if low >= -1 - _SLACK and high <= 1 + _SLACK and 0 < high - low < _LEAST_SPAN:
-        raise UserError(f"{looked_at}, which networks would hardly tell apart without a map; declare one, {example}")
+    if low >= -1 - _SLACK and high <= 1 + _SLACK and (close := _too_close(sample, channels)):
+        raise UserError(
+            f"--data {stored.name}: {close} in {len(sample)} samples looked at, which networks would hardly tell apart "
+            f"without a map; declare one, {example}"
+        )
     for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
         if low >= bottom - _SLACK and high <= 1 + _SLACK:
             return dataclasses.replace(value_map.parse(found, flag, channels, units), is_assumed=found == "none")
     raise UserError(f"{looked_at}, outside of [0, 1] and [-1, 1]; declare their map, {example}")
+
+
+def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:
+    """The numbers of all channels, or of the first one, that nearly vanish in [0, 1], in words; "" if there are none.
+
+    A channel of equal numbers, such as an empty one, counts for none: a map would not tell them apart either.
+    """
+    finite, others = np.isfinite(sample), tuple(range(sample.ndim - 1))
+    lows = np.where(finite, sample, np.inf).min(axis=others).astype(np.float64)
+    highs = np.where(finite, sample, -np.inf).max(axis=others).astype(np.float64)
+    low, high = float(lows.min()), float(highs.max())
+    if 0 < high - low < _LEAST_SPAN:
+        return f"numbers from {low:g} to {high:g}"
+    least = _LEAST_SPAN if others[1:] else _LEAST_SPAN_OF_ENTRY
+    close = np.flatnonzero((highs > lows) & (highs - lows < least))
+    if not close.size:
+        return ""
+    return f"channel {channels[close[0]]}: numbers from {lows[close[0]]:g} to {highs[close[0]]:g}"
 
 
 def _rounding(made: ValueMap, stored: Stored, sample: np.ndarray, flag: str) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,13 @@ class Samples:
     def space(self) -> tuple[str, ...]:
         """Names of a sample's dimensions in space, where the file names them."""
         return tuple(dim for dim, axis in zip(self.stored.dims[1:], self.axes.order, strict=False) if axis != "C")
+
+    def assumed_axes(self, flag: str) -> Sequence[str]:
+        """The axes if they are assumed, in words, with the flag that names them; else nothing."""
+        if not self.axes.assumed:
+            return ()
+        count = self.shape[-1]
+        return [f"axes {self.axes.order} assumed: {count} channel{'s' * (count > 1)} ({flag})"]
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         """Some samples, (B, *shape) of the stored type.
@@ -109,6 +117,7 @@ class ArraySource(Source):
         """the inputs, if there are some, and the samples"""
         self.batched = container.batched
         self.prepared = all(part.stored.prepared for part in self.parts)
+        self.assumed_axes = [*images.assumed_axes("--axes"), *(inputs.assumed_axes("--input-axes") if inputs else ())]
         places = spread(images.stored.shape[0])
         told_by: list[bytes] = []
         for part in self.parts:

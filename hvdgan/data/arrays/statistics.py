@@ -19,6 +19,8 @@ from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
 _FILE = "value-statistics.json"
+_VERSION = 2
+"""of the arithmetic of kept moments"""
 BLOCK_BYTES = 32 * 2**20
 """size of the samples of a block"""
 Moments = tuple[int, np.ndarray, np.ndarray]
@@ -98,7 +100,7 @@ def _from_cache(source: Source, part: str, value_map: ValueMap, scans: ScanCache
         stamp = None
     if stamp is None:
         return [None, None]
-    key = json.dumps([source.fingerprint, len(source), part, value_map.identity(), stamp])
+    key = json.dumps([_VERSION, source.fingerprint, len(source), part, value_map.identity(), stamp])
     content = scans.get(f"{part}-{_FILE}", key)
     return [key, None if content is None else json.loads(content)]
 
@@ -128,12 +130,18 @@ def _readable(source: Source, indices: np.ndarray) -> Any:
 
 
 def moments_of(numbers: np.ndarray) -> Moments:
-    """The moments of numbers (..., C) in float64."""
+    """The moments of numbers (..., C) in float64; the deviation of equal numbers is 0 exactly.
+
+    Differences from the first number are summed: sums of the numbers themselves would round, and a channel of equal
+    ones would have a deviation of up to 1e-9 of its mean.
+    """
     flat = numbers.reshape(-1, numbers.shape[-1])
     if not len(flat):
         return 0, np.zeros(numbers.shape[-1]), np.zeros(numbers.shape[-1])
-    mean = flat.mean(axis=0)
-    return len(flat), mean, np.square(flat - mean).sum(axis=0)
+    apart = flat - flat[0]
+    mean = apart.mean(axis=0)
+    apart -= mean
+    return len(flat), flat[0] + mean, np.square(apart, out=apart).sum(axis=0)
 
 
 def combined(one: Moments, other: Moments) -> Moments:

@@ -76,6 +76,8 @@ class Source(abc.ABC):
 
     remarks: Sequence[str] = ()
     """lines to log when a run starts: numbers that are rounded, lie outside of a declared range, or are not used"""
+    assumed_axes: Sequence[str] = ()
+    """axes that arrays are taken to have although their shape allows others, in words, for the start of a run"""
 
     def __init__(
         self,
@@ -257,7 +259,7 @@ class SourceWrapper(Source):
         super().__init__(**{**own, **changes})
         self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
         self.is_pictures, self.stored_dtype = source.is_pictures, source.stored_dtype
-        self.remarks = source.remarks
+        self.remarks, self.assumed_axes = source.remarks, source.assumed_axes
         self._source = source
 
     @property

@@ -38,8 +38,8 @@ class DataSpec:
         values: maps between the data's numbers and those that networks see; None: nothing is known.
         layout: parts of a record of the data; None: those that `shape` and `input_shape` say.
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
-        pixels: True if the data are 8-bit pictures, False if they are arrays; None: their map and shape decide, as in
-            older checkpoints.
+        pixels: True if the data are 8-bit pictures, also as uint8 arrays with the map range:0,255; False if they are
+            other arrays; None: their map and shape decide, as in older checkpoints.
         class_names: names of the classes 0, 1, ...; empty if the data do not name them.
     """
 

@@ -33,6 +33,7 @@ from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
+from hvdgan.values.sample_values import are_pixels
 
 T = TypeVar("T")
 
@@ -172,7 +173,7 @@ def spec_of(source: Source) -> DataSpec:
         values,
         layout,
         source.constants,
-        source.is_pictures,
+        source.is_pictures or are_pixels(values, layout, source.stored_dtype),
         tuple(source.class_names or ()),
     )
 

@@ -90,7 +90,10 @@ def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: 
         return None
     if text == "inception":
         if not spec.is_pictures:
-            raise UserError(f"{who}: takes pictures of 1 or 3 channels, and the data are arrays of shape {spec.shape}")
+            raise UserError(
+                f"{who}: takes pictures of 1 or 3 channels, and the data are arrays of shape {spec.shape}; name a "
+                "network of your own for these, as FILE.keras, a SavedModel or module:function, or give none"
+            )
         path = _inception_file(inception)
         digest = _digest_as_recorded(path)
         how = resize if spec.shape[:2] != SIZE else "none"

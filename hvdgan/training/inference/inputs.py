@@ -2,12 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import BadImage, Source, open_source
@@ -153,14 +154,15 @@ def _opened(
 ) -> Source:
     """Open data with the first settings with which they are such as the run was trained on.
 
+    Arrays need no maps, because those of the checkpoint apply.
+
     Args:
         config: settings of the run, with the data to open.
         spec: facts about the data of the run.
         layouts: layouts that the samples may have, the most likely first.
         peers: the ranks; each calls this.
         scans: cache of what was found out about the data.
-        are_others: True if these are not the data of the run: they need no maps, because those of the run apply, and
-            the axes of their arrays may be others.
+        are_others: True if these are not the data of the run, so that the axes of their arrays may be others.
 
     Returns:
         The samples, with the crop of their layout.
@@ -172,7 +174,11 @@ def _opened(
     for settings, accepted in _candidates(config, spec, layouts, are_others=are_others):
         try:
             source = open_source(
-                settings, paired=spec.input_shape is not None, peers=peers, scans=scans, unmapped=are_others
+                settings,
+                paired=spec.input_shape is not None,
+                peers=peers,
+                scans=scans,
+                unmapped=are_others or not pictures,
             )
             if source.is_pictures == pictures:
                 source.layout = _layout_among(source, accepted, layouts, peers)
@@ -192,14 +198,10 @@ def _candidates(
     """Yield settings with which data may be opened, and the layouts that their samples may then have.
 
     Pictures are brought to the size that is asked for, so that each layout needs settings of its own. Arrays keep their
-    shape. Other arrays than those of the run have the axes that --axes names, those that they have by themselves, or
-    the channels last, as hvdgan.sample writes them.
+    shape.
     """
     arrays = dataclasses.replace(config.arrays, crop=())
-    axes: dict[tuple[str | None, str | None], None] = {(arrays.axes, arrays.input_axes): None}
-    if are_others and (not spec.is_pictures or arrays.axes is not None):
-        last = [None if shape is None else "DHWC"[-len(shape) :] for shape in (spec.shape, spec.input_shape)]
-        axes |= {(None, None): None, (last[0], last[1]): None}
+    axes = _axes(arrays, spec, are_others=are_others)
     groups: list[Sequence[Layout]] = [[layout] for layout in layouts] if spec.is_pictures else [layouts]
     for accepted in groups:
         wanted = config
@@ -211,6 +213,23 @@ def _candidates(
             wanted = dataclasses.replace(config, image_size=None, channels=None)
         for own, its in axes:
             yield dataclasses.replace(wanted, arrays=dataclasses.replace(arrays, axes=own, input_axes=its)), accepted
+
+
+def _axes(arrays: ArrayConfig, spec: DataSpec, *, are_others: bool) -> Iterable[tuple[str | None, str | None]]:
+    """The axes that samples and inputs may have, the most likely first.
+
+    Other arrays than those of the run have the axes that --axes names, those that they have by themselves, or the
+    channels last, as hvdgan.sample writes them. Those of the run itself have the channels last if no flag names their
+    axes: an older version took them so where the shape is refused as unclear now.
+    """
+    given = arrays.axes, arrays.input_axes
+    if spec.is_pictures and arrays.axes is None:
+        return [given]
+    first, second = (None if shape is None else "DHWC"[-len(shape) :] for shape in (spec.shape, spec.input_shape))
+    if are_others:
+        return dict.fromkeys([given, (None, None), (first, second)])
+    own, its = (dict.fromkeys([flag, flag or last]) for flag, last in zip(given, (first, second), strict=True))
+    return itertools.product(own, its)
 
 
 def _layout_among(source: Source, accepted: Sequence[Layout], layouts: Sequence[Layout], peers: Peers) -> Layout:

@@ -18,6 +18,7 @@ from hvdgan.recipe.recipe import NoOptions
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.building.run import Run
 from hvdgan.training.building.saved_settings import to_json
+from hvdgan.training.resuming.value_maps import is_as_before
 
 # Settings that may differ without changing the results, except for the last bits.
 # The data may be named differently or have moved: its fingerprint is compared.
@@ -29,6 +30,8 @@ _MAY_CHANGE |= {"peer_timeout", "stall_timeout", "eval_samples", "eval_features"
 _MAY_CHANGE |= {"gpu_memory_limit", "remat"}
 # Settings that an older config.json lacks, and whose default is not None.
 _DEFAULTS = {name: to_json(Config(), NoOptions())[name] for name in ("crop", "flip_axes", "conditions")}
+# Axes of arrays, by the names of their settings, with the names of the shapes in the facts about the data.
+_AXES = {"axes": "shape", "input_axes": "input_shape"}
 # Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}
 
@@ -54,6 +57,7 @@ def check_settings(
     now, at = run.settings(), at or {}
     before = {**_DEFAULTS, **before}
     changed = [key for key in now | before if now.get(key) != before.get(key)]
+    changed = [key for key in changed if before.get(key) is not None or not _says_what_was_assumed(run, key, at)]
     free = _MAY_CHANGE | set(run.recipe.may_change)
     refused, lines = [], []
     for key in changed:
@@ -71,7 +75,7 @@ def check_settings(
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
         raise UserError(
             f"--resume: {source} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
-            f"keep it{_hint(run, key, before)}, start anew in another --run-dir, or allow it with --allow-changed"
+            f"keep it{_hint(run, key, before, at)}, start anew in another --run-dir, or allow it with --allow-changed"
         )
     if not {"stages", *changed} & set(allowed) and not set(changed) & set(run.recipe.may_change):
         _check_stages(run, source, at.get("stages"))
@@ -115,6 +119,17 @@ def how_to_continue(run: Run) -> str:
         )
     longer = stage_steps([*others, dataclasses.replace(last, steps=2 * last.steps)])
     return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
+
+
+def _says_what_was_assumed(run: Run, key: str, at: Mapping[str, Any]) -> bool:
+    """Check for a flag that names the axes or the map that arrays had without it when a checkpoint was made.
+
+    An older version assumed some that must be given now. The fingerprint of arrays covers their axes.
+    """
+    before = at.get("data") or {}
+    if key in _AXES:
+        return bool(before.get("fingerprint") == run.source.fingerprint)
+    return is_as_before(run, key, before)
 
 
 def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
@@ -185,8 +200,19 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*within)
 
 
-def _hint(run: Run, key: str, before: dict[str, Any]) -> str:
-    """Suggest how to give only the last stage more steps, if a setting changes the steps of other stages too."""
+def _shape_of(at: Mapping[str, Any], axes: str) -> Sequence[int] | None:
+    """The shape that the samples or the inputs of a checkpoint's data have with the channels last."""
+    shape: Sequence[int] | None = ((at.get("data") or {}).get("spec") or {}).get(_AXES[axes])
+    return shape
+
+
+def _hint(run: Run, key: str, before: dict[str, Any], at: Mapping[str, Any]) -> str:
+    """Suggest how to give only the last stage more steps, if a setting changes the steps of other stages too.
+
+    If axes are given that differ from those that were assumed, name these.
+    """
+    if key in _AXES and before.get(key) is None and (shape := _shape_of(at, key)):
+        return f", or give --{key.replace('_', '-')} {'DHWC'[-len(shape) :]}, which was assumed"
     stages = None if key == "stages" else _stages_with(run, key, before.get(key))
     if not stages or before.get("stages") is not None or [s.steps for s in stages[0]] == [s.steps for s in stages[1]]:
         return ""

@@ -59,6 +59,22 @@ def check_value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed:
     return lines
 
 
+def is_as_before(run: Run, flag: str, before: Mapping[str, Any]) -> bool:
+    """Check whether a flag declares the map that the numbers had in the run of a checkpoint.
+
+    Args:
+        run: run to resume.
+        flag: name of a setting.
+        before: facts about the data from the manifest of the checkpoint.
+    """
+    saved, now = (before.get("spec") or {}).get("values"), run.recipe.data.values
+    if flag not in _FLAGS.values() or saved is None or now is None:
+        return False
+    part = next(part for part, its in _FLAGS.items() if its == flag)
+    old, new = sample_values.of_json(saved).parts()[part], now.parts()[part]
+    return old is not None and new is not None and next(_differences(old, new), None) is None
+
+
 def _differences(old: ValueMap, new: ValueMap) -> Iterator[str]:
     """Yield what differs between two maps, in words."""
     if len(old.channels) != len(new.channels):

@@ -102,25 +102,36 @@ def test_a_constant_channel_is_refused_on_every_rank(tmp_path, size):
     for failure in failures:
         assert isinstance(failure, UserError)
         assert str(failure) == (
-            f"--data {tmp_path}/a.npz: images: channel 1 has the value 4 everywhere, so that standard would divide by "
-            "0; give it another map, such as none"
+            f"--data {tmp_path}/a.npz: images: channel 1 hardly differs: mean 4, deviation 0, by which standard would "
+            "divide; give it another map, such as range:LOW,HIGH or none"
         )
 
 
-@pytest.mark.parametrize("value", [0.1, 65.4, 273.15])
+@pytest.mark.parametrize("value", [0.1, 65.4, 273.15, 1e6 / 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("values", ["standard", "log1p+standard"])
 def test_a_constant_channel_is_refused_although_sums_are_rounded(tmp_path, value, dtype, values):
     array = FIELDS.astype(dtype)
     array[..., 1] = value
-    with pytest.raises(UserError, match="images: channel 1 has the value .* everywhere"):
+    with pytest.raises(UserError, match="images: channel 1 hardly differs: mean .*, deviation .*, by which"):
         with_statistics(opened(tmp_path, array, values), ALONE, NO_SCANS)
 
 
 def test_so_is_one_of_millions_of_numbers():
     count, mean, squares = statistics.moments_of(np.full((3_000_000, 2), 0.1))
-    with pytest.raises(UserError, match=r"channel a has the value 0\.1 everywhere"):
+    with pytest.raises(UserError, match=r"channel a hardly differs: mean 0\.1, deviation 0, "):
         parse("standard", "--values", ("a", "b")).with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_numbers_that_differ_by_little_of_their_mean_are_mapped(tmp_path):
+    """Julian dates in minutes, whose deviation is 4e-10 of their mean, are exact in float64."""
+    days = 2459000.5 + np.random.default_rng(1).normal(0, 1e-3, (1203, 4, 5, 2))
+    source = opened(tmp_path, days)
+    seen = mapped(source, with_statistics(source, ALONE, NO_SCANS)).fetch_batch(np.arange(len(days)))
+    apart = days - 2459000.5
+    expected = (apart - apart.mean(axis=(0, 1, 2))) / apart.std(axis=(0, 1, 2))
+    np.testing.assert_allclose(seen, expected, atol=1e-5)
 
 
 def test_no_finite_sample_is_refused(tmp_path):

@@ -39,7 +39,8 @@ def test_the_channels_come_last(shape, given, order, sample):
     assert arranged[(3, *turned)] == numbers[(3, *stored)]
 
 
-OR_SPACE = r"is the last axis one of {} channels, or of space\? give --axes {} for channels, or {}"
+OR_SPACE = r"is the last axis one of {} channels, or of space\? give --axes {} for channels last, {}"
+PLANES = "CHW for channels first, or DHW for a volume without channels"
 REFUSED = [
     (
         (9, 8, 6, 4),
@@ -49,12 +50,12 @@ REFUSED = [
     ((9, 3, 8, 8), None, r"channels first or last\? give --axes CHW or HWC"),
     ((9, 1, 8, 8), None, r"channels first or last\? give --axes CHW or HWC"),
     ((9, 2, 8, 6, 5), None, r"channels first or last\? give --axes CDHW or DHWC"),
-    ((9, 20, 8, 8), None, OR_SPACE.format(8, "HWC", "CHW or DHW for volumes")),
-    ((9, 8, 64, 64), None, OR_SPACE.format(64, "HWC", "CHW or DHW")),
-    ((9, 16, 16, 16), None, OR_SPACE.format(16, "HWC", "CHW or DHW")),
-    ((9, 51, 51, 25), None, OR_SPACE.format(25, "HWC", "CHW or DHW")),
-    ((9, 5, 16, 16, 16), None, OR_SPACE.format(16, "DHWC", "CDHW")),
-    ((9, 8, 20, 30, 40), None, OR_SPACE.format(40, "DHWC", "CDHW")),
+    ((9, 20, 8, 8), None, OR_SPACE.format(8, "HWC", PLANES)),
+    ((9, 8, 64, 64), None, OR_SPACE.format(64, "HWC", PLANES)),
+    ((9, 16, 16, 16), None, OR_SPACE.format(16, "HWC", PLANES)),
+    ((9, 51, 51, 25), None, OR_SPACE.format(25, "HWC", PLANES)),
+    ((9, 5, 16, 16, 16), None, OR_SPACE.format(16, "DHWC", "or CDHW for channels first")),
+    ((9, 8, 20, 30, 40), None, OR_SPACE.format(40, "DHWC", "or CDHW for channels first")),
     ((9,), None, r"array of shape \(9,\); expected \(N, C\), \(N, H, W\), \(N, H, W, C\) or \(N, D, H, W, C\)"),
     ((9, 2, 3, 4, 5, 6), None, r"expected \(N, C\)"),
     ((), None, r"array of shape \(\); expected"),
@@ -74,3 +75,17 @@ def test_what_is_unclear_is_refused(shape, given, message):
     with pytest.raises(UserError, match=message) as caught:
         axes_of(shape, given, flag="--axes", where="a.npy")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "assumed"),
+    [
+        ((9, 45, 16, 9), None, True),
+        ((9, 6, 20, 16, 12), None, True),
+        ((9, 45, 16, 9), "HWC", False),
+        ((9, 8, 6), None, False),
+        ((9, 64), None, False),
+    ],
+)
+def test_axes_are_assumed_where_the_shape_allows_others(shape, given, assumed):
+    assert axes_of(shape, given, flag="--axes", where="a.npy").assumed == assumed

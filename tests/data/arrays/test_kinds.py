@@ -31,6 +31,40 @@ def test_floats_that_hardly_differ_need_a_declared_map(low, high, dtype):
     assert mapped_by(array, "standard") == "standard" and mapped_by(array, "range:0,1") == "range:0,1"
 
 
+def map_of_channels(*channels):
+    """The map of fields, or of vectors, whose channels have these numbers."""
+    array = np.stack(channels, axis=-1)
+    names = [f"c{place}" for place in range(len(channels))]
+    return str(map_of(None, NumpyArray("a.npy", array), array, flag="--values", channels=names))
+
+
+def test_one_channel_whose_numbers_hardly_differ_is_named():
+    """Of 512 numbers from 1.8e-6 to 1.9e-6, float32 keeps 5 in the range of the others."""
+    whole, tiny = np.linspace(0, 1, 512).reshape(8, 8, 8), np.linspace(1.8e-6, 1.9e-6, 512).reshape(8, 8, 8)
+    message = (
+        r"^--data a\.npy: channel c1: numbers from 1\.8e-06 to 1\.9e-06 in [0-9]+ samples looked at, which networks "
+        "would hardly tell apart without a map; declare one, such as --values standard"
+    )
+    with pytest.raises(UserError, match=message):
+        map_of_channels(whole, tiny)
+    with pytest.raises(UserError, match=message):
+        map_of_channels(whole.reshape(512), tiny.reshape(512))
+    with pytest.raises(UserError, match="channel c1: numbers from -0.02 to 0.02 "):
+        map_of_channels(2 * whole - 1, (whole - 0.5) / 25)
+
+
+@pytest.mark.parametrize("value", [0, 1, 2e-6, np.nan])
+def test_an_empty_channel_needs_no_map(value):
+    whole = np.linspace(0, 1, 512).reshape(8, 8, 8)
+    assert map_of_channels(np.full((8, 8, 8), value), whole) == "range:0,1"
+
+
+def test_a_mask_and_the_border_of_flattened_pictures_need_no_map():
+    whole = np.linspace(0, 1, 8)
+    assert map_of_channels(*np.broadcast_to(whole > 0.9, (2, 8, 8, 8)).astype(float)) == "range:0,1"
+    assert map_of_channels(whole, np.where(whole > 0.9, 1 / 255, 0)) == "range:0,1"
+
+
 def test_integers_that_float32_rounds_are_counted_in_a_line():
     def rounding(given, largest, dtype="i8"):
         array = np.array([[0, 1], [2, largest]], dtype)

@@ -123,7 +123,8 @@ def test_without_the_file_the_message_says_how_to_get_it(tmp_path, monkeypatch):
 
 def test_arrays_are_refused_by_name(file):
     for path in (file, None):
-        assert "takes pictures of 1 or 3 channels" in refused(path, DataSpec((8, 8, 2), 10))
+        said = refused(path, DataSpec((8, 8, 2), 10))
+        assert "takes pictures of 1 or 3 channels" in said and "FILE.keras, a SavedModel or module:function" in said
 
 
 def test_a_file_that_differs_from_its_recorded_checksum_is_refused(graph, tmp_path):
