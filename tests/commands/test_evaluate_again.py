@@ -83,7 +83,7 @@ def test_a_recipe_that_takes_labels_gets_those_of_the_run_or_refuses_the_data(cl
     assert evaluate(["run", *FEW, "--data", "others"]) == 2
     line = refused(capsys)
     assert "--data others: no labels are taken, because its classes are x, y, z, and those of the run a, b, c" in line
-    assert "; without labels, evaluate() " in line
+    assert "; and the recipe fails: evaluate() " in line
     assert len(records(tmp_path / "run")) == 1
 
 
