@@ -5,7 +5,7 @@ import numpy as np
 _EVEN = 501
 """evenly spaced edges"""
 _AMONG = 500
-"""edges with as many of the picked numbers between any two of them"""
+"""edges between which equally many of the picked numbers lie"""
 PICKED = 16
 """numbers that are picked of a channel of a sample, at most"""
 _PLACES = 1024

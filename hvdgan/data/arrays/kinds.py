@@ -15,7 +15,7 @@ _SLACK = 1e-3  # of the range, which earlier processing may leave
 _LEAST_SPAN = 0.05
 """least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would nearly vanish"""
 _LEAST_SPAN_OF_ENTRY = 1e-4
-"""the same for one entry of vectors beside larger ones: one of a flattened picture's border may be small"""
+"""the same for one number of vectors: a border pixel of a flattened picture may hardly differ"""
 _EXACT = 2**24
 """largest integer up to which float32 holds all"""
 
@@ -65,7 +65,6 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     if not finite.size:
         raise UserError(f"--data {stored.name}: none of {len(sample)} samples looked at has a finite number")
     low, high = float(finite.min()), float(finite.max())
-    looked_at = f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at"
     if low >= -1 - _SLACK and high <= 1 + _SLACK and (close := _too_close(sample, channels)):
         raise UserError(
             f"--data {stored.name}: {close} in {len(sample)} samples looked at, which networks would hardly tell apart "
@@ -74,7 +73,10 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
         if low >= bottom - _SLACK and high <= 1 + _SLACK:
             return dataclasses.replace(value_map.parse(found, flag, channels, units), is_assumed=found == "none")
-    raise UserError(f"{looked_at}, outside of [0, 1] and [-1, 1]; declare their map, {example}")
+    raise UserError(
+        f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] "
+        f"and [-1, 1]; declare their map, {example}"
+    )
 
 
 def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:

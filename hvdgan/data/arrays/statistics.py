@@ -20,7 +20,7 @@ from hvdgan.values.value_map import ValueMap
 
 _FILE = "value-statistics.json"
 _VERSION = 2
-"""of the arithmetic of kept moments"""
+"""version of the arithmetic that gives the kept moments"""
 BLOCK_BYTES = 32 * 2**20
 """size of the samples of a block"""
 Moments = tuple[int, np.ndarray, np.ndarray]

@@ -343,7 +343,7 @@ class Comparison:
         values = plan.spec.values
         facts = {
             "resize": self._measure.resize,
-            "values": values and [each and each.identity() for each in (values.images, values.conditions)],
+            "values": None if values is None else values.identity(),
             "shape": list(plan.spec.shape),
             "classes": plan.classes,
             "mirrored": self._reals.mirrored,

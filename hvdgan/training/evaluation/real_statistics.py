@@ -23,7 +23,7 @@ from hvdgan.training.evaluation.tally import Plan, Tally, tally_of
 _LOOKED_AT = 1024
 """real samples whose least and largest numbers bound the histograms' bins, at most"""
 _PICKED = 2**18
-"""numbers of the first of these that say how wide the bins are between the bounds, about, but of 32 samples at least"""
+"""numbers, taken from the first of these samples, that place the bins between the bounds; 32 samples may give more"""
 _FORMAT = 3
 BINS = 2
 """number of the way in which arrays get their bins; figures of another way cannot be compared"""
