@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hvdgan.cli.app import command, leave
-from hvdgan.cli.errors import LostPeer, RunError, UserError
+from hvdgan.cli.errors import LostPeer, RankFailed, RunError, UserError
 from hvdgan.cli.types import Count, Fraction, NonNegative, Seed
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
@@ -88,7 +88,7 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     for checkpoint in follow(path, evaluating, failed, ranks, say) if request.watch else chosen:
         try:
             record = evaluating(checkpoint)
-        except (UserError, LostPeer):
+        except (UserError, LostPeer, RankFailed):
             raise
         except Gone as error:
             if len(chosen) == 1:

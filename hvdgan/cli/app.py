@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 
 from hvdgan.cli import start
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.launcher import launched
 
 
@@ -133,7 +133,8 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
         sys.stdout.flush()
         return code
     except RunError as error:
-        if os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
+        is_unknown = isinstance(error, RankFailed) and error.__cause__ is not None
+        if is_unknown or os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
             _complain(traceback.format_exc())
         _complain(str(error))
         return error.exit_code

@@ -7,6 +7,13 @@ class RunError(Exception):
     exit_code = 1
 
 
+class RankFailed(RunError):
+    """Work has failed on one rank for a reason that is not in words, such as an error in the user's own code.
+
+    On that rank, `__cause__` is what has failed there.
+    """
+
+
 class LostPeer(RunError):
     """A collective has failed, because another rank is gone."""
 

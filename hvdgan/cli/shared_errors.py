@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError
 
 T = TypeVar("T")
 
@@ -60,8 +60,9 @@ def from_all(work: Callable[[], Any], peers: Peers, name: str, *, names_rank: bo
         The results in rank order.
 
     Raises:
-        RunError: the error of the first rank that failed, with its text and exit code, on every rank. A rank whose own
-            error this is raises the original one, which may be of any class.
+        RunError: the error of the first rank that failed, with its text and exit code, on every rank: the original one
+            where it arose; RankFailed if it is not RunError, so that all ranks raise the same class.
+        Exception: the original error of any class, if there is one rank alone.
     """
     if peers.size == 1:
         return [work()]
@@ -73,7 +74,10 @@ def from_all(work: Callable[[], Any], peers: Peers, name: str, *, names_rank: bo
     outcomes = peers.gather([result, failure and _encoded(failure)], name)
     for rank, (_, encoded) in enumerate(outcomes):
         if encoded is not None:
-            raise failure if failure and _encoded(failure) == encoded else _decoded(encoded, rank, names_rank)
+            own = failure if failure and _encoded(failure) == encoded else None
+            if isinstance(own, RunError):
+                raise own
+            raise _decoded(encoded, rank, names_rank) from own
     return [result for result, _ in outcomes]
 
 
@@ -139,7 +143,7 @@ def _decoded(encoded: list[Any], rank: int, names_rank: bool) -> RunError:
     """The error that the other ranks raise for an error of this rank."""
     text, exit_code = encoded
     if exit_code is None:
-        return RunError(f"rank {rank} failed: {text}")
+        return RankFailed(f"rank {rank} failed: {text}")
     kind = UserError if exit_code == UserError.exit_code else RunError
     return kind(f"rank {rank}: {text}" if names_rank else text)
 

@@ -49,6 +49,10 @@ def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path
     return _Cached(source, _InMemory(source))
 
 
+_CHECKS = 2
+"""version of the checks that samples have passed before they are kept; 2: numbers that files declare to be missing"""
+
+
 class _Store(Protocol):
     def get(self, index: int) -> np.ndarray | None: ...
 
@@ -108,7 +112,7 @@ class _OnDisk(_Store):
 
     def __init__(self, source: Source, stamp: list[Any] | None, path: Path) -> None:
         software = f"hvdgan {__version__} Pillow {PIL.__version__}"
-        identity = json.dumps([source.fingerprint, stamp, source.record_shape, software])
+        identity = json.dumps([source.fingerprint, stamp, source.record_shape, software, _CHECKS])
         self._key = hashlib.sha256(identity.encode()).digest()
         self._shape, self._dtype = source.record_shape, source.dtype
         self._bytes = _DIGEST_BYTES + _bytes_of(source)

@@ -1,5 +1,7 @@
 """Edges of a histogram's bins that resolve the range of numbers and also the places where most of them lie."""
 
+import math
+
 import numpy as np
 
 _EVEN = 501
@@ -20,12 +22,12 @@ def picked_numbers(samples: np.ndarray) -> np.ndarray:
     places. What is picked of a sample depends on that sample alone.
 
     Args:
-        samples: finite numbers, (B, *space, C).
+        samples: finite numbers, (B, *space, C); B may be 0.
 
     Returns:
         (B, P, C) float64, ascending in P, which is the number of places of a sample, at most 16.
     """
-    numbers = samples.reshape(len(samples), -1, samples.shape[-1]).astype(np.float64)
+    numbers = samples.reshape(len(samples), math.prod(samples.shape[1:-1]), samples.shape[-1]).astype(np.float64)
     count = numbers.shape[1]
     if count <= PICKED:
         return np.sort(numbers, axis=1)

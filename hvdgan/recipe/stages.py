@@ -78,14 +78,15 @@ class Plateau:
         window: length of a window (steps), from 1 up.
         patience: number of windows in a row without a better mean after which the stage ends, from 1 up.
         min_delta: smallest improvement over the best mean that counts, from 0 up.
-        mode: min if smaller is better, max if larger is better.
+        mode: min if smaller is better, max if larger is better; None: max for a metric of which more is better by its
+            name, such as eval/psnr or eval/precision, else min.
     """
 
     metric: str
     window: int = 100
     patience: int = 10
     min_delta: float = 0.0
-    mode: Literal["min", "max"] = "min"
+    mode: Literal["min", "max"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

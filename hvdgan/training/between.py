@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import LostPeer, RunError
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
@@ -139,12 +139,17 @@ class Between:
         self._saving.finish()
         self._record.say(end_of(self._run, self._resume_point.step, done, reason))
 
-    def _evaluate(self, done: int, at: Position) -> RunError | None:
+    def _evaluate(self, done: int, at: Position) -> Exception | None:
         """Run the evaluations; returns a failure, the same on every rank, so that the run is saved first."""
         try:
             self._evaluations(done, at)
-        except RunError as error:
-            return error
+        except LostPeer:
+            raise
+        except Exception as error:
+            # The other ranks do not know of an error that was not exchanged, and wait for this rank.
+            if isinstance(error, RunError) or self._run.ranks.size == 1:
+                return error
+            raise
         return None
 
     def _statistics(self) -> np.ndarray:

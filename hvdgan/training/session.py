@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError, unwritable
+from hvdgan.cli.errors import RankFailed, RunError, unwritable
 from hvdgan.data.pipeline import Batches
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
@@ -169,6 +169,9 @@ def _in_words(
 
 def _translate(error: Exception, run: Run, heart: Heartbeat, guard: MemoryGuard) -> Exception:
     """Return an error whose message names what has failed and what to do; an error of an unknown kind as it is."""
+    if isinstance(error, RankFailed) and isinstance(error.__cause__, Exception):
+        known = _translate(error.__cause__, run, heart, guard)
+        return error if known is error.__cause__ else known
     if isinstance(error, OUT_OF_MEMORY):
         return guard.failure(error)
     if isinstance(error, OSError):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hvdgan.cli.app import command, main_of
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError
 from launching import ROOT
 
 HELP = """Add two numbers, in one process
@@ -80,6 +80,18 @@ def test_a_bug_keeps_its_traceback(capsys):
 
     assert failing([]) == 1
     assert "Traceback" in (error := capsys.readouterr().err) and "ZeroDivisionError" in error
+
+
+def test_a_bug_keeps_its_traceback_where_it_arose_alone(capsys):
+    @main_of()
+    def failing(words):
+        raise RankFailed("rank 1 failed: KeyError('data')") from (KeyError("data") if words else None)
+
+    assert failing(["here"]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said and said.endswith("hvdgan: rank 1 failed: KeyError('data')\n")
+    assert failing([]) == 1
+    assert capsys.readouterr().err == "hvdgan: rank 1 failed: KeyError('data')\n"
 
 
 def test_output_that_is_no_longer_read_ends_the_command_without_a_word(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, from_all, from_root, on_all
 from thread_ranks import Threads
 
@@ -50,11 +50,12 @@ def test_an_error_of_rank_0_is_raised_on_all():
     assert errors[0] is error and [(type(each), str(each)) for each in errors] == [(UserError, "no such folder")] * 3
 
 
-def test_other_exceptions_end_the_wait_of_the_others_too():
+def test_other_exceptions_are_one_class_on_all_ranks_and_the_cause_where_they_arose():
+    """Code that catches it does the same on every rank."""
     error = KeyError("data")
     _, errors = run(on_all, failing(2, error))
-    assert errors[2] is error
-    assert [(type(each), str(each)) for each in errors[:2]] == [(RunError, "rank 2 failed: KeyError('data')")] * 2
+    assert [(type(each), str(each)) for each in errors] == [(RankFailed, "rank 2 failed: KeyError('data')")] * 3
+    assert [each.__cause__ for each in errors] == [None, None, error]
 
 
 def test_the_rank_that_failed_is_named_to_the_others():

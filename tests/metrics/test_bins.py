@@ -44,6 +44,11 @@ def test_what_is_picked_of_a_sample_does_not_depend_on_the_others():
         assert np.all(np.diff(picked, axis=1) >= 0) and np.isin(picked, samples).all()
 
 
+@pytest.mark.parametrize("shape", [(0, 4, 4, 20), (0, 30, 3), (0, 40)])
+def test_nothing_is_picked_of_no_samples(shape):
+    assert picked_numbers(np.zeros(shape)).reshape(-1, shape[-1]).shape == (0, shape[-1])
+
+
 def test_small_numbers_differ_beside_rare_large_ones():
     """With bins of one width all the small numbers fall in one: the range is 10,000 of their deviations."""
     draw = np.random.default_rng(2)

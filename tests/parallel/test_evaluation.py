@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from building import tiny_run
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.data import BadImage
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.evaluation.held_out import Evaluator
@@ -82,3 +82,23 @@ def test_a_sample_that_fails_on_one_rank_is_refused_by_all(ranks):
 
     with pytest.raises(UserError, match=r"sample\(\) fails: FileNotFoundError"):
         tiny_run(Lacking, ranks=ranks)
+
+
+def test_features_that_differ_between_hosts_are_refused(ranks, tmp_path, monkeypatch):
+    """The file of the same name is another one on rank 1."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "local_features.py").write_text(f"def f(x):\n    return {ranks.rank + 1} * x\n")
+    with pytest.raises(RunError, match="the ranks disagree on the features of evaluations: SHA-256 is"):
+        tiny_run(ranks=ranks, eval_samples=40, eval_features="local_features:f")
+
+
+def test_an_error_of_any_class_is_raised_on_both(ranks):
+    run = tiny_run(ranks=ranks, eval_samples=40)
+
+    def batches(peers):
+        raise ValueError("odd")
+
+    if ranks.rank:
+        run.comparison.reals.batches = batches
+    with pytest.raises(RankFailed, match=r"^rank 1 failed: ValueError\('odd'\)"):
+        run.comparison(print)

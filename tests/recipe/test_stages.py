@@ -67,7 +67,7 @@ def test_numbers_and_words_that_cannot_be_are_refused(changes, complaint):
         checked_stages([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)
 
 
-def test_a_plateau_knows_two_modes():
+def test_a_plateau_knows_two_modes_and_none():
     stage = Stage("both", 9, [JUDGE, FOOL], until=Plateau("judge/loss", mode="minimum"))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="^stage both: .*mode='minimum'.*; mode must be min or max"):
+    with pytest.raises(UserError, match="^stage both: .*mode='minimum'.*; mode must be min, max or None"):
         checked_stages([stage], NETWORKS)

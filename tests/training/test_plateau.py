@@ -44,6 +44,12 @@ def test_what_is_better_can_be_said():
     assert ends_at([4, 3, 2], Plateau("fool/loss", window=1, patience=2, mode="max")) == 3
 
 
+def test_more_is_better_where_the_name_of_the_metric_says_so():
+    for name, ends in (("eval/psnr", None), ("eval/precision", None), ("eval/frechet", 3)):
+        assert ends_at([1, 2, 3, 4], Plateau(name, window=1, patience=2)) == ends
+    assert ends_at([1, 2, 3, 4], Plateau("eval/psnr", window=1, patience=2, mode="min")) == 3
+
+
 def test_what_is_no_number_is_not_better_and_no_best():
     nan = float("nan")
     rule = Plateau("fool/loss", window=1, patience=3)

@@ -101,7 +101,9 @@ def _rounding(made: ValueMap, stored: Stored, sample: np.ndarray, flag: str) -> 
     """A line on integers that float32 rounds because their map is `none`; an empty string if there are none."""
     if stored.dtype.kind == "f" or stored.dtype.itemsize < 4:
         return ""
-    kept = [sample[..., place] for place in range(len(made.channels)) if made.channel(place).is_identity]
+    # One chain is that of all channels, of which a vector can have many thousands.
+    parts = [sample] if len(made.chains) == 1 else [sample[..., place] for place in range(len(made.chains))]
+    kept = [part for part, chain in zip(parts, made.chains, strict=True) if not chain]
     largest = max((max(int(some.max()), -int(some.min())) for some in kept), default=0)
     if largest <= _EXACT:
         return ""

@@ -270,7 +270,7 @@ class ZarrArray(Stored):
             some, places = np.unique(indices, return_inverse=True)
             return np.asarray(array.oindex[some])[places]
 
-        self._decoder = Decoder(name, path, Nameless(array, attributes), read)
+        self._decoder = Decoder(name, path or "the array", Nameless(array, attributes), read)
         super().__init__(name, array.shape, self._decoder.dtype, units=[self._decoder.unit], prepared=False)
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ _MOST_STAGES = 200
 _WAITING = 40_000
 """values of records that are read as columns at once, about"""
 _NO_METRICS = frozenset({"step", "stage", "stage_step"})
-_COMPARED = ("features", "resize", "samples", "weights")
+_COMPARED = ("features", "resize", "samples", "weights", "bins")
 Waiting = dict[tuple[tuple[str, ...], bool], list[tuple[Any, ...]]]
 """records that are read as columns: their values, by the names of the metrics and whether they are steady"""
 
@@ -141,8 +141,8 @@ def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> 
     Args:
         metrics: metrics of the training.
         evaluations: records of evaluation.jsonl, the latest last; of several of one step the latest counts. Records
-            that were measured with other features, numbers of samples or weights than the latest cannot be compared
-            with it, and are left out.
+            that were measured with other features, numbers of samples, weights or bins than the latest cannot be
+            compared with it, and are left out.
     """
     found: dict[str, dict[int, float]] = {}
     measured_with = [", ".join(f"{what} {each[what]}" for what in _COMPARED if what in each) for each in evaluations]

@@ -301,13 +301,15 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
         Mistake: generate() fails, or returns something else.
     """
     shape = recipe.data.shape
-    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
+    most = batch.images.shape[0]
+    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
     given = call(recipe.generate, nets, batch, what="generate()", wanted="it must take (self, nets, batch)")
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
     hint = "" if own else "; write generate(self, nets, batch), which does"
     samples = _float32(given)
-    if samples is None or not samples.shape.is_compatible_with((None, *shape)) or not samples.shape[0]:
+    fits = samples is not None and samples.shape.is_compatible_with((None, *shape))
+    if samples is None or not fits or not 0 < (samples.shape[0] or 0) <= most:
         raise Mistake(f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
     return samples
 

@@ -65,8 +65,8 @@ def _check_stage(stage: Stage, networks: set[str]) -> None:
         raise Mistake(f"{where}: until is {described(until)}; it must be a Plateau", stage)
     if until and not (until.window >= 1 and until.patience >= 1 and until.min_delta >= 0):
         raise Mistake(f"{where}: {until}; window and patience must be at least 1, min_delta at least 0", stage)
-    if until and until.mode not in ("min", "max"):
-        raise Mistake(f"{where}: {until}; mode must be min or max", stage)
+    if until and until.mode not in ("min", "max", None):
+        raise Mistake(f"{where}: {until}; mode must be min, max or None", stage)
 
 
 def _choose(stages: Sequence[Stage], choice: str) -> tuple[Stage, ...]:

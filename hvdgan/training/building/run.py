@@ -139,6 +139,8 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     comparison = _on_all(
         ranks, recipe_class, lambda: _compared(config, parts, (source, evaluated), ranks), "the evaluation"
     )
+    if comparison:
+        comparison.agree()
     metrics = _on_all(
         ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
     )

@@ -7,24 +7,17 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from threadpoolctl import threadpool_limits
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import agree
 from hvdgan.data import BadFile
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import DataSpec, Recipe
-from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.checks.results import features_of
-from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.distances import FEWEST, distances, names
-from hvdgan.training.evaluation.features import Features
 from hvdgan.training.evaluation.real_statistics import BINS, Kept, real_tally, stamp_of
-from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet, in_short, left_out
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, SampleSet, in_short, left_out
 from hvdgan.training.evaluation.tally import KEPT, Plan, Tally, tally_of
-from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
 
 Say = Callable[[str], None]
@@ -54,68 +47,6 @@ class Measure:
     def names(self) -> set[str]:
         """The names of the distances, as metrics.jsonl has them."""
         return {f"eval/{name}" for name in names(self.plan, self.frechet)}
-
-
-def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, classes: int) -> Measure:
-    """Compare samples in the features of a network, or without one.
-
-    Args:
-        spec: facts about the data.
-        features: features; None: only distances without a network.
-        batch_size: samples computed at a time.
-        classes: number of classes of both sets; 0: they have none.
-    """
-    if features is None:
-        return Measure(Plan(spec, classes=classes))
-
-    def extract(some: Samples) -> tuple[np.ndarray, np.ndarray | None]:
-        whole = _filled(some.samples, batch_size)
-        found, probabilities = features(shown(whole, spec) if spec.is_pictures else whole)
-        count = len(some.numbers)
-        return found[:count], None if probabilities is None else probabilities[:count]
-
-    plan = Plan(spec, extract, features.dimension, features.classes, classes)
-    frechet = "fid" if features.is_inception else "frechet"
-    return Measure(plan, features.name, features.digest, features.resize, frechet, features.published)
-
-
-def measure_of_recipe(recipe: Recipe, nets: Nets, *, batch_size: int, classes: int) -> Measure:
-    """Compare samples in the recipe's own features, which change with the networks.
-
-    Args:
-        recipe: recipe with features().
-        nets: networks in inference mode.
-        batch_size: samples computed at a time.
-        classes: number of classes of both sets; 0: they have none.
-
-    Raises:
-        Mistake: features() is missing, fails, or returns something else.
-    """
-    spec = recipe.data
-
-    def compute(images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None) -> tf.Tensor:
-        random = SampleRandom(0, tf.zeros((batch_size,), tf.int64))
-        return features_of(recipe, nets, Batch(images, labels, random, {}, conditions=conditions))
-
-    function = tf.function(compute, autograph=False)
-
-    def extract(some: Samples) -> tuple[np.ndarray, None]:
-        whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in some[1:]]
-        return function(*whole).numpy()[: len(some.numbers)], None
-
-    blank = (
-        np.zeros(1, np.int64),
-        np.zeros((1, *spec.shape), np.float32),
-        np.zeros(1, np.int32) if spec.num_classes else None,
-        np.zeros((1, len(spec.conditions)), np.float32) if spec.conditions else None,
-    )
-    dimension = extract(Samples(*blank))[0].shape[1]
-    return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
-
-
-def _filled(values: np.ndarray, count: int) -> np.ndarray:
-    """Values (N, ...) with their last one repeated until there are `count`, so that one shape is traced."""
-    return np.concatenate([values, np.repeat(values[-1:], count - len(values), axis=0)])
 
 
 class Comparison:
@@ -160,6 +91,17 @@ class Comparison:
     def bad_files(self) -> list[BadFile]:
         """Broken samples of both sets that this rank has met."""
         return [*self._reals.bad_files, *self._chosen.bad_files]
+
+    def agree(self) -> None:
+        """Check that all ranks have the same features; every rank calls this.
+
+        Raises:
+            RunError: on every rank, if a file of the features is another one on some host.
+        """
+        measure, plan = self._measure, self._measure.plan
+        facts = {"name": measure.name, "SHA-256": measure.digest, "resizing": measure.resize}
+        facts |= {"number": plan.dimension, "number of classes": plan.probabilities}
+        agree(facts, self._ranks, "the features of evaluations")
 
     def trace(self, variables: Collection[keras.Variable], where: str) -> set[str]:
         """Trace what generates the samples, so that a mistake in it is found before the first evaluation is due.
@@ -305,8 +247,7 @@ class Comparison:
         """What the figures depend on besides the networks and the seed, as JSON types."""
         facts = {"samples": self._chosen.count, "real_samples": self._reals.count, "mirrored": self._reals.mirrored}
         named = {"features": self._measure.name, "sha256": self._measure.digest, "resize": self._measure.resize}
-        bins = {} if self._measure.plan.spec.is_pictures else {"bins": BINS}
-        return {**facts, **named, **bins, "data": self._reals.source.fingerprint, **self._files()}
+        return {**facts, **named, **self._bins(), "data": self._reals.source.fingerprint, **self._files()}
 
     def facts(self) -> dict[str, Any]:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
@@ -325,8 +266,13 @@ class Comparison:
             "resize": measure.resize,
             "published": measure.published,
             "ranks": self._ranks.size,
+            **self._bins(),
             **self._files(),
         }
+
+    def _bins(self) -> dict[str, Any]:
+        """The version of the bins of arrays' histograms; those of pictures are their levels."""
+        return {} if self._measure.plan.spec.is_pictures else {"bins": BINS}
 
     def _files(self) -> dict[str, Any]:
         """What identifies samples that another program made, as JSON types; empty for generated ones."""

@@ -5,21 +5,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import FeatureConfig
 from hvdgan.data import Source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.checks.results import features_of
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
-from hvdgan.training.evaluation.comparison import Comparison, Measure, measure_of, measure_of_recipe
-from hvdgan.training.evaluation.features import open_features
+from hvdgan.recipe.samples.showing import shown
+from hvdgan.training.evaluation.comparison import Comparison, Measure
+from hvdgan.training.evaluation.features import Features, open_features
 from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, SampleSet
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet
+from hvdgan.training.evaluation.tally import Plan
+from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.augment import flip_axes
 from hvdgan.training.variables.state import TrainState
 
 _LARGEST_BATCH = 64
+_MOST_FEATURES = 16_384
+"""features of a sample, at most: their covariance takes 2 GB, and an evaluation needs several of these"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,9 +153,95 @@ def measure_for(
     """
     classes = _classes_of(*both)
     if settings.eval_features == "recipe":
-        return measure_of_recipe(recipe, nets, batch_size=batch_size, classes=classes)
+        if isinstance(both[0], RealSet) and not classes:  # its labels are none of the data's
+            spec = dataclasses.replace(spec, num_classes=0)
+        return measure_of_recipe(recipe, nets, spec, batch_size=batch_size, classes=classes)
     features = open_features(settings.eval_features, spec, inception=settings.inception, resize=settings.eval_resize)
     return measure_of(spec, features, batch_size=batch_size, classes=classes)
+
+
+def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, classes: int) -> Measure:
+    """Compare samples in the features of a network, or without one.
+
+    Args:
+        spec: facts about the data.
+        features: features; None: only distances without a network.
+        batch_size: samples computed at a time.
+        classes: number of classes of both sets; 0: they have none.
+    """
+    if features is None:
+        return Measure(Plan(spec, classes=classes))
+
+    def extract(some: Samples) -> tuple[np.ndarray, np.ndarray | None]:
+        whole = _filled(some.samples, batch_size)
+        found, probabilities = features(shown(whole, spec) if spec.is_pictures else whole)
+        count = len(some.numbers)
+        return found[:count], None if probabilities is None else probabilities[:count]
+
+    _check_dimension(features.dimension, features.name)
+    plan = Plan(spec, extract, features.dimension, features.classes, classes)
+    frechet = "fid" if features.is_inception else "frechet"
+    return Measure(plan, features.name, features.digest, features.resize, frechet, features.published)
+
+
+def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size: int, classes: int) -> Measure:
+    """Compare samples in the recipe's own features, which change with the networks.
+
+    Args:
+        recipe: recipe with features().
+        nets: networks in inference mode.
+        spec: facts about the samples of both sets; without classes or conditions, features() gets none of either set.
+        batch_size: samples computed at a time.
+        classes: number of classes of both sets; 0: they have none.
+
+    Raises:
+        UserError: features() fails without the labels or conditions that samples of another program lack.
+        Mistake: features() is missing, fails, or returns something else.
+    """
+
+    def compute(images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None) -> tf.Tensor:
+        random = SampleRandom(0, tf.zeros((batch_size,), tf.int64))
+        return features_of(recipe, nets, Batch(images, labels, random, {}, conditions=conditions))
+
+    function = tf.function(compute, autograph=False)
+
+    def extract(some: Samples) -> tuple[np.ndarray, None]:
+        labels, conditions = some.labels if spec.num_classes else None, some.conditions if spec.conditions else None
+        parts = some.samples, labels, conditions
+        whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in parts]
+        return function(*whole).numpy()[: len(some.numbers)], None
+
+    blank = (
+        np.zeros(1, np.int64),
+        np.zeros((1, *spec.shape), np.float32),
+        np.zeros(1, np.int32) if spec.num_classes else None,
+        np.zeros((1, len(spec.conditions)), np.float32) if spec.conditions else None,
+    )
+    try:
+        dimension = extract(Samples(*blank))[0].shape[1]
+    except Mistake as mistake:
+        lacks_labels = recipe.data.num_classes and not spec.num_classes
+        lacks_conditions = recipe.data.conditions and not spec.conditions
+        missing = " and ".join(["labels"] * bool(lacks_labels) + ["conditions"] * bool(lacks_conditions))
+        if not missing:
+            raise
+        raise UserError(f"--images: without the {missing} of the data, the recipe fails: {mistake}") from mistake
+    _check_dimension(dimension, "recipe")
+    return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
+
+
+def _check_dimension(dimension: int, name: str) -> None:
+    if dimension > _MOST_FEATURES:
+        raise UserError(
+            f"--eval-features {name}: {dimension:,} features of a sample, whose covariance would take "
+            f"{dimension**2 * 8 / 1e9:.0f} GB; expected at most {_MOST_FEATURES:,}; end the network with a global "
+            "pooling"
+        )
+
+
+def _filled(values: np.ndarray, count: int) -> np.ndarray:
+    """Values (N, ...) with their last one repeated until there are `count`, so that one shape is traced."""
+    return np.concatenate([values, np.repeat(values[-1:], count - len(values), axis=0)])
 
 
 def _classes_of(chosen: SampleSet, reals: RealSet) -> int:

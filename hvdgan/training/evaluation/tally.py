@@ -180,13 +180,14 @@ def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, origin: np.ndarra
     Raises:
         RunError: on every rank, if a sample of some rank is not finite, or cannot be read.
     """
-    tally = Tally(plan, edges, chosen.count, origin)
 
-    def add_all() -> None:
+    def summed() -> Tally:
+        tally = Tally(plan, edges, chosen.count, origin)
         for some in chosen.batches(ranks):
             tally.add(some)
+        return tally
 
-    on_all(add_all, ranks, "evaluation", names_rank=True)
+    tally = on_all(summed, ranks, "evaluation", names_rank=True)
     tally.fill(_totals(tally.arrays(), ranks))
     return tally
 

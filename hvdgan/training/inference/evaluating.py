@@ -304,6 +304,7 @@ class Evaluating:
             )
             folder = self._run_dir and self._run_dir / "cache"
             again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
+            again.agree()
             for line in filter(None, (again.about_features(), again.warning())):
                 self._say(line)
         self._last = again

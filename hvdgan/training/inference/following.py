@@ -30,8 +30,8 @@ def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | Non
 
     def look() -> list[list[str]]:
         found = find(path)
-        inside = found.parent.name == "checkpoints"
-        of_run = [str(found.parent.parent)] if inside else []
+        place = found if found.parent.name == "checkpoints" else found.absolute()  # . and step-00001000 have no parent
+        of_run = [str(place.parent.parent)] if place.parent.name == "checkpoints" else []
         all_of_them = [str(each) for each in _complete(path)] if every else []
         return [of_run, all_of_them or [str(found)]]
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from hvdgan.checkpoints.direction import mode_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Plateau
 from hvdgan.training.monitoring.window import Window
@@ -51,7 +52,7 @@ class Watch:
         if not means:
             return False
         value = math.fsum(means) / len(means)
-        better = value if self._rule.mode == "min" else -value
+        better = value if (self._rule.mode or mode_of(self._rule.metric)) == "min" else -value
         # NaN must not become the best: no value would ever be better.
         if not math.isnan(value) and (self._best is None or better < self._best - self._rule.min_delta):
             self._best, self._waited = better, 0

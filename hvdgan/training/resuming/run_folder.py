@@ -178,10 +178,12 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
 
 def _check_same_data(run: Run, source: Path, before: dict[str, Any]) -> None:
     if before.get("fingerprint") != run.source.fingerprint:
+        classes, classes_now = (before.get("spec") or {}).get("num_classes"), run.recipe.data.num_classes
+        others = "" if classes in (None, classes_now) else f"; {classes} classes then, {classes_now} now"
         raise UserError(
             f"--resume: {source} was made with other images than those of {run.source.name}, or other --channels "
-            f"({before.get('num_images')} images then, {len(run.source)} now); restore them, start anew in another "
-            "--run-dir, or allow it with --allow-changed data"
+            f"({before.get('num_images')} images then, {len(run.source)} now{others}); restore them, start anew in "
+            "another --run-dir, or allow it with --allow-changed data"
         )
 
 

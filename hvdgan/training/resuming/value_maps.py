@@ -52,7 +52,8 @@ def check_value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed:
         if difference and not {"data", _FLAGS[part]} & set(allowed):
             raise UserError(
                 f"--resume: {source} was made with another value map of the {part}: {difference}; the data or the map "
-                "have changed: restore them, start anew in another --run-dir, or allow it with --allow-changed data"
+                "have changed, or samples are left out now whose numbers the file declares to be missing or not valid: "
+                "restore them, start anew in another --run-dir, or allow it with --allow-changed data"
             )
         if difference:
             lines.append(f"warning: the value map of the {part} has changed: {difference}")
