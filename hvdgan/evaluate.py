@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from hvdgan.cli.app import command, leave
 from hvdgan.cli.errors import LostPeer, RankFailed, RunError, UserError
-from hvdgan.cli.types import Count, Fraction, NonNegative, Seed
+from hvdgan.cli.types import Count, CountOrNever, Fraction, NonNegative, Seed
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
@@ -39,8 +39,9 @@ class Request:
     watch: bool = False
     """measure every checkpoint, then each new one, until the last step of the run is measured"""
     num: Annotated[Count, Parameter(name=("--num", "--samples"))] = 50_000
-    """number of samples, compared with as many real ones, or with all if there are fewer; under horovodrun, which takes
-    --num for one of its own flags, write --samples"""
+    """number of samples; under horovodrun, which takes --num for one of its own flags, write --samples"""
+    real_samples: CountOrNever | None = None
+    """number of real samples to compare with, each with the run's --flip also mirrored; default: as --num; 0: all"""
     eval_features: str | None = None
     """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
     inception: Path | None = None
@@ -127,6 +128,7 @@ def _asked(request: Request) -> Asked:
     features = {name: getattr(request, name) for name in ("eval_features", "inception", "eval_resize")}
     return Asked(
         num=request.num,
+        real_samples=request.real_samples,
         weights=request.weights,
         seed=request.seed,
         truncation=1.0 if request.truncation is None else request.truncation,

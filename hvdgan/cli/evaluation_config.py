@@ -37,4 +37,6 @@ class EvaluationConfig(FeatureConfig):
     eval_images: Annotated[CountOrNever, _EVALUATION] = 5000
     """number of held-out images per evaluation, always the same ones; 0: all"""
     eval_samples: Annotated[CountOrNever, _EVALUATION] = 0
-    """number of samples that an evaluation generates and compares with as many real ones; 0: none"""
+    """number of samples that an evaluation generates and compares with real ones; 0: none"""
+    eval_real_samples: Annotated[CountOrNever | None, _EVALUATION] = None
+    """number of these real ones, each with --flip also mirrored; default: as --eval-samples; 0: all"""

@@ -95,6 +95,16 @@ def test_all_checkpoints_are_measured_and_one_that_is_damaged_is_named(folder, c
     assert "step-00000004" in said and "checkpoints that could not be evaluated" in said and "Traceback" not in said
 
 
+def test_the_numbers_of_samples_and_of_real_ones_may_differ(folder):
+    for flags, real in ((["200"], 200), (["0"], None), (["60"], 60)):
+        assert evaluate([str(folder), *FEW, "--real-samples", *flags]) == 0
+        record = records(folder)[-1]
+        assert record["samples"] == 120 and record["real_samples"] == (real or record["kept_real_samples"])
+        assert all(np.isfinite(record[f"eval/{name}"]) for name in FIGURES)
+    assert len({record["eval/frechet"] for record in records(folder)}) == 3
+    assert records(folder)[1]["real_samples"] > 1500
+
+
 def test_a_checkpoint_folder_is_measured_in_and_out_of_its_run(folder, tmp_path, capsys):
     checkpoint = folder / "checkpoints" / "step-00000002"
     assert evaluate([str(checkpoint), *FEW]) == 0

@@ -196,6 +196,7 @@ def test_several_ranks_skip_a_checkpoint_that_is_deleted(followed, tmp_path):
 def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
     asked = Asked(
         num=60,
+        real_samples=None,
         weights="averaged",
         seed=None,
         truncation=1.0,

@@ -24,7 +24,7 @@ _MOST_STAGES = 200
 _WAITING = 40_000
 """values of records that are read as columns at once, about"""
 _NO_METRICS = frozenset({"step", "stage", "stage_step"})
-_COMPARED = ("features", "resize", "samples", "weights", "bins")
+_COMPARED = ("features", "resize", "samples", "real_samples", "weights", "bins")
 Waiting = dict[tuple[tuple[str, ...], bool], list[tuple[Any, ...]]]
 """records that are read as columns: their values, by the names of the metrics and whether they are steady"""
 

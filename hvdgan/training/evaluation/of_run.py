@@ -37,7 +37,8 @@ _MOST_FEATURES = 16_384
 class Ways:
     """How samples are generated and read.
 
-    count: number of samples, and of real ones.
+    count: number of samples.
+    real_count: number of real samples, all if there are fewer; 0: all; None: as many as samples.
     batch_size: samples computed at a time.
     threads: threads that read.
     seed: seed of the samples.
@@ -51,6 +52,7 @@ class Ways:
     seed: int
     truncation: float = 1.0
     mirrored: Sequence[str] = ()
+    real_count: int | None = None
 
 
 def comparison_in_training(
@@ -86,7 +88,14 @@ def comparison_in_training(
             )
         return None
     batch_size = min(_LARGEST_BATCH, -(-config.global_batch_size // ranks.size))
-    ways = Ways(settings.eval_samples, batch_size, threads, config.seed, mirrored=flip_axes(config))
+    ways = Ways(
+        settings.eval_samples,
+        batch_size,
+        threads,
+        config.seed,
+        mirrored=flip_axes(config),
+        real_count=settings.eval_real_samples,
+    )
     reals = real_set(recipe, sources, ways)
     chosen = generated_set(recipe, state.sampling_nets, reals.source, ways)
     measure = measure_for(settings, recipe, state.sampling_nets, recipe.data, (chosen, reals), batch_size)
@@ -108,7 +117,7 @@ def real_set(recipe: Recipe, sources: tuple[Source, Source | None], ways: Ways) 
     return RealSet(
         source,
         recipe.data,
-        count=ways.count,
+        count=ways.count if ways.real_count is None else ways.real_count or len(source),
         batch_size=ways.batch_size,
         threads=ways.threads,
         mirrored=() if recipe.shows_data else ways.mirrored,

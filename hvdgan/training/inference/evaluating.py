@@ -40,7 +40,8 @@ class Asked:
     """What is evaluated, and how.
 
     Args:
-        num: number of samples, and of real ones at most.
+        num: number of samples.
+        real_samples: number of real samples, all if there are fewer; 0: all; None: as many as samples.
         weights: averaged or trained.
         seed: seed of the samples; None: the run's.
         truncation: distance of styles from their mean, 0 to 1.
@@ -52,6 +53,7 @@ class Asked:
     """
 
     num: int
+    real_samples: int | None
     weights: Weights
     seed: int | None
     truncation: float
@@ -286,6 +288,7 @@ class Evaluating:
             seed=self._seed(trained),
             truncation=asked.truncation,
             mirrored=flip_axes(config),
+            real_count=asked.real_samples,
         )
         reals, nets = real_set(recipe, sources, ways), trained.nets(asked.weights)
         chosen: SampleSet
@@ -306,7 +309,8 @@ class Evaluating:
             again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
             again.agree()
             for line in filter(None, (again.about_features(), again.warning())):
-                self._say(line)
+                if self._last is None:  # features of the recipe are opened again for each checkpoint
+                    self._say(line)
         self._last = again
         return again
 

@@ -66,6 +66,12 @@ def test_the_real_samples_are_the_same_on_any_number_of_ranks(size):
     assert sorted(each.tobytes() for each in everything.values()) == sorted(each.tobytes() for each in pixels)
 
 
+def test_there_may_be_more_real_samples_or_all_of_them():
+    for count, expected in ((None, 40), (90, 90), (0, len(tiny_run().source))):
+        run = tiny_run(eval_samples=40, eval_real_samples=count)
+        assert run.comparison.reals.count == expected and run.comparison.facts()["samples"] == 40
+
+
 def test_flips_add_each_sample_mirrored():
     run = tiny_run()
     plain = of_all_ranks(reals(run, 5), 1)
