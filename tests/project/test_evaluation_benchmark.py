@@ -12,6 +12,7 @@ from hvdgan.data import open_source
 from launching import ROOT, run
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "evaluation"))
+import in_turn
 import meaning
 import recipes
 
@@ -93,6 +94,24 @@ def test_a_recipe_is_summed_up_over_its_seeds():
         "seconds, hvdgan / Keras": "0.50 (0.50 to 0.50)",
         "after the first evaluation": "0.75 (0.50 to 1.00)",
     }
+
+
+def test_each_turn_is_compared_with_those_around_it():
+    hvdgan, plain = [10.0, 10.0, 40.0, 60.0], [5.0, 15.0, 25.0, 55.0, 65.0]
+    assert in_turn.line("x", hvdgan, plain).endswith("| 1.000 | 1.000 to 1.000 | 0.500 to 1.000 |")
+    step = 1000 / in_turn.STEPS
+    assert in_turn.line("x", hvdgan, plain).startswith(f"| x | {25 * step:.1f} | {25 * step:.1f} |")
+
+
+@pytest.mark.long
+def test_hvdgan_and_a_plain_loop_train_in_turn(digits, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(in_turn, "STEPS", 4)
+    monkeypatch.setitem(in_turn.RECIPES, "wgan_gp", "--nf 2 --n-critic 2")
+    monkeypatch.setattr(sys, "argv", f"in_turn.py --data {digits} --turns 3 --recipes wgan_gp".split())
+    in_turn.main()
+    assert re.search(r"(?m)^\| wgan_gp \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ to ", capsys.readouterr().out)
+    assert not list(tmp_path.iterdir()), "the run goes to a folder that is deleted"
 
 
 @pytest.mark.long
