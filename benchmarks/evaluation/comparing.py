@@ -9,8 +9,9 @@ from hvdgan.cli.config import Config
 from hvdgan.data import Source, open_source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec
-from hvdgan.training.evaluation.comparison import Comparison, measure_of
+from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.features import open_features
+from hvdgan.training.evaluation.of_run import measure_of
 from hvdgan.training.evaluation.real_statistics import Kept
 from hvdgan.training.evaluation.sets import RealSet
 
