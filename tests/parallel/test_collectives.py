@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.shared_errors import agree, from_root
 from hvdgan.metrics.moments import Moments
 
@@ -82,8 +82,9 @@ def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
     def fail():
         raise KeyError("data")
 
-    with pytest.raises(KeyError if ranks.is_root else RunError, match="data"):
+    with pytest.raises(RankFailed, match=r"^rank 0 failed: KeyError\('data'\)$") as caught:
         from_root(fail, ranks, "a")
+    assert isinstance(caught.value.__cause__, KeyError) == ranks.is_root
 
 
 def test_broadcast_gives_all_the_values_of_rank_0(ranks):

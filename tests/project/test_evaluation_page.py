@@ -46,7 +46,7 @@ def test_an_evaluation_of_the_page_works(folder, words):
 
 def test_the_flags_and_the_names_of_the_page_exist():
     of_config = {f"--{name.replace('_', '-')}" for name in EvaluationConfig.__dataclass_fields__}
-    assert {flag for flag in re.findall(r"`(--eval-[a-z]+)", PAGE)} <= of_config
+    assert {flag for flag in re.findall(r"`(--eval-[a-z-]+)", PAGE)} <= of_config
     source = "\n".join(path.read_text() for path in (ROOT / "hvdgan").rglob("*.py"))
     for name in re.findall(r"`eval/([a-z_]+)`", PAGE):
         assert re.search(rf'"{name}"|intra_{{|{name.removeprefix("intra_")}', source), name
