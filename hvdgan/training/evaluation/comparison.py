@@ -99,7 +99,7 @@ class Comparison:
             RunError: on every rank, if a file of the features is another one on some host.
         """
         measure, plan = self._measure, self._measure.plan
-        facts = {"name": measure.name, "SHA-256": measure.digest, "resizing": measure.resize}
+        facts: dict[str, Any] = {"name": measure.name, "SHA-256": measure.digest, "resizing": measure.resize}
         facts |= {"number": plan.dimension, "number of classes": plan.probabilities}
         agree(facts, self._ranks, "the features of evaluations")
 
