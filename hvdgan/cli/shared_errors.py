@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from hvdgan.cli.errors import RankFailed, RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
 
 T = TypeVar("T")
 
@@ -136,7 +136,10 @@ def agree(facts: dict[str, Any], peers: Peers, what: str) -> None:
 
 def _encoded(error: Exception) -> list[Any]:
     """An error as JSON: its text, and its exit code if it is a RunError."""
-    return [str(error), error.exit_code] if isinstance(error, RunError) else [repr(error), None]
+    if isinstance(error, RunError):
+        return [str(error), error.exit_code]
+    # The repr of TensorFlow's errors has no text.
+    return [repr(error) if error.args or not str(error) else f"{type(error).__name__}: {in_one_line(error)}", None]
 
 
 def _decoded(encoded: list[Any], rank: int, names_rank: bool) -> RunError:

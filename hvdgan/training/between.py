@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hvdgan.cli.errors import LostPeer, RunError
+from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
@@ -143,8 +143,6 @@ class Between:
         """Run the evaluations; returns a failure, the same on every rank, so that the run is saved first."""
         try:
             self._evaluations(done, at)
-        except LostPeer:
-            raise
         except Exception as error:
             # The other ranks do not know of an error that was not exchanged, and wait for this rank.
             if isinstance(error, RunError) or self._run.ranks.size == 1:

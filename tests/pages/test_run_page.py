@@ -125,8 +125,10 @@ def test_a_figure_that_a_record_lacks_is_not_one_without_a_finite_value(tmp_path
     assert rows == [("1", "2", ""), ("2", "no finite value", "3")]
 
 
-def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path):
-    mine, other = ({"features": name, "samples": 100} for name in ("digits.keras", "inception"))
+@pytest.mark.parametrize("others", [{"features": "inception"}, {"bins": 1}, {"real_samples": 50}])
+def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path, others):
+    mine = {"features": "digits.keras", "samples": 100, "real_samples": 100, "bins": 2}
+    other = {**mine, **others}
     shown = evaluated(
         tmp_path,
         {"step": 1, "eval/fid": 90.0, **other},
@@ -134,7 +136,7 @@ def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path):
         {"step": 3, "eval/fid": 5.0, **mine},
     )
     assert "eval/fid from 7 at step 2 to 5 at step 3" in shown
-    assert "measured as the latest was, with features digits.keras, samples 100." in shown
+    assert "measured as the latest was, with features digits.keras, samples 100, real_samples 100, bins 2." in shown
 
 
 def test_a_curve_is_broken_at_a_stage_without_it_and_its_words_name_the_marks(tmp_path):

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from hvdgan.cli import hosts
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
 from hvdgan.diagnostics.speed.clocked import Apart, ClockedBatches, ClockedStep, Session
@@ -108,7 +109,7 @@ def _build(spec: Spec, ranks: Ranks, run_dir: Path) -> Run:
         # The ranks compare settings, and the copies must not share a folder.
         run_dir=run_dir if ranks.size == 1 else run_dir.parent / "run",
         max_steps=None,
-        evaluation=dataclasses.replace(config.evaluation, eval_every=0, eval_samples=0),
+        evaluation=EvaluationConfig(eval_every=0),
         best_metric=None,
         max_bad_steps=_MORE,
         pipeline=dataclasses.replace(config.pipeline, threads=threads),

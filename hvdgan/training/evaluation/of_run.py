@@ -16,7 +16,6 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
 from hvdgan.recipe.checks.results import features_of
-from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.comparison import Comparison, Measure
@@ -82,10 +81,10 @@ def comparison_in_training(
     """
     settings = config.evaluation
     if not settings.eval_samples:
-        if settings.eval_features != "none":
-            raise UserError(
-                f"--eval-features {settings.eval_features}: no samples are compared; add --eval-samples, such as 10000"
-            )
+        given = {"features": settings.eval_features, "real-samples": settings.eval_real_samples}
+        for name, value in given.items():
+            if value not in ("none", None):
+                raise UserError(f"--eval-{name} {value}: no samples are compared; add --eval-samples, such as 10000")
         return None
     batch_size = min(_LARGEST_BATCH, -(-config.global_batch_size // ranks.size))
     ways = Ways(
@@ -204,7 +203,7 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size:
         classes: number of classes of both sets; 0: they have none.
 
     Raises:
-        UserError: features() fails without the labels or conditions that samples of another program lack.
+        UserError: there are too many features.
         Mistake: features() is missing, fails, or returns something else.
     """
 
@@ -226,15 +225,7 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size:
         np.zeros(1, np.int32) if spec.num_classes else None,
         np.zeros((1, len(spec.conditions)), np.float32) if spec.conditions else None,
     )
-    try:
-        dimension = extract(Samples(*blank))[0].shape[1]
-    except Mistake as mistake:
-        lacks_labels = recipe.data.num_classes and not spec.num_classes
-        lacks_conditions = recipe.data.conditions and not spec.conditions
-        missing = " and ".join(["labels"] * bool(lacks_labels) + ["conditions"] * bool(lacks_conditions))
-        if not missing:
-            raise
-        raise UserError(f"--images: without the {missing} of the data, the recipe fails: {mistake}") from mistake
+    dimension = extract(Samples(*blank))[0].shape[1]
     _check_dimension(dimension, "recipe")
     return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
 
@@ -244,7 +235,7 @@ def _check_dimension(dimension: int, name: str) -> None:
         raise UserError(
             f"--eval-features {name}: {dimension:,} features of a sample, whose covariance would take "
             f"{dimension**2 * 8 / 1e9:.0f} GB; expected at most {_MOST_FEATURES:,}; end the network with a global "
-            "pooling"
+            "pooling, or name other features; a run that resumes may have others than before"
         )
 
 

@@ -1,5 +1,6 @@
 """Finds the checkpoints of a run to evaluate, and follows a run that is still being trained."""
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -30,8 +31,9 @@ def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | Non
 
     def look() -> list[list[str]]:
         found = find(path)
-        place = found if found.parent.name == "checkpoints" else found.absolute()  # . and step-00001000 have no parent
-        of_run = [str(place.parent.parent)] if place.parent.name == "checkpoints" else []
+        if found.parent.name != "checkpoints":  # as of . and ../step-00001000
+            found = Path(os.path.abspath(found))
+        of_run = [str(found.parent.parent)] if found.parent.name == "checkpoints" else []
         all_of_them = [str(each) for each in _complete(path)] if every else []
         return [of_run, all_of_them or [str(found)]]
 

@@ -260,6 +260,8 @@ def test_samples_that_could_not_start_from_broken_data_are_counted(tmp_path):
 def test_features_without_samples_are_refused():
     with pytest.raises(UserError, match="--eval-features pooled:pooled: no samples are compared; add --eval-samples"):
         tiny_run(eval_features=POOLED)
+    with pytest.raises(UserError, match="--eval-real-samples 0: no samples are compared; add --eval-samples"):
+        tiny_run(eval_real_samples=0)
 
 
 @pytest.fixture

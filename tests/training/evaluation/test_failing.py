@@ -19,6 +19,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
+from hvdgan.training.evaluation.of_run import measure_for
 from hvdgan.training.evaluation.real_statistics import edges_of
 from hvdgan.training.evaluation.sets import RealSet
 from launching import launcher, run
@@ -97,7 +98,35 @@ def test_the_recipes_features_of_samples_without_conditions(tmp_path, monkeypatc
     capsys.readouterr()
     assert evaluate(["Conditioned", *words]) == 2
     (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
-    assert "--images: without the conditions of the data, the recipe fails: features() fails" in line
+    assert "features(), which gets no conditions with these --images, fails: " in line
+    assert "tiny_arrays.py, line" in line
+
+
+class Labelled(Tiny):
+    """Features that depend on the classes of the data."""
+
+    def features(self, nets, batch):
+        return tf.one_hot(batch.labels, 10)
+
+
+class OfOthers(RealSet):
+    """Samples of another program, whose classes have other names."""
+
+    class_names = ("a", "b")
+
+
+def test_the_recipes_features_get_no_labels_of_other_classes():
+    made = tiny_run(Labelled, eval_samples=40, eval_features="recipe")
+    spec, how = made.recipe.data, {"count": 40, "batch_size": 16, "threads": 1}
+    reals = RealSet(made.source, spec, **how)
+
+    def measure(kind):
+        both = kind(made.source, spec, **how), reals
+        return measure_for(made.config.evaluation, made.recipe, made.state.sampling_nets, spec, both, 16)
+
+    assert measure(RealSet).plan.dimension == 10
+    with pytest.raises(UserError, match=r"features\(\), which gets no labels with these --images, fails: "):
+        measure(OfOthers)
 
 
 FAILING = """    flat = tf.reshape(x, (tf.shape(x)[0], 64))
@@ -118,15 +147,37 @@ def test_a_run_is_saved_before_an_error_that_is_not_in_words_ends_it(module, tmp
 
 
 def test_all_ranks_save_before_an_error_of_one_that_is_not_in_words(module, tmp_path):
+    """Then hvdgan.evaluate ends with it, too: it does not skip to the next checkpoint."""
     module(FAILING.replace('"RANK") == "RANK"', '"0") == "1"'))
     flags = [*TINY, "--eval-samples", "40", "--eval-features", "own:f", "--run-dir", "run", "--report", "never"]
     done = run([*launcher(2), sys.executable, "-m", "hvdgan.train", *flags], tmp_path, forked=True)
     assert done.returncode != 0 and "rank 1 failed" in done.stderr
+    logged = (tmp_path / "run" / "log.txt").read_text()
+    assert "stopped: rank 1 failed: InvalidArgumentError: " in logged and "odd features" in logged
     tracebacks = [line for line in done.stderr.splitlines() if "Traceback" in line]
     assert any(line.startswith("[1]") for line in tracebacks), done.stderr
     assert not any(line.startswith("[0]") for line in tracebacks) and "odd features" in done.stderr
-    assert "silent" not in done.stderr
     assert (tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
+    words = "run --all-checkpoints --samples 40 --batch-size 16".split()
+    done = run([*launcher(2), sys.executable, "-m", "hvdgan.evaluate", *words], tmp_path, forked=True)
+    assert done.returncode != 0 and "rank 1 failed" in done.stderr and "skipped" not in done.stderr
+
+
+def test_a_rank_without_memory_for_an_evaluation_says_so_in_one_line(module, tmp_path):
+    module(f"    tf.py_function(hungry, [x], [])\n    return tf.reshape(x, (-1, 64))[:, :8]\n{HUNGRY}")
+    flags = [*TINY, "--eval-samples", "40", "--eval-features", "own:f", "--run-dir", "run", "--report", "never"]
+    done = run([*launcher(2), sys.executable, "-m", "hvdgan.train", *flags], tmp_path, forked=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[1]") and "hvdgan: " in line]
+    assert done.returncode != 0 and "rank 1 is out of memory after step 1" in lines[-1], done.stderr
+    assert "hvdgan: rank 1: Traceback" not in done.stderr
+
+
+HUNGRY = """
+
+def hungry(x):
+    if os.environ.get("HOROVOD_RANK") == "1" and float(x.numpy().max()) > -0.9:
+        raise MemoryError("no room")
+"""
 
 
 def test_a_checkpoint_that_is_named_from_its_own_folder_is_one_of_its_run(tmp_path, monkeypatch):
@@ -135,4 +186,7 @@ def test_a_checkpoint_that_is_named_from_its_own_folder_is_one_of_its_run(tmp_pa
     assert evaluate(["step-00000002", "--num", "40", "--batch-size", "16"]) == 0
     monkeypatch.chdir("step-00000004")
     assert evaluate([".", "--num", "40", "--batch-size", "16"]) == 0
-    assert len((tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()) == 2
+    assert evaluate(["../step-00000002", "--num", "60", "--batch-size", "16"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
+    steps = ["step-00000002", "step-00000004", "step-00000002"]
+    assert [line["checkpoint"] for line in lines] == [str(tmp_path / "run" / "checkpoints" / step) for step in steps]

@@ -134,3 +134,5 @@ def test_a_recipe_that_shows_more_than_samples_must_generate_them():
 def test_too_few_samples_are_refused_before_the_first_step():
     with pytest.raises(UserError, match="--eval-samples: 5 samples are compared with 5 real ones.*at least 6"):
         tiny_run(eval_samples=5)
+    with pytest.raises(UserError, match="--eval-real-samples: 40 samples are compared with 3 real ones.*raise it"):
+        tiny_run(eval_samples=40, eval_real_samples=3)
