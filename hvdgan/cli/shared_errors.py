@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
 
 T = TypeVar("T")
+_LONGEST = 500
 
 
 class Peers(Protocol):
@@ -139,7 +140,8 @@ def _encoded(error: Exception) -> list[Any]:
     if isinstance(error, RunError):
         return [str(error), error.exit_code]
     # The repr of TensorFlow's errors has no text.
-    return [repr(error) if error.args or not str(error) else f"{type(error).__name__}: {in_one_line(error)}", None]
+    text = repr(error) if error.args else f"{type(error).__name__}: {in_one_line(error)[:_LONGEST]}"
+    return [text, None]
 
 
 def _decoded(encoded: list[Any], rank: int, names_rank: bool) -> RunError:

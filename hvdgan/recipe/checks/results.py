@@ -323,13 +323,13 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     wanted = "it must return features (B, d)"
     if type(recipe).features is Recipe.features:
         raise Mistake(f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
-    # Samples of another program may lack what the recipe has seen with all others.
+    # Samples of another program, or other data, may lack what the data of the run have.
     parts = {
         "labels": (recipe.data.num_classes, batch.labels),
         "conditions": (recipe.data.conditions, batch.conditions),
     }
     missing = " and ".join(name for name, (of_data, given) in parts.items() if of_data and given is None)
-    what = f"features(), which gets no {missing} with these --images," if missing else "features()"
+    what = f"features(), without {missing} for these samples," if missing else "features()"
     given = call(recipe.features, nets, batch, what=what, wanted="it must take (self, nets, batch)")
     features = _float32(given)
     if features is None or not features.shape.is_compatible_with((batch.images.shape[0], None)):

@@ -98,7 +98,7 @@ def test_the_recipes_features_of_samples_without_conditions(tmp_path, monkeypatc
     capsys.readouterr()
     assert evaluate(["Conditioned", *words]) == 2
     (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: ")]
-    assert "features(), which gets no conditions with these --images, fails: " in line
+    assert "features(), without conditions for these samples, fails: " in line
     assert "tiny_arrays.py, line" in line
 
 
@@ -125,7 +125,7 @@ def test_the_recipes_features_get_no_labels_of_other_classes():
         return measure_for(made.config.evaluation, made.recipe, made.state.sampling_nets, spec, both, 16)
 
     assert measure(RealSet).plan.dimension == 10
-    with pytest.raises(UserError, match=r"features\(\), which gets no labels with these --images, fails: "):
+    with pytest.raises(UserError, match=r"features\(\), without labels for these samples, fails: "):
         measure(OfOthers)
 
 
