@@ -27,7 +27,7 @@ DOCUMENTED = {
 INTERNAL = {
     "hvdgan.recipe.samples.data_spec": ["of_json"],
     "hvdgan.cli.types": ["read_kinds"],
-    "hvdgan.cli.errors": ["RunError", "LostPeer", "in_one_line", "unwritable"],
+    "hvdgan.cli.errors": ["RunError", "LostPeer", "RankFailed", "in_one_line", "unwritable"],
 }
 # They are made by the trainer and handed to the recipe, so their constructors are left out.
 HANDED = {"Batch", "Nets", "Random"}
