@@ -8,9 +8,9 @@ class RunError(Exception):
 
 
 class RankFailed(RunError):
-    """Work has failed on one rank for a reason that is not in words, such as an error in the user's own code.
+    """Work on one rank has raised something else than a RunError, such as an error in the user's own code.
 
-    On that rank, `__cause__` is what has failed there.
+    All ranks raise it; on the one that failed, `__cause__` is the original error.
     """
 
 

@@ -12,6 +12,7 @@ from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
 
 T = TypeVar("T")
 _LONGEST = 500
+"""characters of the text of an error that is no RunError, at most"""
 
 
 class Peers(Protocol):

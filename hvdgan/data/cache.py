@@ -18,6 +18,8 @@ from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.data.base.source import Source, SourceWrapper
 
 _DIGEST_BYTES = 16
+_CHECKS = 2
+"""version of the checks that samples have passed before they are kept; 2: numbers that files declare to be missing"""
 _MEMORY_FRACTION = 0.8
 """fraction of the free memory that the cache may take; the run needs the rest"""
 
@@ -47,10 +49,6 @@ def cached(source: Source, kind: Literal["none", "memory", "disk"], folder: Path
         return _Cached(source, _OnDisk(source, stamp, folder / f"{os.uname().nodename}.images"))
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
     return _Cached(source, _InMemory(source))
-
-
-_CHECKS = 2
-"""version of the checks that samples have passed before they are kept; 2: numbers that files declare to be missing"""
 
 
 class _Store(Protocol):

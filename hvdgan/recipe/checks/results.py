@@ -308,8 +308,11 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
     hint = "" if own else "; write generate(self, nets, batch), which does"
     samples = _float32(given)
-    fits = samples is not None and samples.shape.is_compatible_with((None, *shape))
-    if samples is None or not fits or not 0 < (samples.shape[0] or 0) <= most:
+    if (
+        samples is None
+        or not samples.shape.is_compatible_with((None, *shape))
+        or not 0 < (samples.shape[0] or 0) <= most
+    ):
         raise Mistake(f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
     return samples
 

@@ -161,7 +161,7 @@ def measure_for(
     """
     classes = _classes_of(*both)
     if settings.eval_features == "recipe":
-        if isinstance(both[0], RealSet) and not classes:  # its labels are none of the data's
+        if isinstance(both[0], RealSet) and not classes:  # their labels mean other classes than the data's
             spec = dataclasses.replace(spec, num_classes=0)
         return measure_of_recipe(recipe, nets, spec, batch_size=batch_size, classes=classes)
     features = open_features(settings.eval_features, spec, inception=settings.inception, resize=settings.eval_resize)
@@ -222,8 +222,8 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size:
     blank = (
         np.zeros(1, np.int64),
         np.zeros((1, *spec.shape), np.float32),
-        np.zeros(1, np.int32) if spec.num_classes else None,
-        np.zeros((1, len(spec.conditions)), np.float32) if spec.conditions else None,
+        np.zeros(1, np.int32),
+        np.zeros((1, len(spec.conditions)), np.float32),
     )
     dimension = extract(Samples(*blank))[0].shape[1]
     _check_dimension(dimension, "recipe")
@@ -235,7 +235,7 @@ def _check_dimension(dimension: int, name: str) -> None:
         raise UserError(
             f"--eval-features {name}: {dimension:,} features of a sample, whose covariance would take "
             f"{dimension**2 * 8 / 1e9:.0f} GB; expected at most {_MOST_FEATURES:,}; end the network with a global "
-            "pooling, or name other features; a run that resumes may have others than before"
+            "pooling, or name other features, which a resumed run may do, too"
         )
 
 

@@ -308,8 +308,8 @@ class Evaluating:
             folder = self._run_dir and self._run_dir / "cache"
             again = Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
             again.agree()
-            for line in filter(None, (again.about_features(), again.warning())):
-                if self._last is None:  # features of the recipe are opened again for each checkpoint
+            if self._last is None:  # the recipe's features are opened again for each checkpoint
+                for line in filter(None, (again.about_features(), again.warning())):
                     self._say(line)
         self._last = again
         return again

@@ -28,6 +28,7 @@ from tiny_arrays import UNITS, volumes
 
 SMALL = "--global-batch-size 8 --report never".split()
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 4 --eval-every 2 --checkpoint-every 2".split()
+OWN = [*TINY, *"--eval-samples 40 --eval-features own:f --run-dir run --report never".split()]
 
 
 class Dense(Tiny):
@@ -137,20 +138,18 @@ FAILING = """    flat = tf.reshape(x, (tf.shape(x)[0], 64))
 """
 
 
-def test_a_run_is_saved_before_an_error_that_is_not_in_words_ends_it(module, tmp_path, capsys):
+def test_a_run_is_saved_before_an_unexpected_error_ends_it(module, tmp_path, capsys):
     """The blank samples of the first call pass, the real ones do not."""
     module(FAILING)
-    flags = [*TINY, "--eval-samples", "40", "--eval-features", "own:f", "--run-dir", str(tmp_path / "run")]
-    assert train(flags) == 1
+    assert train(OWN) == 1
     assert "odd features" in capsys.readouterr().err
     assert (tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
 
 
-def test_all_ranks_save_before_an_error_of_one_that_is_not_in_words(module, tmp_path):
+def test_all_ranks_save_before_an_unexpected_error_of_one_ends_them(module, tmp_path):
     """Then hvdgan.evaluate ends with it, too: it does not skip to the next checkpoint."""
     module(FAILING.replace('"RANK") == "RANK"', '"0") == "1"'))
-    flags = [*TINY, "--eval-samples", "40", "--eval-features", "own:f", "--run-dir", "run", "--report", "never"]
-    done = run([*launcher(2), sys.executable, "-m", "hvdgan.train", *flags], tmp_path, forked=True)
+    done = run([*launcher(2), sys.executable, "-m", "hvdgan.train", *OWN], tmp_path, forked=True)
     assert done.returncode != 0 and "rank 1 failed" in done.stderr
     logged = (tmp_path / "run" / "log.txt").read_text()
     assert "stopped: rank 1 failed: InvalidArgumentError: " in logged and "odd features" in logged
@@ -163,21 +162,20 @@ def test_all_ranks_save_before_an_error_of_one_that_is_not_in_words(module, tmp_
     assert done.returncode != 0 and "rank 1 failed" in done.stderr and "skipped" not in done.stderr
 
 
-def test_a_rank_without_memory_for_an_evaluation_says_so_in_one_line(module, tmp_path):
-    module(f"    tf.py_function(hungry, [x], [])\n    return tf.reshape(x, (-1, 64))[:, :8]\n{HUNGRY}")
-    flags = [*TINY, "--eval-samples", "40", "--eval-features", "own:f", "--run-dir", "run", "--report", "never"]
-    done = run([*launcher(2), sys.executable, "-m", "hvdgan.train", *flags], tmp_path, forked=True)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("[1]") and "hvdgan: " in line]
-    assert done.returncode != 0 and "rank 1 is out of memory after step 1" in lines[-1], done.stderr
-    assert "hvdgan: rank 1: Traceback" not in done.stderr
-
-
 HUNGRY = """
 
 def hungry(x):
     if os.environ.get("HOROVOD_RANK") == "1" and float(x.numpy().max()) > -0.9:
         raise MemoryError("no room")
 """
+
+
+def test_a_rank_without_memory_for_an_evaluation_says_so_in_one_line(module, tmp_path):
+    module(f"    tf.py_function(hungry, [x], [])\n    return tf.reshape(x, (-1, 64))[:, :8]\n{HUNGRY}")
+    done = run([*launcher(2), sys.executable, "-m", "hvdgan.train", *OWN], tmp_path, forked=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[1]") and "hvdgan: " in line]
+    assert done.returncode != 0 and "rank 1 is out of memory after step 1" in lines[-1], done.stderr
+    assert "hvdgan: rank 1: Traceback" not in done.stderr
 
 
 def test_a_checkpoint_that_is_named_from_its_own_folder_is_one_of_its_run(tmp_path, monkeypatch):
