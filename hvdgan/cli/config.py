@@ -86,6 +86,8 @@ class Config(AverageConfig):
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
     """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
+    share_gpu: Annotated[bool, _TRAINING] = False
+    """let several ranks compute on one GPU, for debugging: they share its memory, and reduce over the host's"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
     """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
     gradient_groups: Annotated[CountOrAuto, _TRAINING] = "auto"

@@ -8,7 +8,7 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.distributed import joining
+from hvdgan.distributed import devices, joining
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.checks.results import make_recipe
 from hvdgan.recipe.nets import Nets
@@ -63,6 +63,7 @@ def load_trained(path: Path) -> Trained:
         RunError: the checkpoint is damaged, or the recipe now makes other networks.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
+    devices.refuse_cpu_by_mistake()
     found = find(path)
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
