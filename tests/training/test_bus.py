@@ -18,7 +18,6 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import cached, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.networks.devices.device import CPU, GPU, computing_as
 from hvdgan.networks.devices.numbers import to_device
 from hvdgan.recipe.draws import Random
@@ -145,7 +144,7 @@ def opened(request, tmp_path):
     """The samples as they are stored, those of a run, and the type that is expected on the bus."""
     settings, dtype = KINDS[request.param][0](tmp_path), KINDS[request.param][1]
     stored = open_source(Config(**settings), paired=request.param.startswith("pairs"))
-    return stored, mapped(stored, with_statistics(stored, ALONE, NO_SCANS)), dtype
+    return stored, mapped(stored, with_statistics(stored, ALONE)), dtype
 
 
 def batch_of(source, **changes):

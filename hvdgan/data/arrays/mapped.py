@@ -12,6 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.conditions import Described
 from hvdgan.data.base.source import BadImage, Source, SourceWrapper
 from hvdgan.values.sample_values import SampleValues, may_be_pictures
+from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import NARROW, ValueMap
 
 
@@ -63,9 +64,10 @@ class Mapped(SourceWrapper):
         if is_stored and not new:
             return records
         inputs, images = self.layout.split(records)
-        with np.errstate(all="ignore"):
-            seen = self.values.images.forward(images)
-            inputs_seen = None if inputs is None or self.values.inputs is None else self.values.inputs.forward(inputs)
+        seen = self._seen_of(indices, images, self.values.images)
+        inputs_seen = None
+        if inputs is not None and self.values.inputs is not None:
+            inputs_seen = self._seen_of(indices, inputs, self.values.inputs)
         if new:
             self._check(indices, images, seen, self.values.images)
             if inputs_seen is not None and self.values.inputs is not None:
@@ -74,6 +76,19 @@ class Mapped(SourceWrapper):
         if is_stored:
             return records
         return seen if inputs_seen is None else self.layout.joined(inputs_seen, seen, np.dtype(np.float32))
+
+    def _seen_of(self, indices: np.ndarray, samples: np.ndarray, value_map: ValueMap) -> np.ndarray:
+        """Samples once they are mapped; one for which a function of the user's raises an error is a bad one."""
+        with np.errstate(all="ignore"):
+            try:
+                return value_map.forward(samples)
+            except FailedFunction as error:
+                for index, sample in zip(indices, samples, strict=True):
+                    try:
+                        value_map.forward(sample[None])
+                    except FailedFunction as its:
+                        raise BadImage(self._source.named(int(index)), str(its)) from its
+                raise error  # it takes each sample alone
 
     def take_outside(self) -> int:
         """How many numbers outside the declared ranges were found since the last call; each sample counts once."""
