@@ -22,6 +22,7 @@ from hvdgan.cli.types import (
     NonNegative,
     Precision,
     Seed,
+    Words,
     read_kinds,
 )
 
@@ -58,7 +59,10 @@ class Config(AverageConfig):
     """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
     data: Annotated[str, DATA] = "digits"
-    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, tfds:NAME"""
+    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, tfds:NAME, or
+    your own as my_module:source, anything with len() and [i]"""
+    data_options: Annotated[Words, DATA] = ()
+    """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
     image_size: Annotated[ImageSize, DATA] = None
     """height and width of 8-bit pictures (pixels), one number or HEIGHT,WIDTH; default: those of an array, else 32"""
     fit: Annotated[Fit | None, DATA] = None

@@ -26,7 +26,8 @@ _SIZE = 32
 EXPECTED = (
     "digits, synthetic, a folder of images, of .npy files or of packed shards, arrays (.npy, .npz, .h5, .nc, .zarr; "
     "FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a pattern in quotes "
-    "such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
+    "such as 'data/*.tfrecord'), keras:mnist and the like, tfds:NAME, or your own as "
+    "my_module:source"
 )
 
 

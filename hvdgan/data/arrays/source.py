@@ -63,8 +63,7 @@ class Samples:
 
     def map_of(self, given: str | None, flag: str) -> ValueMap:
         """The map of the numbers: the declared one, or that of floats within [0, 1] or [-1, 1]; see kinds.map_of()."""
-        places = spread(self.stored.shape[0])
-        some = self.axes.arranged(self._valid(places, self.stored.read(places)))
+        some = self.axes.arranged(self._valid(*self.stored.readable(spread(self.stored.shape[0]))))
         return map_of(given, self.stored, some, flag=flag, channels=self.stored.names_of(self.shape[-1]))
 
     def _valid(self, indices: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -122,7 +121,7 @@ class ArraySource(Source):
         told_by: list[bytes] = []
         for part in self.parts:
             told_by.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
-            told_by.append(np.ascontiguousarray(part.stored.read(places)).tobytes())
+            told_by.append(np.ascontiguousarray(part.stored.readable(places)[1]).tobytes())
         if container.identity:
             told_by.append(container.identity)
         told_by += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.data.base.cf_numbers import Rules
-from hvdgan.data.base.source import BadFile
+from hvdgan.data.base.source import BadFile, BadImage
 
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
@@ -92,6 +92,17 @@ class Stored(abc.ABC):
             BadImage: a file of one sample cannot be read.
             RunError: the file has changed or the disk has failed.
         """
+
+    def readable(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of some samples that are not broken: their numbers (B,), and the samples (B, ...)."""
+        try:
+            return indices, self.read(indices)
+        except BadImage:
+            found = {}
+            for index in indices.tolist():
+                with contextlib.suppress(BadImage):
+                    found[index] = self.read(np.array([index]))[0]
+            return np.array([*found], np.int64), np.array([*found.values()], self.dtype).reshape(-1, *self.shape[1:])
 
     def named(self, index: int) -> str:
         """The name of a sample, for messages."""
@@ -227,8 +238,8 @@ class Container(abc.ABC):
         """
 
     @abc.abstractmethod
-    def stamp(self) -> list[Any]:
-        """Facts that change when a file changes.
+    def stamp(self) -> list[Any] | None:
+        """Facts that change when a file changes; None if there is no file.
 
         Raises:
             OSError: a file is missing.

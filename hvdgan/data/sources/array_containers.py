@@ -27,6 +27,7 @@ from hvdgan.data.sources.folder_listing import (
     first_suffix,
     refuse_unlisted,
 )
+from hvdgan.data.sources.own_data import OwnData, names_own
 
 _NUMPY = (".npy", ".npz")
 _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
@@ -49,6 +50,13 @@ def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None
     """
     if not config.data:
         return None
+    if names_own(config.data):
+        return OwnData(config.data, config.data_options, peers), ""
+    if config.data_options:
+        raise UserError(
+            f"--data-options {','.join(config.data_options)}: is for data of your own (--data my_module:source); "
+            "leave it out"
+        )
     path, name = _parts_of(config.data)
     if os.path.exists(path) and (opener := _opener_of(path, config)) is not None:
         return opener(path), name

@@ -17,6 +17,7 @@ from hvdgan.data.arrays.source import ArraySource, Samples
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, sides
 from hvdgan.data.sources.array_containers import open_container
+from hvdgan.data.sources.own_data import OwnData
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
@@ -44,6 +45,9 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     if (opened := open_container(config, peers)) is None:
         return None
     container, name = opened
+    if isinstance(container, OwnData) and "conditions" in container.names() and not config.arrays.conditions:
+        arrays = dataclasses.replace(config.arrays, conditions=("conditions",))
+        config = dataclasses.replace(config, arrays=arrays)
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     check_numbers(images)
     _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
