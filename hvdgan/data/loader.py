@@ -1,6 +1,5 @@
 """Reads the images of batches, and replaces broken ones by the next that can be read."""
 
-import collections
 import threading
 from collections.abc import Callable
 
@@ -11,8 +10,6 @@ from hvdgan.data.base.source import BadFile, BadImage, Source, refuse_if_too_man
 
 FAILED = -1
 """index of an image whose reading raised an exception"""
-_REMEMBERED = 256
-"""batches whose indices are kept to find a broken record: more than lie between reading and the step"""
 _Fetch = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -27,25 +24,12 @@ class Loader:
         self._max_bad_fraction = max_bad_fraction
         self._lock = threading.Lock()
         self._bad: dict[int, BadFile] = {}
-        self._latest: collections.deque[np.ndarray] = collections.deque(maxlen=_REMEMBERED)
 
     def images(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         """Samples (B, *source.record_shape), their indices (B,) after substitution, and the facts about them."""
         if (found := self._guarded(self._fetch, indices)) is None:
             return self._failed(self.source.blank(len(indices)))
         return self._with_facts(*found)
-
-    def records(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-        """As `images`, with undecoded records (B,)."""
-        if (found := self._guarded(self._fetch_records, indices)) is None:
-            return self._failed(np.full(len(indices), b"", object))
-        return self._with_facts(*found)
-
-    def explain(self) -> None:
-        """Raise an error that names the record that was read and cannot be decoded; TensorFlow's error does not."""
-        for indices in list(self._latest):
-            for index in indices.tolist():
-                self.source.fetch(index)
 
     def bad_files(self) -> list[BadFile]:
         with self._lock:
@@ -67,11 +51,6 @@ class Loader:
 
     def _with_facts(self, images: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         return images, indices, *self.source.facts(indices).values()
-
-    def _fetch_records(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        records = np.array(self.source.fetch_records(indices), object)
-        self._latest.append(indices)
-        return records, indices
 
     def _fetch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._bad.keys().isdisjoint(indices.tolist()):

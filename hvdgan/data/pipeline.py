@@ -1,8 +1,8 @@
 """Reads a rank's slices of the global batches ahead of the steps.
 
 Where one call reads a whole batch, threads of Python do so, because tf.data would need as long to hand over 4 MB as it
-takes to read them. tf.data does so where TensorFlow decodes records, where several calls read parts of a batch, and for
-GPUs, to which it copies a batch while the step before computes.
+takes to read them. tf.data does so where several calls read parts of a batch, and for GPUs, to which it copies a batch
+while the step before computes.
 """
 
 import collections
@@ -23,8 +23,6 @@ from hvdgan.data.read_ahead import ReadAhead
 
 _MOST_FETCHED = 8
 """images that one thread reads per call, at most: a call from TensorFlow into Python costs as much as a small image"""
-_MOST_DECODED = 64
-"""records that are decoded per call, at most: each is an operation of the graph"""
 
 _Indices = Callable[[int], np.ndarray]
 """function of a position at which a batch begins, for the indices of this rank's slice, int64 (B,)"""
@@ -69,7 +67,7 @@ class Batches:
             return sample_indices(seed, int(begin), global_batch_size, len(source))[first:past]
 
         self._loader = Loader(source, max_bad_fraction)
-        if device is None and source.decode is None and images_per_call(source, past - first) == past - first:
+        if device is None and images_per_call(source, past - first) == past - first:
             names = ("images", "index", *source.facts(np.zeros(1, np.int64)))
             read = functools.partial(_read, self._loader, indices_of, names)
             begins = itertools.count(position, global_batch_size)
@@ -99,11 +97,7 @@ class Batches:
         """
         if not self._iterators:
             raise ValueError("these batches are closed")
-        try:
-            batch = next(self._iterators[0])
-        except tf.errors.OpError:
-            self._loader.explain()
-            raise
+        batch = next(self._iterators[0])
         if self._loader.failure is not None and (batch["index"].numpy() == FAILED).any():
             raise self._loader.failure
         return batch
@@ -175,8 +169,6 @@ def _sent(values: tf.Tensor) -> tf.Tensor:
 
 def images_per_call(source: Source, batch_size: int) -> int:
     """Number of images that one call reads, a divisor of the batch size."""
-    if source.decode is not None:
-        return largest_divisor(batch_size, _MOST_DECODED)
     # Files are decoded in parallel, a few by each call. A source that is faster by batches reads whole batches.
     return batch_size if source.batched else largest_divisor(batch_size, _MOST_FETCHED)
 
@@ -207,14 +199,9 @@ def _load(
         return tf.ensure_shape(tf.numpy_function(indices_of, [begin], tf.int64), (batch_size,))
 
     indices = positions.map(slice_of)
-    source, count = loader.source, images_per_call(loader.source, batch_size)
-    if source.decode is not None:
-        records = _called(loader.records, source, indices, tf.string, threads)
-        groups = records if count == batch_size else _split(records, count)
-        dataset = _decoded(groups, source, count, threads)
-    else:
-        groups = indices if count == batch_size else indices.unbatch().batch(count, drop_remainder=True)
-        dataset = _called(loader.images, source, groups, tf.as_dtype(source.dtype), threads)
+    count = images_per_call(loader.source, batch_size)
+    groups = indices if count == batch_size else indices.unbatch().batch(count, drop_remainder=True)
+    dataset = _called(loader, groups, threads)
     if count < batch_size:
         dataset = _joined(dataset, batch_size, count)
     options = tf.data.Options()
@@ -224,52 +211,22 @@ def _load(
     return dataset.with_options(options)
 
 
-def _called(
-    function: Callable[[np.ndarray], tuple[np.ndarray, ...]],
-    source: Source,
-    indices: tf.data.Dataset,
-    kind: tf.DType,
-    threads: int,
-) -> tf.data.Dataset:
-    """The results of a function of the loader for groups of indices (count,), by name."""
+def _called(loader: Loader, indices: tf.data.Dataset, threads: int) -> tf.data.Dataset:
+    """What the loader reads for groups of indices (count,), by name."""
+    source = loader.source
     facts = source.facts(np.zeros(1, np.int64))
-    types = {"images": kind, "index": tf.int64, **{name: tf.as_dtype(fact.dtype) for name, fact in facts.items()}}
+    types = {"images": tf.as_dtype(source.dtype), "index": tf.int64}
+    types |= {name: tf.as_dtype(fact.dtype) for name, fact in facts.items()}
 
     @tf.autograph.experimental.do_not_convert
     def call(some: tf.Tensor) -> dict[str, tf.Tensor]:
-        loaded = dict(zip(types, tf.numpy_function(function, [some], list(types.values())), strict=True))
+        loaded = dict(zip(types, tf.numpy_function(loader.images, [some], list(types.values())), strict=True))
         count = some.shape[0]
         shapes = {name: (count, *fact.shape[1:]) for name, fact in facts.items()}
-        if kind != tf.string:
-            shapes["images"] = (count, *source.record_shape)
+        shapes["images"] = (count, *source.record_shape)
         return {name: tf.ensure_shape(loaded[name], shapes.get(name, (count,))) for name in types}
 
     return indices.map(call, num_parallel_calls=threads, deterministic=True)
-
-
-def _split(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """Groups of `count` records."""
-
-    @tf.autograph.experimental.do_not_convert
-    def split(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {name: tf.reshape(values, (-1, count, *values.shape[1:])) for name, values in batch.items()}
-
-    return batches.map(split).unbatch()
-
-
-def _decoded(groups: tf.data.Dataset, source: Source, count: int, threads: int) -> tf.data.Dataset:
-    """Images of groups of records, decoded by TensorFlow on all threads: Python only finds and reads the records."""
-    shape = (count, *source.record_shape)
-
-    @tf.autograph.experimental.do_not_convert
-    def decode(group: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        assert source.decode is not None
-        # Records that could not be read are not decoded, so that the loader's own error is raised.
-        failed, zeros = group["index"][0] == FAILED, functools.partial(tf.zeros, shape, tf.uint8)
-        images = tf.cond(failed, zeros, functools.partial(source.decode, group["images"]))
-        return {**group, "images": tf.ensure_shape(images, shape)}
-
-    return groups.map(decode, num_parallel_calls=threads, deterministic=True)
 
 
 def _joined(groups: tf.data.Dataset, batch_size: int, count: int) -> tf.data.Dataset:

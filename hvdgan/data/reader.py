@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from hvdgan.data.base.parallel_map import parallel_map
 from hvdgan.data.base.source import BadFile, BadImage, Source
@@ -31,10 +30,6 @@ class ImageReader:
         self._batch_size = batch_size
         fitting = max(1, _MOST_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
         self._together = largest_divisor(batch_size, min(images_per_call(source, batch_size), fitting))
-        self._decoder = None
-        if source.decode is not None:
-            records = [tf.TensorSpec((self._together,), tf.string)]
-            self._decoder = tf.function(source.decode, input_signature=records, autograph=False)
 
     def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Read ahead of the caller: each thread two portions of one image or at most 8 MiB.
@@ -59,7 +54,7 @@ class ImageReader:
         images = self._source.blank(len(indices))
         try:
             if readable.any():
-                images[readable] = self._fetch(indices[readable])
+                images[readable] = self._source.fetch_batch(indices[readable])
         except BadImage:
             for place in np.flatnonzero(readable):
                 try:
@@ -68,17 +63,3 @@ class ImageReader:
                     self.bad[int(indices[place])] = error.bad_file
                     readable[place] = False
         return images, readable
-
-    def _fetch(self, indices: np.ndarray) -> np.ndarray:
-        if self._decoder is None:
-            return self._source.fetch_batch(indices)
-        records = self._source.fetch_records(indices)
-        # The graph decodes groups of one size only.
-        whole = records + records[-1:] * (self._together - len(records))
-        try:
-            with tf.device("cpu:0"):
-                return self._decoder(tf.constant(whole, tf.string)).numpy()[: len(records)]
-        except tf.errors.OpError:
-            for index in indices.tolist():
-                self._source.fetch(index)  # raises an error that names the record
-            raise

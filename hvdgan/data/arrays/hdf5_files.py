@@ -195,7 +195,7 @@ class Hdf5Array(Stored):
                     raise self._unreadable(int(indices[theirs[0]]), error) from error
                 inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
                 for place in theirs:
-                    out[place][inside] = chunk[indices[place] - first]
+                    out[(place, *inside)] = chunk[indices[place] - first]
         return out
 
     def _chunk_at(self, corner: tuple[int, ...]) -> np.ndarray:
