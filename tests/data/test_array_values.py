@@ -25,7 +25,7 @@ from table_of_arrays import (
     shards,
     slices,
     tfrecords,
-    zlib_shards,
+    gzip_shards,
 )
 
 ROWS = [(write, name) for write, names in KINDS for name in names]
@@ -82,7 +82,7 @@ def table(tmp_path_factory):
             row = {"data": write(below, array), "expected": expected, "tfrecord": None, "axes": axes_of(array)}
             if write in (tfrecords, gzip_tfrecords):
                 row["tfrecord"] = {"shape": ",".join(map(str, shape[1:])), "dtype": name}
-            if write in (netcdf, netcdf3, zarr, shards, zlib_shards):
+            if write in (netcdf, netcdf3, zarr, shards, gzip_shards):
                 row["axes"] = None  # the file says it
             rows.append(row | {"fingerprint": opened(row, ALONE).fingerprint})
     order = [index.tolist() for _, _, index in slices(opened(rows[0], ALONE), 0, 1, start=0)]

@@ -48,7 +48,7 @@ SOURCES = {
     "image by image": lambda folder: Numbered(30, broken=(4, 5)),
     "in batches": lambda folder: Numbered(30, batched=True, broken=(4, 5)),
     "float16 and conditions": of_arrays,
-    "shards, which TensorFlow decodes": of_shards,
+    "packed pictures": of_shards,
 }
 
 

@@ -159,6 +159,7 @@ class ArrayPairs(PictureSource):
             fit=fit,
             fingerprint=fingerprint(self._images.image_size, self._images.channels, [b"pairs", *parts], fit),
             labels=labels,
+            class_names=container.class_names,
             paired=True,
         )
         self.array_shape = self._images.array_shape
