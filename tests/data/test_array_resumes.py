@@ -16,7 +16,7 @@ from hvdgan.data.order import sample_indices
 from hvdgan.train import main
 from launching import CONTROLLERS, ROOT, launcher, run
 from recording import FLAGS, STEPS, seen_by
-from table_of_arrays import ALL, TYPES, axes_of, gzip_tfrecords, numbers, shards, tfrecords, gzip_shards
+from table_of_arrays import ALL, TYPES, axes_of, gzip_shards, gzip_tfrecords, numbers, shards, tfrecords
 
 OWN_AXES = (netcdf, netcdf3, zarr, shards, gzip_shards)
 SHAPE = (18, 3, 5, 2)

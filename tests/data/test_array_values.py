@@ -18,6 +18,7 @@ from table_of_arrays import (
     ALL,
     KINDS,
     axes_of,
+    gzip_shards,
     gzip_tfrecords,
     is_exact,
     numbers,
@@ -25,7 +26,6 @@ from table_of_arrays import (
     shards,
     slices,
     tfrecords,
-    gzip_shards,
 )
 
 ROWS = [(write, name) for write, names in KINDS for name in names]
