@@ -16,7 +16,7 @@ from hvdgan.cli.files.replacing import whole_file
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.source import printable
 from hvdgan.data.packing.archives import unpacker
-from hvdgan.data.sources.tfrecords import files_named
+from hvdgan.data.records import files_named
 
 _FOLDER = "unpacked"
 _BLOCK = 2**20

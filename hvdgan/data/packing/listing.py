@@ -35,8 +35,8 @@ from hvdgan.data.packing.array_facts import Conditions, conditions_of, condition
 from hvdgan.data.packing.array_part import SamplesPart, portable
 from hvdgan.data.packing.compressed_records import unpacked
 from hvdgan.data.packing.parts import NO_SIZE, ArchivePart, FolderPart, Part, SourcePart, opened_source
+from hvdgan.data.records import RecordSource
 from hvdgan.data.sources.folder_listing import classes_of, find_images, first_folder
-from hvdgan.data.sources.tfrecords import RecordSource
 
 _THREADS = 16
 """threads that check files, which wait for the disk and need no core"""

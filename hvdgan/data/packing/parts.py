@@ -16,9 +16,9 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data.base.source import Source, printable
 from hvdgan.data.formats.images import read_halves, read_image, read_partners, read_size
 from hvdgan.data.packing.archives import read_member
+from hvdgan.data.records import files_named, open_records
 from hvdgan.data.sources.array_files import open_arrays, without_maps
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
-from hvdgan.data.sources.tfrecords import files_named, open_records
 
 NO_SIZE = "--image-size: expected the height and width of the images, such as 128 or 64,96 (pixels)"
 

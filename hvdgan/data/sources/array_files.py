@@ -56,8 +56,8 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
         labels = _labels(container, config, images)
     if _are_pictures(config, images, inputs):
-        return _pictures(config, container, images, inputs, labels, paired)
-    return _arrays(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
+        return pictures_of(config, container, images, inputs, labels, paired)
+    return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
 
 
 def without_maps(config: Config) -> Config:
@@ -130,7 +130,7 @@ def _is_picture(stored: Stored, channels: int | None) -> bool:
     return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
 
 
-def _pictures(
+def pictures_of(
     config: Config,
     container: Container,
     images: Stored,
@@ -160,7 +160,7 @@ def _pictures(
     )
 
 
-def _arrays(
+def arrays_of(
     config: Config,
     container: Container,
     stored: Stored,
