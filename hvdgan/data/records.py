@@ -5,7 +5,6 @@ The ranks index the files together at the start, a file each; a record's checksu
 Reference: https://www.tensorflow.org/tutorials/load_data/tfrecord; tensorflow/core/example/example.proto.
 """
 
-import dataclasses
 import functools
 import glob
 import gzip
@@ -27,6 +26,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays.conditions import map_of, with_conditions
+from hvdgan.data.arrays.numpy_files import NumpyArray
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of, printable
@@ -74,7 +74,7 @@ def open_records(
         config: settings of the data.
         files: paths of the files.
         paired: True if each sample must come with an input.
-        size: height and width of pictures, in pixels.
+        size: height and width of encoded pictures, in pixels; others keep theirs unless config.image_size is given.
         peers: the ranks; each calls this.
         in_order: True if one thread reads the samples in ascending order, so that files may be compressed as a whole.
 
@@ -85,20 +85,15 @@ def open_records(
     named, settings = config.tfrecord, config.arrays
     shapes = _shapes(config, paired=paired)
     records = RecordReader(config, files, paired=paired, peers=peers, in_order=in_order)
-    source: Source
     if shapes:
         container = RecordFiles(records, shapes, named.dtype)
         parts = [container.get(name) for name in shapes]
         _refuse_all_bad(records, lambda index: [part.read(np.array([index])) for part in parts], peers)
-        wanted = dataclasses.replace(config, arrays=dataclasses.replace(settings, conditions=()))
-        if named.dtype is None:
-            wanted = dataclasses.replace(wanted, image_size=size, channels=config.channels or 3)
-        build = pictures_of if named.dtype is None else arrays_of
         inputs = parts[1] if len(parts) > 1 else None
-        source = build(wanted, container, parts[0], inputs, records.labels, paired)
-    else:
-        source = RecordSource(records, config, size=size, paired=paired)
-        _refuse_all_bad(records, source.fetch, peers)
+        build = pictures_of if named.dtype is None else arrays_of
+        return build(config, container, parts[0], inputs, records.labels, paired)
+    source = RecordSource(records, config, size=size, paired=paired)
+    _refuse_all_bad(records, source.fetch, peers)
     if records.conditions is None:
         return source
     return with_conditions(source, records.conditions, map_of(settings.condition_values, settings.conditions))
@@ -172,6 +167,7 @@ class RecordReader:
 
     labels: labels of the records, int32 (N,), or None.
     conditions: numbers that describe each record, float64 (N, k), or None.
+    numbers: features of one number each, of which the conditions are.
     features: features of a sample and of its input, by the flags that name them.
 
     Args:
@@ -191,7 +187,7 @@ class RecordReader:
     ) -> None:
         self.name, self._files, self._in_order = config.data, list(files), in_order
         self.features, self._label = _features(config, paired=paired), config.tfrecord.label
-        self._numbers = () if config.arrays.condition_table is not None else config.arrays.conditions
+        self.numbers = () if config.arrays.condition_table is not None else config.arrays.conditions
         opened = functools.partial(_opened, in_order=in_order)
         self._opened = functools.lru_cache(maxsize=2 if in_order else 256)(opened)
         where = f"--data {self.name}"
@@ -207,7 +203,7 @@ class RecordReader:
         all_labels = np.concatenate([unpack(some, np.int32) for some in labels])
         self.labels = None if self._label is None else all_labels
         all_numbers = np.concatenate([unpack(some, np.float64) for some in numbers])
-        self.conditions = all_numbers.reshape(len(self), -1) if self._numbers else None
+        self.conditions = all_numbers.reshape(len(self), -1) if self.numbers else None
         # They cover neither the name of the label feature nor the folder, which depends on the machine.
         self.parts = [os.path.basename(file).encode(errors="surrogateescape") for file in files]
         """bytes that identify the names of the files, their records and labels, and every byte in them"""
@@ -269,7 +265,7 @@ class RecordReader:
                 if not _is_header(header):
                     raise UserError(f"{what}: no record begins here" if ends else self._refusal(where, file))
                 begin, length = (ends[-1] if ends else 0) + _HEADER, struct.unpack_from("<Q", header)[0]
-                is_read = not ends or self._label is not None or bool(self._numbers)
+                is_read = not ends or self._label is not None or bool(self.numbers)
                 skipped = 0 if is_read else length
                 # The checksum of a record and the header of the next one are read together.
                 content = read(begin + skipped, length - skipped + _CHECKSUM + _HEADER)
@@ -283,7 +279,7 @@ class RecordReader:
                     for flag, name in self.features.items() if not ends else ():
                         _refuse_missing(f"{flag} {name}: {what}", features, name)
                     labels += [] if self._label is None else [_label(what, features, self._label)]
-                    numbers += [_number(what, features, name) for name in self._numbers]
+                    numbers += [_number(what, features, name) for name in self.numbers]
                 digest.update(rest[:_CHECKSUM])
                 ends.append(begin + length + _CHECKSUM)
                 header = rest[_CHECKSUM:]
@@ -472,9 +468,13 @@ class RecordFiles(Container):
         self.identity = fingerprint_of(b"tfrecords", records.parts).encode()
 
     def names(self) -> list[str]:
-        return list(self._shapes)
+        return [*self._shapes, *self._records.numbers]
 
-    def get(self, name: str) -> "RecordArray":
+    def get(self, name: str) -> Stored:
+        if name not in self._shapes:
+            assert self._records.conditions is not None
+            numbers = self._records.conditions[:, self._records.numbers.index(name)]
+            return NumpyArray(f"{self._records.name}:{name}", numbers)
         shape = self._shapes[name]
         channels_first = self._dtype is None and shape[-1] not in _CHANNELS
         return RecordArray(self._records, name, shape, np.dtype(self._dtype or np.uint8), channels_first=channels_first)
@@ -509,7 +509,7 @@ class RecordArray(Stored):
             try:
                 if self._feature not in features:
                     raise ValueError(f"it has no feature {self._feature}")
-                out[place] = self._numbers(features[self._feature]).reshape(self._shape)
+                out[place] = self._converted(features[self._feature]).reshape(self._shape)
             except ValueError as error:
                 raise BadImage(self.named(index), str(error)) from error
         return np.moveaxis(out, 1, -1) if self._channels_first else out
@@ -520,7 +520,7 @@ class RecordArray(Stored):
     def key(self, index: int) -> bytes:
         return self.named(index).encode()
 
-    def _numbers(self, feature: Any) -> np.ndarray:
+    def _converted(self, feature: Any) -> np.ndarray:
         """The numbers of a tf.train.Feature, in the type that the flag names.
 
         Raises:
