@@ -108,7 +108,7 @@ class Config(AverageConfig):
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
 
     deterministic: Annotated[bool, _TRAINING] = False
-    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs; one thread reads"""
+    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     jit: Annotated[bool, _TRAINING] = False
     """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces; not with --remat"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10

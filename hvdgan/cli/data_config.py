@@ -40,7 +40,8 @@ class ArrayConfig:
     log1p, power:0.85, MODULE:FUNCTION,INVERSE, joined by +; or CHANNEL=MAP;CHANNEL=MAP; default: for floats within
     [0, 1] or [-1, 1], their range"""
     axes: Annotated[str | None, _ARRAYS] = None
-    """axes of a sample in the array: C, HW, HWC, CHW, DHW, DHWC or CDHW; default: C, HW, HWC or DHWC by their number"""
+    """axes of a sample in the array: C (vectors), W, WC, CW (sequences), HW, HWC, CHW, DHW, DHWC or CDHW; default: C,
+    HW, HWC or DHWC by their number"""
     crop: Annotated[Lengths, _ARRAYS] = ()
     """height,width or depth,height,width of the part of each sample that networks see: random in training, the centre
     in evaluations and grids; default: all of it"""

@@ -256,7 +256,7 @@ cpus = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpus[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 source = open_source(Config(image_size=8))
 options = dict(seed=0, global_batch_size=4, places=(0, 4), position=0, threads=2, prefetch=2, max_bad_fraction=0)
 with Batches(source, device="cpu:1", **options) as copied, Batches(source, device=None, **options) as plain:
