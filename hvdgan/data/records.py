@@ -42,7 +42,8 @@ _OPENERS: dict[str, Callable[[str], Any]] = {
 }
 """functions that open a file compressed as a whole; a step back in a GZIP file decompresses it from its first byte"""
 _TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-_AXES = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
+_AXES = {1: "C", 2: "", 3: "HWC", 4: "DHWC"}
+"""axes by their number, as --tfrecord-shape has them; two may be those of a sequence, too"""
 _CHANNELS = {1, 3, 4}
 _TRIED = 8
 """records at the beginning, of which one must be a sample"""

@@ -16,7 +16,6 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.train import main as train
 from packed import bytes_of
 from packed_arrays import BESIDE, RNG, all_of, fields, opened, pack
@@ -96,7 +95,7 @@ def test_the_networks_see_what_they_see_of_the_originals(data, shards):
     for name, inputs in ((data, "coarse"), (shards, None)):
         everything = opened(name, paired=True, inputs=inputs, **settings, **more)
         source, held = hold_out(everything, 0.4)
-        values = with_statistics(source, ALONE, NO_SCANS)
+        values = with_statistics(source, ALONE)
         seen.append(
             [source.numbers(np.arange(len(source))), *(all_of(mapped(each, values)) for each in (source, held))]
         )

@@ -1,6 +1,7 @@
 """Packed shards as a source: the pixels, labels and hold-out of the original; damage is named by record.
 
-Modules: data.formats.manifest, data.formats.shard_decoder, data.formats.shard_reader.
+Modules: data.formats.manifest, data.formats.shard_decoder, data.formats.shard_reader,
+data.formats.tf_example, data.formats.tfrecord.
 """
 
 import json

@@ -13,7 +13,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.data.formats import shard_reader
 from hvdgan.data.sources.packed_shards import ShardSource
 from launching import run
@@ -96,7 +95,7 @@ def test_two_ranks_open_arrays_as_one_does(ranks, arrays):
     alone = open_source(config, paired=True)
     assert together.fingerprint == alone.fingerprint and len(together) == 10
     assert (together.fetch_batch(np.arange(10)) == alone.fetch_batch(np.arange(10))).all()
-    assert with_statistics(together, ranks, NO_SCANS) == with_statistics(alone, ALONE, NO_SCANS)
+    assert with_statistics(together, ranks) == with_statistics(alone, ALONE)
 
 
 def test_a_damaged_file_of_conditions_is_reported_by_both(ranks, arrays):
