@@ -19,6 +19,7 @@ from hvdgan.data.base.source import Source, sides
 from hvdgan.data.sources.array_containers import open_container
 from hvdgan.data.sources.own_data import OwnData
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
+from hvdgan.values import missing
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -118,7 +119,8 @@ def _inputs(container: Container, settings: ArrayConfig, images: Stored) -> Stor
 def _are_pictures(config: Config, images: Stored, inputs: Stored | None) -> bool:
     """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
     settings = config.arrays
-    if any((settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)):
+    of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
+    if any((*of_arrays, settings.missing)):
         return False
     alike = inputs is None or inputs.shape[:3] == images.shape[:3]
     return alike and all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
@@ -186,7 +188,7 @@ def arrays_of(
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
     layout = Layout(images.shape, None if inputs is None else inputs.shape)
-    return ArraySource(
+    made = ArraySource(
         config.data,
         container,
         images,
@@ -197,6 +199,9 @@ def arrays_of(
         conditions=numbers,
         constants=constants,
     )
+    if settings.missing is not None:
+        made.missing = images.missing(missing.parse(settings.missing))
+    return made
 
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:

@@ -35,6 +35,16 @@ def shown(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
     return spec.values.images.inverse(samples)
 
 
+def restored(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
+    """Samples as people see them, with NaN where the data have no numbers; those of crops have no such places.
+
+    Args:
+        samples: result of shown().
+        spec: facts about the data.
+    """
+    return samples if spec.missing is None or spec.parts.crop is not None else spec.missing.restored(samples)
+
+
 def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarray | None = None) -> None:
     """Write samples: pictures side by side; arrays in the units of the data, as colours, curves or histograms.
 
@@ -61,7 +71,7 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
         noun = "column" if samples.ndim == 2 else "channel"
         title = f"{noun} {name}" if name.isdecimal() else name
         title += f" [{unit}]" if unit else ""
-        numbers, limits = samples[..., place], (float(like[..., place].min()), float(like[..., place].max()))
+        numbers, limits = samples[..., place], (float(np.nanmin(like[..., place])), float(np.nanmax(like[..., place])))
         if numbers.ndim == 1:
             yield Histogram(title, numbers, like[..., place])
         elif numbers.ndim == 2:
