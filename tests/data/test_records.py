@@ -2,12 +2,14 @@
 
 import errno
 import gzip
+import io
 import os
 import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
@@ -95,13 +97,19 @@ def test_a_record_without_an_image_is_left_out_by_name(tmp_path):
     np.testing.assert_array_equal(source.fetch(5), IMAGES[5])
 
 
+def bmp(image):
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "BMP")
+    return file.getvalue()
+
+
 def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
     """Of files of one name whose records lie at the same places."""
 
     def fingerprint(folder, images, label=None, labels=(0, 1, 2, 3, 4, 5)):
         (tmp_path / folder).mkdir()
-        some = [{"image": image.tobytes(), "label": n, "other": 7} for image, n in zip(images, labels, strict=True)]
-        return pictures(write(tmp_path / folder / "a.tfrecord", some), shape="8,8,3", label=label).fingerprint
+        some = [{"image": bmp(image), "label": n, "other": 7} for image, n in zip(images, labels, strict=True)]
+        return pictures(write(tmp_path / folder / "a.tfrecord", some), label=label).fingerprint
 
     last = IMAGES.copy()
     last[-1, -1, -1, -1] ^= 1
