@@ -108,7 +108,6 @@ class Subset(SourceWrapper):
             labels=None if labels is None else labels[indices],
             conditions=None if conditions is None else conditions[indices],
         )
-        self.decode = source.decode
         self.indices = indices
 
     def __len__(self) -> int:
@@ -119,9 +118,6 @@ class Subset(SourceWrapper):
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return self._source.fetch_batch(self.indices[indices])
-
-    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        return self._source.fetch_records(self.indices[indices])
 
     def numbers(self, indices: np.ndarray) -> np.ndarray:
         return self._source.numbers(self.indices[indices])

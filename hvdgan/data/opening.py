@@ -9,20 +9,18 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.base.source import PictureSource, Source
-from hvdgan.data.formats.manifest import is_prepared
 from hvdgan.data.records import files_named, open_records
 from hvdgan.data.sources.array_files import open_arrays, without_maps
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
 from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.keras_datasets import KerasSource
 from hvdgan.data.sources.outlines import OutlinePairs
-from hvdgan.data.sources.packed_shards import open_shards
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
 """default height and width of pictures"""
 EXPECTED = (
-    "digits, synthetic, a folder of images, of .npy files or of packed shards, arrays (.npy, .npz, .h5, .nc, .zarr; "
+    "digits, synthetic, a folder of images, of .npy files or of packed files, arrays (.npy, .npz, .h5, .nc, .zarr; "
     "FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a pattern in quotes "
     "such as 'data/*.tfrecord'), keras:mnist and the like, or your own as "
     "my_module:source"
@@ -57,7 +55,7 @@ def open_source(
     """
     source = _with_table(_opened(config, paired, peers, unmapped, in_order), config)
     if source.is_pictures and not unmapped:
-        _refuse_array_flags(source, config)
+        refuse_array_flags(source, config)
     if config.arrays.crop:
         source.layout = _cropped(source, config.arrays.crop)
     return source
@@ -89,8 +87,6 @@ def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_o
     """The source at a path; None if the path does not exist or is of an unknown kind."""
     data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
     path, settings = Path(data), without_maps(config) if unmapped else config
-    if data and path.is_dir() and is_prepared(path):
-        return open_shards(settings, paired=paired, peers=peers)
     if (arrays := open_arrays(config, paired=paired, peers=peers, unmapped=unmapped)) is not None:
         return arrays
     if data and path.is_dir():
@@ -124,8 +120,12 @@ def _with_table(source: Source, config: Config) -> Source:
     return described
 
 
-def _refuse_array_flags(source: Source, config: Config) -> None:
-    """Refuse flags of arrays for pictures, on which they would have no effect."""
+def refuse_array_flags(source: Source, config: Config) -> None:
+    """Refuse flags of arrays for pictures, on which they would have no effect.
+
+    Raises:
+        UserError: one is given.
+    """
     settings = config.arrays
     for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values"):
         if getattr(settings, name) is not None:

@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from hvdgan.data.packing.array_part import read_block
 
 from arrays_on_disk import arrays
 from hvdgan.cli.errors import UserError
@@ -12,7 +13,6 @@ from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.cf_numbers import rules_of
 from hvdgan.data.base.source import BadImage
-from hvdgan.data.packing.array_part import read_block
 
 FIELDS = np.random.default_rng(0).random((6, 4, 5)).astype(np.float32)
 UNWRITTEN = 9.969209968386869e36

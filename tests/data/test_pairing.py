@@ -9,7 +9,7 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
-from packed import write_images, zipped
+from packed import write_images
 from tfrecord_files import png, write
 
 RNG = np.random.default_rng(0)
@@ -99,27 +99,13 @@ def test_a_and_b_of_unpaired_data_are_called_so(tmp_path):
     assert "cannot be read" not in said and "\n" not in said
 
 
-@pytest.mark.parametrize("archived", [False, True])
-def test_prepare_refuses_single_images_before_it_converts_one(tmp_path, monkeypatch, capsys, archived):
+def test_prepare_refuses_single_images_before_it_converts_one(tmp_path, monkeypatch, capsys):
     source = unpaired(tmp_path / "horses")
-    if archived:
-        source = zipped(source, tmp_path / "horses.zip")
     monkeypatch.setattr(prepare, "pack", None)
     assert prepare.main([str(source), str(tmp_path / "made"), "--image-size", "8", "--pairs", "--workers", "1"]) == 2
     said = capsys.readouterr().err
     assert "trainA/trainA0.png has 16 x 16 pixels" in said and said.count("\n") == 1
     assert not (tmp_path / "made").exists()
-
-
-@pytest.mark.parametrize("archived", [False, True])
-def test_prepare_says_what_unpaired_folders_are(tmp_path, capsys, archived):
-    for side in "AB":
-        for number in range(4):
-            save(tmp_path / "faces" / side / f"{side}{number}.png", 8, 8)
-    source = zipped(tmp_path / "faces", tmp_path / "faces.zip") if archived else tmp_path / "faces"
-    assert prepare.main([str(source), str(tmp_path / "made"), "--image-size", "8", "--pairs", "--workers", "1"]) == 2
-    said = capsys.readouterr().err
-    assert "8 of 8 files have no partner: A/A0.png (no partner in B)" in said and "unpaired data" in said
 
 
 def test_encoded_images_of_records_are_looked_at_too(tmp_path):

@@ -18,7 +18,7 @@ from hvdgan.data.base.sharing import in_turn
 from hvdgan.data.formats.images import read_image
 from hvdgan.data.sources.folder import find_images
 from hvdgan.prepare import main as prepare
-from packed import manifest_of, names_in, write_images
+from packed import index_of, write_images
 from reading import batches_of
 from thread_ranks import Threads
 
@@ -167,48 +167,17 @@ def test_what_is_done_in_turn_fails_on_all_ranks():
 # hvdgan.prepare
 
 
-@pytest.mark.parametrize(
-    ("what", "name"),
-    [(LIST, "class 1"), (STAT, "class 1/003.png"), (OPEN, "class 1/001.jpg"), (OPEN, "class 1/003.png")],
-    ids=["list", "stat", "read while listing", "read while packing"],
-)
-def test_preparing_ends_and_continues_when_the_disk_is_back(folder, monkeypatch, capsys, what, name):
+@pytest.mark.parametrize("what", [LIST, OPEN], ids=["list", "read"])
+def test_preparing_ends_and_continues_when_the_disk_is_back(folder, monkeypatch, capsys, what):
+    name = "class 1" if what is LIST else "class 1/003.png"
     with monkeypatch.context() as patch:
         let_fail(patch, what, name, errno.EIO)
         assert prepared(folder) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {folder}: class 1") and name in error and "Input/output error" in error
-    assert error.count("\n") == 1 and "give the same command again" in error
+    assert name in error and "Input/output error" in error and error.count("\n") == 1
     assert prepared(folder) == 0
-    made = folder.parent / "made"
-    assert manifest_of(made)["failures"] == [] and len(names_in(made)) == 10
-
-
-def test_preparing_leaves_out_a_folder_only_where_all_may_fail(folder, monkeypatch, capsys):
-    let_fail(monkeypatch, LIST, "class 1", errno.EACCES)
-    assert prepared(folder) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {folder}: class 1/: folder: Permission denied") and error.count("\n") == 1
-    assert not (folder.parent / "made").exists()  # before any work
-    assert prepared(folder, "1") == 0
-    manifest = manifest_of(folder.parent / "made")
-    assert manifest["failures"] == [["class 1/", "folder: Permission denied"]] and manifest["count"] == 5
-
-
-@pytest.mark.parametrize(("number", "code"), [(errno.EIO, 1), (errno.EACCES, 2)])
-def test_an_archive_that_cannot_be_read_is_named(folder, monkeypatch, capsys, number, code):
-    archive = folder.parent / "images.tar"
-    archive.write_bytes(b"never looked at")
-    monkeypatch.setattr("hvdgan.data.packing.archives.unpacker", out_of_order(number))
-    assert prepare([str(archive), str(folder.parent / "made"), *PREPARE, "0"]) == code
-    assert capsys.readouterr().err == f"hvdgan: {archive}: {os.strerror(number)}\n"
-
-
-def out_of_order(number):
-    def fail(*_, **__):
-        raise OSError(number, os.strerror(number))
-
-    return fail
+    index = index_of(folder.parent / "made")
+    assert index["left_out"] == [] and sum(facts["count"] for facts in index["files"].values()) == 10
 
 
 # memory
@@ -242,8 +211,7 @@ def test_memory_that_runs_out_ends_the_preparing(folder, monkeypatch, capsys):
     monkeypatch.setattr("hvdgan.data.formats.images.to_pixels", out_of_memory)
     assert prepared(folder, "1") == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {folder}: out of memory while decoding class 0/000.png; ")
-    assert "--workers" in error and error.count("\n") == 1
+    assert error.startswith("hvdgan: out of memory while decoding class 0/000.png; ") and error.count("\n") == 1
 
 
 def test_a_damaged_note_on_turning_is_no_reason_to_fail(folder, monkeypatch):

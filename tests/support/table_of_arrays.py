@@ -41,12 +41,12 @@ STEPS = 3
 
 def shards(folder, array):
     np.save(folder / "a.npy", array)
-    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--encoding", "raw"))
+    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array)))
 
 
-def zlib_shards(folder, array):
+def gzip_shards(folder, array):
     np.save(folder / "a.npy", array)
-    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--encoding", "zlib"))
+    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--compression", "gzip"))
 
 
 def tfrecords(folder, array):
@@ -69,7 +69,7 @@ KINDS = [
     (nameless_zarr2, TYPES[:-1]),
 ]
 """functions that write an array, and the types that their files have"""
-ALL = [*KINDS, (shards, TYPES[:-1]), (zlib_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
+ALL = [*KINDS, (shards, TYPES[:-1]), (gzip_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
 """the same with the kinds that hold packed samples"""
 
 

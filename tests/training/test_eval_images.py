@@ -12,7 +12,7 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
 from hvdgan.data.sources.folder import FolderSource
-from hvdgan.data.sources.packed_shards import ShardSource
+from hvdgan.data.sources.picture_arrays import PictureArraySource
 from hvdgan.train import main
 from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare
@@ -110,16 +110,15 @@ def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
     assert evaluator() and len(fetched) == len(set(fetched)) == len(run.held_out)
 
 
-def test_records_of_shards_are_read_together(shards, monkeypatch):
+def test_packed_pictures_are_read_together(shards, monkeypatch):
     run = run_on(shards)
-    calls, fetch_records = [], ShardSource.fetch_records
+    calls, fetch_batch = [], PictureArraySource.fetch_batch
 
     def counting(self, indices):
         calls.append(len(indices))
-        return fetch_records(self, indices)
+        return fetch_batch(self, indices)
 
-    monkeypatch.setattr(ShardSource, "fetch_records", counting)
-    monkeypatch.setattr(ShardSource, "fetch", None)
+    monkeypatch.setattr(PictureArraySource, "fetch_batch", counting)
     assert evaluator_of(run)()
     assert sum(calls) == len(run.held_out) and len(calls) == math.ceil(len(run.held_out) / 4)
 

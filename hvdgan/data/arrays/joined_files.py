@@ -55,7 +55,7 @@ class JoinedFiles(Container):
         self._first.find(name, flag)
         return self.get(name)
 
-    def get(self, name: str) -> "JoinedArray":
+    def get(self, name: str) -> Stored:
         first = self._first.get(name)
         check_numbers(first)
 

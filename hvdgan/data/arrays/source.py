@@ -157,6 +157,9 @@ class ArraySource(Source):
     def key(self, index: int) -> bytes:
         return self.parts[-1].stored.key(index)
 
+    def digest(self, index: int) -> bytes:
+        return self.parts[-1].stored.digest(index)
+
     def named(self, index: int) -> str:
         return self.parts[-1].stored.named(index)
 

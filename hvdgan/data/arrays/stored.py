@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -111,6 +112,10 @@ class Stored(abc.ABC):
     def key(self, index: int) -> bytes:
         """Bytes that identify a sample on every machine: its place, or its name."""
         return str(index).encode()
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of a sample's key."""
+        return hashlib.sha256(self.key(index)).digest()
 
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions."""

@@ -3,7 +3,7 @@
 import abc
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,10 +71,6 @@ class Source(abc.ABC):
     """True for 8-bit pictures, whose uint8 0 to 255 the step itself maps to [-1, 1]"""
     prepared = False
     """True if `hvdgan.prepare` would not make reading faster"""
-    decode: Callable[[Any], Any] | None = None
-    """operations that turn a tensor of `fetch_records` (B,) into the images of `fetch_batch` (B, *shape); None if the
-    source has no records"""
-
     remarks: Sequence[str] = ()
     """lines to log when a run starts: numbers that are rounded, lie outside of a declared range, or are not used"""
     missing: Missing | None = None
@@ -204,17 +200,6 @@ class Source(abc.ABC):
             OSError: a file is missing.
         """
         return None
-
-    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        """Read several images for `decode`, which decodes them without holding the GIL.
-
-        Args:
-            indices: numbers of the images, int64 (B,).
-
-        Raises:
-            RunError: the data have changed since they were opened.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no records")
 
 
 class PictureSource(Source):

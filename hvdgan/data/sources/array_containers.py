@@ -14,6 +14,7 @@ from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.joined_files import JoinedFiles
 from hvdgan.data.arrays.npy_folder import NpyFolder
 from hvdgan.data.arrays.numpy_files import NumpyFile
+from hvdgan.data.arrays.packed_files import PackedFiles, is_packed
 from hvdgan.data.arrays.stored import Container
 from hvdgan.data.base.sharing import from_first, list_from_first
 from hvdgan.data.base.source import BadFile, Unreadable
@@ -60,6 +61,8 @@ def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None
     path, name = _parts_of(config.data)
     if os.path.exists(path) and (opener := _opener_of(path, config)) is not None:
         return opener(path), name
+    if os.path.isdir(path) and is_packed(path):
+        return PackedFiles(path, peers), name or "images"
     if os.path.isdir(path):
         container = _of_folder(path, config, peers)
     elif not os.path.exists(path) and path.lower().endswith(_OF_PATTERNS) and glob.has_magic(path):

@@ -13,6 +13,7 @@ from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.axes import axes_of
 from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of
+from hvdgan.data.arrays.packed_files import PackedFiles
 from hvdgan.data.arrays.source import ArraySource, Samples
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, sides
@@ -49,6 +50,9 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     if isinstance(container, OwnData) and "conditions" in container.names() and not config.arrays.conditions:
         arrays = dataclasses.replace(config.arrays, conditions=("conditions",))
         config = dataclasses.replace(config, arrays=arrays)
+    is_array = False
+    if isinstance(container, PackedFiles):
+        config, is_array = container.settings(config, paired=paired), not container.holds_pictures
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     check_numbers(images)
     _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
@@ -56,7 +60,7 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     labels = container.labels
     if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
         labels = _labels(container, config, images)
-    if _are_pictures(config, images, inputs):
+    if not is_array and _are_pictures(config, images, inputs):
         return pictures_of(config, container, images, inputs, labels, paired)
     return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
 

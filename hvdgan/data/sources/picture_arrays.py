@@ -89,6 +89,9 @@ class PictureArraySource(PictureSource):
             return self._stored.key(index)
         return np.ascontiguousarray(self._pictures(np.array([index]))[0]).tobytes()
 
+    def digest(self, index: int) -> bytes:
+        return self._stored.digest(index) if self._container.has_names else super().digest(index)
+
     def named(self, index: int) -> str:
         return self._stored.named(index)
 
@@ -156,6 +159,7 @@ class ArrayPairs(PictureSource):
             fit=fit,
             fingerprint=fingerprint(self._images.image_size, self._images.channels, [b"pairs", *parts], fit),
             labels=labels,
+            class_names=container.class_names,
             paired=True,
         )
         self.array_shape = self._images.array_shape
@@ -168,6 +172,9 @@ class ArrayPairs(PictureSource):
 
     def key(self, index: int) -> bytes:
         return self._images.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._images.digest(index)
 
     def named(self, index: int) -> str:
         return self._images.named(index)
