@@ -149,7 +149,7 @@ def memory(data: Path, cores: int) -> dict[str, float]:
 
 def _batches(source: object, cores: int) -> Any:
     """Open the batches of one rank."""
-    from hvdgan.data.pipeline import Batches
+    from hvdgan.data.batches import Batches
 
     options = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0, "max_bad_fraction": 0.0}
     return Batches(source, **options, threads=cores, prefetch=2, device=None)

@@ -59,7 +59,7 @@ class Config(AverageConfig):
     """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
     data: Annotated[str, DATA] = "digits"
-    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, tfds:NAME, or
+    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
     your own as my_module:source, anything with len() and [i]"""
     data_options: Annotated[Words, DATA] = ()
     """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
@@ -108,7 +108,7 @@ class Config(AverageConfig):
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
 
     deterministic: Annotated[bool, _TRAINING] = False
-    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs; one thread reads"""
+    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     jit: Annotated[bool, _TRAINING] = False
     """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces; not with --remat"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10

@@ -33,8 +33,8 @@ from hvdgan.data.arrays.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_p
 from hvdgan.data.arrays.source import ArraySource
 from hvdgan.data.base.source import BadImage, Source, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
+from hvdgan.data.records import RecordSource
 from hvdgan.data.sources.folder import FolderSource
-from hvdgan.data.sources.tfrecords import RecordSource
 from hvdgan.values import value_map
 
 _LONGEST_NAME = 4096
@@ -64,7 +64,7 @@ class Plan:
             UserError: it cannot be used, or a flag does not fit it.
         """
         config = self.config
-        source = open_source(config, paired=self.pairs, unmapped=True)
+        source = open_source(config, paired=self.pairs, unmapped=True, in_order=True)
         if source.is_pictures:
             refuse_array_flags(source, config)
         bare = source.samples if isinstance(source, Described) else source

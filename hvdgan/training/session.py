@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from hvdgan.cli.errors import RankFailed, RunError, unwritable
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
 from hvdgan.distributed.liveness import heartbeat
@@ -143,7 +143,6 @@ def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batch
         prefetch=config.pipeline.prefetch,
         max_bad_fraction=config.max_bad_fraction,
         device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
-        ahead=device.chosen().steps_behind,
     )
 
 

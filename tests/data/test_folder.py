@@ -1,4 +1,7 @@
-"""A folder of images: the order of its files, links, names, and broken files."""
+"""A folder of images: the order of its files, links, names, and broken files.
+
+Modules: data.base.scan_cache.
+"""
 
 import os
 import shutil

@@ -60,7 +60,7 @@ def test_a_file_of_records_deleted(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checkpoint, "write", write_and_damage)
     assert main([*FLAGS.split(), "--data", str(data), "--run-dir", str(tmp_path / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"hvdgan: --data {data}: {data}, record ") and "no record begins here" in error
+    assert error.startswith(f"hvdgan: --data {data}: {data}, record ") and "its checksum does not match" in error
     assert_whole(tmp_path / "run")
 
 

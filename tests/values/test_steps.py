@@ -167,7 +167,7 @@ def test_functions_of_a_checkpoint_that_cannot_be_loaded_are_named(installed, co
 
 @pytest.mark.parametrize("module", ["builtins", "os", "numpy.lib.format", "no_such_module"])
 def test_a_checkpoint_cannot_name_code_that_is_no_file_of_the_users(installed, module):
-    """Otherwise whoever writes a manifest could let its reader call builtins.exec, or any installed function."""
+    """Otherwise the writer of a manifest could let its reader call builtins.exec, or any installed function."""
     with pytest.raises(UserError, match=f"there is no {module}.py of your own"):
         read_back(installed, OWN, module).inverse(NUMBERS, NUMPY)
 

@@ -200,9 +200,10 @@ class Hdf5Array(Stored):
                     chunk = self._chunk_at((first, *corner))
                 except _DAMAGE as error:
                     raise self._unreadable(int(indices[theirs[0]]), error) from error
-                inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
+                inside = [slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True)]
                 for place in theirs:
-                    out[(place, *inside)] = chunk[indices[place] - first]
+                    where = tuple([place, *inside])
+                    out[where] = chunk[indices[place] - first]
         return out
 
     def _chunk_at(self, corner: tuple[int, ...]) -> np.ndarray:

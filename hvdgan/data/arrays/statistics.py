@@ -19,8 +19,8 @@ from hvdgan.values.value_map import ValueMap
 
 BLOCK_BYTES = 32 * 2**20
 """size of the samples of a block"""
-Moments = tuple[int, np.ndarray, np.ndarray]
-"""count, mean (C,), sum of squared differences from the mean (C,)"""
+Moments = tuple[Any, np.ndarray, np.ndarray]
+"""count, a number or one for each channel (C,); mean (C,); sum of squared differences from the mean (C,)"""
 
 
 def with_statistics(source: Source, peers: Peers, known: SampleValues | None = None) -> SampleValues:
@@ -99,8 +99,17 @@ def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: 
             before = value_map.before_statistics(samples)
         except FailedFunction:
             before = np.concatenate([_before_or_nan(value_map, sample[None]) for sample in samples])
+    if source.missing is not None:
+        return _of_each_channel(before)
     finite = np.isfinite(before).reshape(len(before), -1).all(axis=1)
     return moments_of(before[finite])
+
+
+def _of_each_channel(numbers: np.ndarray) -> Moments:
+    """Moments of the finite numbers (..., C), of which each channel may have others."""
+    each = [numbers[..., place] for place in range(numbers.shape[-1])]
+    counts, means, squares = zip(*(moments_of(one[np.isfinite(one)][:, None]) for one in each), strict=True)
+    return np.array(counts, np.float64), np.concatenate(means), np.concatenate(squares)
 
 
 def _before_or_nan(value_map: ValueMap, sample: np.ndarray) -> np.ndarray:
@@ -137,17 +146,19 @@ def moments_of(numbers: np.ndarray) -> Moments:
 def combined(one: Moments, other: Moments) -> Moments:
     """The moments of two sets of numbers together."""
     count = one[0] + other[0]
-    if not count:
-        return one
+    divisor = np.maximum(count, 1) if isinstance(count, np.ndarray) else max(count, 1)
     apart = other[1] - one[1]
-    mean = one[1] + apart * (other[0] / count)
-    return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / count)
+    mean = one[1] + apart * (other[0] / divisor)
+    return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / divisor)
 
 
 def _filled(value_map: ValueMap, moments: Moments, source: Source, part: str) -> ValueMap:
     count, mean, squares = moments
-    if not count:
-        raise UserError(f"--data {source.name}: none of its {len(source)} samples has finite {part} only")
+    if not np.all(count):
+        raise UserError(
+            f"--data {source.name}: none of its {len(source)} samples has finite {part} only; --missing fill:0 fills "
+            "numbers that are missing (NaN), such as those on land"
+        )
     try:
         return value_map.with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
     except UserError as error:
@@ -155,8 +166,10 @@ def _filled(value_map: ValueMap, moments: Moments, source: Source, part: str) ->
 
 
 def _to_json(moments: Moments) -> list[Any]:
-    return [moments[0], moments[1].tolist(), moments[2].tolist()]
+    count = moments[0].tolist() if isinstance(moments[0], np.ndarray) else moments[0]
+    return [count, moments[1].tolist(), moments[2].tolist()]
 
 
 def _of_json(values: Sequence[Any]) -> Moments:
-    return int(values[0]), np.array(values[1]), np.array(values[2])
+    count = np.array(values[0]) if isinstance(values[0], list) else int(values[0])
+    return count, np.array(values[1]), np.array(values[2])

@@ -10,6 +10,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.types import Fit
+from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
 
 _NAMED_IN_ERRORS = 5
@@ -72,6 +73,8 @@ class Source(abc.ABC):
     """True if `hvdgan.prepare` would not make reading faster"""
     remarks: Sequence[str] = ()
     """lines to log when a run starts: numbers that are rounded, lie outside of a declared range, or are not used"""
+    missing: Missing | None = None
+    """what networks see in place of missing numbers; None: a sample with one is broken"""
     assumed_axes: Sequence[str] = ()
     """axes that arrays are taken to have although their shape allows others, in words, for the start of a run"""
 
@@ -244,7 +247,7 @@ class SourceWrapper(Source):
         super().__init__(**{**own, **changes})
         self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
         self.is_pictures, self.stored_dtype = source.is_pictures, source.stored_dtype
-        self.remarks, self.assumed_axes = source.remarks, source.assumed_axes
+        self.remarks, self.assumed_axes, self.missing = source.remarks, source.assumed_axes, source.missing
         self._source = source
 
     @property

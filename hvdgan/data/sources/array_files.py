@@ -20,6 +20,7 @@ from hvdgan.data.base.source import Source, sides
 from hvdgan.data.sources.array_containers import open_container
 from hvdgan.data.sources.own_data import OwnData
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
+from hvdgan.values import missing
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -60,8 +61,8 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
         labels = _labels(container, config, images)
     if not is_array and _are_pictures(config, images, inputs):
-        return _pictures(config, container, images, inputs, labels, paired)
-    return _arrays(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
+        return pictures_of(config, container, images, inputs, labels, paired)
+    return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
 
 
 def without_maps(config: Config) -> Config:
@@ -122,7 +123,8 @@ def _inputs(container: Container, settings: ArrayConfig, images: Stored) -> Stor
 def _are_pictures(config: Config, images: Stored, inputs: Stored | None) -> bool:
     """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
     settings = config.arrays
-    if any((settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)):
+    of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
+    if any((*of_arrays, settings.missing)):
         return False
     alike = inputs is None or inputs.shape[:3] == images.shape[:3]
     return alike and all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
@@ -134,7 +136,7 @@ def _is_picture(stored: Stored, channels: int | None) -> bool:
     return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
 
 
-def _pictures(
+def pictures_of(
     config: Config,
     container: Container,
     images: Stored,
@@ -164,7 +166,7 @@ def _pictures(
     )
 
 
-def _arrays(
+def arrays_of(
     config: Config,
     container: Container,
     stored: Stored,
@@ -190,7 +192,7 @@ def _arrays(
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
     layout = Layout(images.shape, None if inputs is None else inputs.shape)
-    return ArraySource(
+    made = ArraySource(
         config.data,
         container,
         images,
@@ -201,6 +203,9 @@ def _arrays(
         conditions=numbers,
         constants=constants,
     )
+    if settings.missing is not None:
+        made.missing = images.missing(missing.parse(settings.missing))
+    return made
 
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:

@@ -192,6 +192,7 @@ def spec_of(source: Source) -> DataSpec:
         source.constants,
         source.is_pictures or are_pixels(values, layout, source.stored_dtype),
         tuple(source.class_names or ()),
+        source.missing,
     )
 
 

@@ -270,6 +270,7 @@ def _check_parts(source: Source, spec: DataSpec) -> None:
             f"{', '.join(spec.conditions)}; name these, in this order"
         )
     fields = 0 if source.constants is None else source.constants.shape[-1]
+    fields += source.missing is not None and source.missing.mask is not None
     if spec.constants_shape is not None and fields != spec.constants_shape[-1]:
         raise _OtherData(
             f"--data {source.name}: {fields} constant fields, and the run was trained with {spec.constants_shape[-1]}; "

@@ -152,7 +152,7 @@ def known_to(source, values):
 
 def test_those_of_a_checkpoint_serve_the_same_maps_only(tmp_path):
     before = sample_values.of_json(with_statistics(opened(tmp_path, FIELDS), ALONE).to_json())
-    assert known_to(opened(tmp_path, FIELDS * 2), before) == (before, 0)  # whoever calls compares the data
+    assert known_to(opened(tmp_path, FIELDS * 2), before) == (before, 0)  # the caller compares the data
     for other in ("log1p+standard", "0=standard;1=none", "range:-9,9+standard"):
         found, count = known_to(opened(tmp_path, np.abs(FIELDS), other), before)
         assert count == len(FIELDS) and found == with_statistics(opened(tmp_path, np.abs(FIELDS), other), ALONE)

@@ -1,7 +1,4 @@
-"""Batches: any number of ranks reads the samples of one, also with broken files and after resuming.
-
-Modules: data.loader.
-"""
+"""Batches: any number of ranks reads the samples of one, also with broken files and after resuming."""
 
 import itertools
 import subprocess
@@ -11,13 +8,13 @@ import threading
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.data import open_source
+from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
 from numbered import Numbered
 
@@ -203,41 +200,6 @@ def test_batches_before_a_failure_arrive():
             next(batches)
 
 
-class Records(Numbered):
-    """Numbered images as records that TensorFlow decodes, one of which is too short to be decoded."""
-
-    short = None
-
-    def decode(self, records):
-        return tf.reshape(tf.io.decode_raw(records, tf.uint8), (-1, 2, 2, 1))
-
-    def fetch(self, index):
-        if index == self.short:
-            raise RunError(f"record {index} cannot be decoded")
-        return super().fetch(index)
-
-    def fetch_records(self, indices):
-        if self.short == -1:
-            raise RunError("the file is gone")
-        return [bytes([index] * (3 if index == self.short else 4)) for index in indices]
-
-
-@pytest.mark.parametrize("batch", [1, 12, 67, 130])
-def test_records_are_decoded_in_their_order(batch):
-    options = {"global_batch_size": batch, "start_step": 3}
-    assert_equal(first(4, Records(50), **options), first(4, Numbered(50), **options))
-
-
-@pytest.mark.parametrize(("short", "complaint"), [(7, "record 7 cannot be decoded"), (-1, "the file is gone")])
-def test_a_record_that_cannot_be_read_or_decoded_is_named(short, complaint, capfd):
-    source = Records(50)
-    source.short = short
-    with batches_of(source) as batches, pytest.raises(RunError, match=complaint):
-        for _ in range(10):
-            next(batches)
-    assert "Traceback" not in capfd.readouterr().err
-
-
 def test_any_other_exception_arrives_as_it_is(capfd):
     class Buggy(Numbered):
         def fetch(self, index):
@@ -246,6 +208,27 @@ def test_any_other_exception_arrives_as_it_is(capfd):
     with batches_of(Buggy(5)) as batches, pytest.raises(IndexError, match="out of bounds for axis 0"):
         next(batches)
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("side", "batch", "most"), [(2, 12, 12), (1024, 6, 2), (2048, 3, 1)])
+def test_an_evaluation_reads_each_sample_once_and_large_ones_in_small_portions(side, batch, most):
+    class Large(Numbered):
+        record_shape, asked = (side, side, 4), []
+
+        def fetch_batch(self, indices):
+            self.asked.append(len(indices))
+            return np.stack([self.fetch(index) for index in indices.tolist()])
+
+        def fetch(self, index):
+            return np.broadcast_to(super().fetch(index)[:1, :1], self.record_shape)
+
+    source, indices = Large(20, broken=(4,)), np.arange(2 * batch).reshape(2, batch)
+    reader = ImageReader(source, batch, 3)
+    for numbers, (images, readable) in zip(indices, reader(indices), strict=True):
+        whole = (numbers != 4) & (numbers < 20)
+        np.testing.assert_array_equal(readable, whole)
+        np.testing.assert_array_equal(images[:, 0, 0, 0], np.where(whole, numbers, 0))
+    assert max(source.asked) <= most and set(reader.bad) == {4}
 
 
 def test_closing_ends_the_reading():
@@ -275,7 +258,7 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
 
         import numpy as np
         from hvdgan.data.base.source import PictureSource
-        from hvdgan.data.pipeline import Batches
+        from hvdgan.data.batches import Batches
 
         class Busy(PictureSource):
             def __len__(self):
