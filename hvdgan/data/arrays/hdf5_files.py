@@ -202,7 +202,7 @@ class Hdf5Array(Stored):
                     raise self._unreadable(int(indices[theirs[0]]), error) from error
                 inside = [slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True)]
                 for place in theirs:
-                    where = tuple([place, *inside])
+                    where: tuple[Any, ...] = (place, *inside)
                     out[where] = chunk[indices[place] - first]
         return out
 
