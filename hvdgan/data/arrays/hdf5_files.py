@@ -193,9 +193,9 @@ class Hdf5Array(Stored):
                     chunk = self._chunk_at((first, *corner))
                 except _DAMAGE as error:
                     raise self._unreadable(int(indices[theirs[0]]), error) from error
-                inside = [slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True)]
+                inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
                 for place in theirs:
-                    where = tuple([place, *inside])
+                    where: Any = (place, *inside)
                     out[where] = chunk[indices[place] - first]
         return out
 
