@@ -26,7 +26,6 @@ from hvdgan.data.base.bounded_cache import BoundedCache
 from hvdgan.data.base.cf_numbers import ATTRIBUTES, Rules, refuse_packed, rules_of
 from hvdgan.data.base.raw_files import RawFile
 from hvdgan.data.base.scan_cache import identity
-from hvdgan.data.formats.array_codec import unshuffle
 
 _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 _CACHE = BoundedCache(64 * 2**20)
@@ -200,9 +199,9 @@ class Hdf5Array(Stored):
                     chunk = self._chunk_at((first, *corner))
                 except _DAMAGE as error:
                     raise self._unreadable(int(indices[theirs[0]]), error) from error
-                inside = [slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True)]
+                inside = tuple(slice(low, low + size) for low, size in zip(corner, chunk.shape[1:], strict=True))
                 for place in theirs:
-                    where: tuple[Any, ...] = (place, *inside)
+                    where: Any = (place, *inside)
                     out[where] = chunk[indices[place] - first]
         return out
 
@@ -294,9 +293,8 @@ class _ChunkIndex:
 
 
 def _unshuffled(content: Any, item_bytes: int) -> np.ndarray:
-    numbers = np.empty((len(content) // item_bytes, item_bytes), np.uint8)
-    unshuffle(content, numbers)
-    return numbers.reshape(-1)
+    """The bytes of numbers of which first all first bytes are stored, then all second ones, and so on."""
+    return np.ascontiguousarray(np.frombuffer(content, np.uint8).reshape(item_bytes, -1).T).reshape(-1)
 
 
 def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
