@@ -34,7 +34,7 @@ AS_PACKED = ("axes", "inputs", "input_axes", "constants")
 """settings of arrays that hvdgan.prepare has applied"""
 MAPS = ("values", "input_values", "constant_values", "condition_values")
 """settings that a run may give instead of those of hvdgan.prepare"""
-_AXES = {1: "C", 3: "HWC", 4: "DHWC"}
+_AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
 _OWN_FUNCTION = re.compile(r":\s*[^\W\d]\w*\s*,")
 
 
@@ -118,6 +118,7 @@ class PackedFiles(JoinedFiles):
         for name in MAPS:
             refuse_own_functions(packed[name], f"--data {config.data}: --{name.replace('_', '-')}")
             added[name] = getattr(given, name) or packed[name]
+        added["missing"] = given.missing or packed["missing"]
         if not given.conditions and given.condition_table is None:
             added["conditions"] = tuple(self._index["conditions"])
         constants = "constants" if "constants" in self.names() else None
