@@ -98,7 +98,7 @@ def pack(plan: Plan, source: Source, executor: Executor | None) -> Iterator[tupl
 
     Args:
         plan: the request.
-        source: what plan.opened() has returned.
+        source: samples that plan.opened() has returned.
         executor: processes or ranks that write the files; None: this process.
 
     Yields:
