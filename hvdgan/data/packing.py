@@ -98,7 +98,7 @@ def pack(plan: Plan, source: Source, executor: Executor | None) -> Iterator[tupl
 
     Args:
         plan: the request.
-        source: samples that plan.opened() has returned.
+        source: SRC, as plan.opened() returns it.
         executor: processes or ranks that write the files; None: this process.
 
     Yields:

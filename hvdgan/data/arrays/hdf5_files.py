@@ -17,7 +17,6 @@ from hvdgan.data.base.scan_cache import identity
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 64 * 2**20
-"""bytes of decoded chunks that the library keeps for each array"""
 _PLUGIN_PATH = b"HDF5_PLUGIN_PATH="
 
 
@@ -30,16 +29,17 @@ class Hdf5File(Container):
 
     Args:
         data: path of the file.
+        cache: bytes of decoded chunks that the library keeps for each array.
 
     Raises:
         UserError: it is not HDF5, or is damaged.
     """
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, data: str, cache: int = _CHUNK_CACHE) -> None:
         super().__init__(data)
         with _reasons(data):
             self._stamp = identity(data)
-            self._file = _opened(data)
+            self._file = _opened(data, cache)
             self._names = sorted(_sets_below(self._file, "", set()))
 
     def names(self) -> list[str]:
@@ -125,13 +125,13 @@ class Hdf5Array(Stored):
         return out
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str, cache: int) -> Any:
     try:
-        return h5py.File(path, "r", rdcc_nbytes=_CHUNK_CACHE)
+        return h5py.File(path, "r", rdcc_nbytes=cache)
     except OSError as error:
         if "lock" not in str(error):
             raise
-        return h5py.File(path, "r", rdcc_nbytes=_CHUNK_CACHE, locking=False)
+        return h5py.File(path, "r", rdcc_nbytes=cache, locking=False)
 
 
 def _refuse_unknown_filters(where: str, dataset: Any) -> None:

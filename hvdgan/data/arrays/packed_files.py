@@ -86,7 +86,8 @@ class PackedFiles(JoinedFiles):
         self._index = on_all(lambda: self._complete(folder), peers, f"--data {folder}")
         parts = {name: facts for name, facts in self._index["files"].items() if facts["count"]}
         files = [os.path.join(folder, name) for name in parts]
-        super().__init__(folder, files, Hdf5File, peers)
+        # Each chunk is one sample, which need not be kept: 64 open files would keep gigabytes.
+        super().__init__(folder, files, functools.partial(Hdf5File, cache=0), peers)
         self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
         self.class_names = self._index["class_names"]
         self._sample_names = _SampleNames(files, [facts["count"] for facts in parts.values()])
@@ -116,9 +117,9 @@ class PackedFiles(JoinedFiles):
                 "hvdgan.prepare --pairs"
             )
         for name in MAPS:
-            refuse_own_functions(packed[name], f"--data {config.data}: --{name.replace('_', '-')}")
-            added[name] = getattr(given, name) or packed[name]
-        added["missing"] = given.missing or packed["missing"]
+            refuse_own_functions(packed.get(name), f"--data {config.data}: --{name.replace('_', '-')}")
+            added[name] = getattr(given, name) or packed.get(name)
+        added["missing"] = given.missing or packed.get("missing")
         if not given.conditions and given.condition_table is None:
             added["conditions"] = tuple(self._index["conditions"])
         constants = "constants" if "constants" in self.names() else None
