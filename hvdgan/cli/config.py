@@ -39,8 +39,8 @@ class PipelineConfig:
     """threads per rank that read and decode images; 0: one for each core of the rank"""
     prefetch: Count = 2
     """batches that are prepared ahead of the step"""
-    cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
-    """where decoded images are kept: not at all, in the memory of each rank, or in a file of the run folder per host"""
+    cache: Annotated[Literal["none", "memory"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
+    """where decoded images are kept: not at all, or in the memory of each rank"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
