@@ -155,7 +155,8 @@ class Listing:
 
     def passed_over(self) -> str:
         """What is not used, in one line; "" if there is nothing."""
-        kinds = [f"{count:,} {printable(suffix) or 'without suffix'}" for suffix, count in self.others.most_common()]
+        counts = sorted(self.others.items(), key=lambda each: (-each[1], each[0]))
+        kinds = [f"{count:,} {printable(suffix) or 'without suffix'}" for suffix, count in counts]
         if (more := len(kinds) - _MOST_KINDS) > 0:
             kinds[_MOST_KINDS:] = [f"{more} other kinds"]
         parts = [f"{self.others.total():,} file(s): {', '.join(kinds)}"] if kinds else []
