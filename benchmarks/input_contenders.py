@@ -81,15 +81,6 @@ def files_in_memory(data: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(data.glob("*/*.jpg"))]
 
 
-def records_in_memory(data: Path) -> list[bytes]:
-    """Read the encoded images of the shards."""
-    import tensorflow as tf
-
-    wanted = {"image/encoded": tf.io.FixedLenFeature((), tf.string)}
-    found = tf.data.TFRecordDataset([str(path) for path in sorted(data.glob("*.tfrecord"))])
-    return [tf.io.parse_single_example(record, wanted)["image/encoded"].numpy() for record in found]
-
-
 def decode_alone(encoded: list[bytes], cores: int, seconds: float) -> float:
     """Measure the images per second of decoding alone: one thread per core, each with graphs of 64 operations."""
     import tensorflow as tf
@@ -165,15 +156,15 @@ def main() -> None:
     """Bind the process to its cores, then measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("contender")
-    parser.add_argument("folder", type=Path, help="folder that holds the folders images and shards")
+    parser.add_argument("folder", type=Path, help="folder that holds the folders images and packed")
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    images, shards = given.folder / "images", given.folder / "shards"
+    images = given.folder / "images"
     timed: dict[str, Callable[[], Iterator[object]]] = {
         "folder": lambda: ours(images, given.cores),
-        "shards": lambda: ours(shards, given.cores),
+        "packed": lambda: ours(given.folder / "packed", given.cores),
         "memory": lambda: ours(images, given.cores, "memory"),
         "tf.data": lambda: plain(images, given.cores),
         "keras": lambda: keras_folder(images, given.cores),
@@ -184,8 +175,7 @@ def main() -> None:
     elif given.contender in timed:
         print(json.dumps(rate(timed[given.contender](), given.seconds)))
     else:
-        read = {"decode-files": lambda: files_in_memory(images), "decode-shards": lambda: records_in_memory(shards)}
-        print(json.dumps(decode_alone(read[given.contender](), given.cores, given.seconds)))
+        print(json.dumps(decode_alone(files_in_memory(images), given.cores, given.seconds)))
 
 
 if __name__ == "__main__":

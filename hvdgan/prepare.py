@@ -54,7 +54,7 @@ class Request:
     data_options: Words = ()
     """arguments of data of your own, as KEY=VALUE,KEY=VALUE"""
     axes: str | None = None
-    """axes of a sample in the array: C, HW, HWC, CHW, DHW, DHWC or CDHW; default: C, HW, HWC or DHWC by their number"""
+    """axes of a sample in the array: C, W, WC, CW, HW, HWC, CHW, DHW, DHWC or CDHW, as in hvdgan.train"""
     inputs: str | None = None
     """array that holds the inputs of the samples, of any shape, for --pairs; default: inputs"""
     input_axes: str | None = None
@@ -73,6 +73,8 @@ class Request:
     """the same for the constants"""
     condition_values: str | None = None
     """the same for the conditions"""
+    missing: str | None = None
+    """number that networks see in place of missing ones (NaN), as fill:NUMBER; default: such samples are left out"""
     tfrecord_image: str | None = None
     """feature that holds the image or the array of a TFRecord; default: image"""
     tfrecord_label: str | None = None

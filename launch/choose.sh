@@ -81,6 +81,36 @@ choose_device() {
     done
 }
 
+# Sets capabilities: the compute capabilities of the GPUs for which Horovod's kernels are compiled (80,90), or all: those
+# that nvcc knows. Those of another node are kept, because Horovod does not check whether its kernels were launched: on a
+# GPU for which it has none, gradients could be wrong without an error.
+choose_capabilities() {
+    local known oldest line number
+    capabilities=""
+    [[ "$cuda" != none ]] || return 0
+    if [[ -n "${HOROVOD_BUILD_CUDA_CC_LIST:-}" ]]; then
+        capabilities="${HOROVOD_BUILD_CUDA_CC_LIST// /} (HOROVOD_BUILD_CUDA_CC_LIST)"
+    elif [[ "$(kept cuda)" == "$cuda" ]]; then
+        capabilities="$(kept capabilities)"
+    fi
+    [[ "$capabilities" != *" "* ]] || return 0
+    known="$("$cuda/bin/nvcc" --list-gpu-arch 2>/dev/null | tr '\n' ' ')" || known=""
+    oldest="${known%% *}" oldest="${oldest#compute_}"
+    while IFS= read -r line; do
+        [[ "$line" =~ ^([0-9]+)\.([0-9]+),\ (.*) ]] || continue
+        number="${BASH_REMATCH[1]}${BASH_REMATCH[2]}"
+        if ((number < ${oldest:-0})); then
+            die "$cuda/bin/nvcc is too new for ${BASH_REMATCH[3]} (sm_$number): it compiles for sm_$oldest and newer only. \
+CUDA_HOME=/… names an older CUDA, CUDA_HOME=none builds without NCCL, and HOROVOD_BUILD_CUDA_CC_LIST=80,90 for other GPUs only"
+        elif [[ " $known" != *" compute_$number "* ]]; then
+            capabilities=all # the GPU is newer than nvcc: its driver compiles the newest of all kernels for it
+        elif [[ "$capabilities" != all && ",$capabilities," != *",$number,"* ]]; then
+            capabilities+="${capabilities:+,}$number"
+        fi
+    done < <(timeout 30 nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null)
+    capabilities="${capabilities:-all}"
+}
+
 # Sets mpi (what Horovod is built with, or none), mpi_why, and messages: whose MPI mpi4py will load.
 choose_mpi() {
     local said version kind=""
@@ -128,7 +158,7 @@ print_plan() {
     say "$tensorflow $(pin tensorflow): $series_why; $device_why"
     case "$device $cuda" in
         "gpu none") say "no NCCL (gradients go through main memory): there is no nvcc; CUDA_HOME=/… names one" ;;
-        gpu*) say "NCCL between GPUs, built with $cuda/bin/nvcc" ;;
+        gpu*) say "NCCL between GPUs, built with $cuda/bin/nvcc for compute capabilities $capabilities" ;;
     esac
     say "Horovod $(pin horovod) over $over: $mpi_why"
     say "mpi4py $(pin mpi4py) on $messages"

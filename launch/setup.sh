@@ -14,7 +14,11 @@
 #   HVDGAN_GPU=0|1      TensorFlow without or with GPUs (default: with GPUs if nvidia-smi answers)
 #   HVDGAN_MPI=0        Horovod without MPI (default: with MPI if horovodrun can drive the MPI on the PATH)
 #   CUDA_HOME=/…        CUDA toolkit for Horovod's NCCL build (default: nvcc's, or /usr/local/cuda);
-#                       none: without NCCL
+#                       none: without NCCL. CUDA 13 compiles for sm_75 (Turing) and newer only; a Volta, Pascal
+#                       or Maxwell GPU needs CUDA 12
+#   HOROVOD_BUILD_CUDA_CC_LIST=80,90
+#                       compute capabilities, without the dot, of the GPUs on which Horovod shall run; all: those that
+#                       nvcc knows (default: those that nvidia-smi shows, which later calls add to; all if it shows none)
 #   HVDGAN_HOROVOD=existing
 #                       use the TensorFlow and the Horovod of the active environment or of PYTHON: a cluster's module,
 #                       conda-forge's packages, a container's; nothing is compiled. build: undo that
@@ -53,8 +57,8 @@ compute_keys() {
         "$root" "${python_version%.*}" "$device" "$series"
     printf -v packages '%s\nmessages=%s\nsources=%s' "$base" "$messages" "${sources%% *}"
     patched="$(cat "$patches"/*.patch | sha256sum)"
-    printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s\npatches=%s' \
-        "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda" "${patched%% *}"
+    printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s\ncapabilities=%s\npatches=%s' \
+        "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda" "$capabilities" "${patched%% *}"
     ready="Python ${python_version%.*}, $tensorflow $(pin tensorflow), Horovod over $over ($mpi_why)"
 }
 
@@ -143,12 +147,12 @@ build_horovod() {
     ln -s "$venv" "$scratch/venv"
     rm -f "$venv/.hvdgan-horovod"
     patch_horovod
-    local jobs nccl
+    local jobs nccl path="$scratch/venv/bin:$PATH"
     jobs="$(nproc)"
     # cstdint: gcc 13 does not include it by itself. MAKEFLAGS: with those of `make setup` it would build on one core.
     local -a settings=(
         HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
-        "CXXFLAGS=-include cstdint ${CXXFLAGS:-}" "MAKEFLAGS=-j$((jobs < 8 ? jobs : 8))" "PATH=$scratch/venv/bin:$PATH"
+        "CXXFLAGS=-include cstdint ${CXXFLAGS:-}" "MAKEFLAGS=-j$((jobs < 8 ? jobs : 8))"
     )
     if [[ "$mpi" == none ]]; then settings+=(HOROVOD_WITHOUT_MPI=1); else settings+=(HOROVOD_WITH_MPI=1); fi
     if [[ "$cuda" != none ]]; then
@@ -159,10 +163,13 @@ build_horovod() {
         ln -s "$nccl/lib/libnccl.so.2" "$scratch/nccl/lib/libnccl.so"
         settings+=(HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED "HOROVOD_NCCL_HOME=$scratch/nccl"
             "HOROVOD_CUDA_HOME=$cuda" "LDFLAGS=-Wl,-rpath,'\$ORIGIN/../../nvidia/nccl/lib' ${LDFLAGS:-}")
+        if [[ "$capabilities" != all* ]]; then settings+=("HOROVOD_BUILD_CUDA_CC_LIST=${capabilities%% *}"); fi
+        # Horovod compiles with the nvcc of HOROVOD_CUDA_HOME, but asks the one on the PATH what it can compile for.
+        path="$scratch/venv/bin:$cuda/bin:$PATH"
     fi
     local -a build=(env -u HOROVOD_GPU_OPERATIONS -u HOROVOD_WITHOUT_GLOO -u HOROVOD_WITH_MPI -u HOROVOD_WITHOUT_MPI
-        "${settings[@]}" "$scratch/venv/bin/python" -m pip wheel -v --no-cache-dir --no-build-isolation --no-deps
-        --wheel-dir "$scratch" "$source_folder")
+        -u HOROVOD_BUILD_CUDA_CC_LIST "${settings[@]}" "PATH=$path" "$scratch/venv/bin/python" -m pip wheel -v
+        --no-cache-dir --no-build-isolation --no-deps --wheel-dir "$scratch" "$source_folder")
     printf '\n=== %s\n' "${build[*]}" >>"$log"
     "${build[@]}" 2>&1 | tee -a "$log" | show_progress || failed "building Horovod"
     logged "installing Horovod" pip install --no-deps --force-reinstall "$scratch"/horovod-*.whl
@@ -212,6 +219,7 @@ main() {
         choose_tensorflow
         choose_python
         choose_device
+        choose_capabilities
         choose_mpi
         compute_keys
     fi

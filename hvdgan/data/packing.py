@@ -83,7 +83,7 @@ class Plan:
         table = arrays.condition_table
         own = {"shards": self.shards, "pairs": self.pairs, "compression": self.compression}
         pictures = {name: getattr(config, name) for name in ("image_size", "channels", "fit", "data_options")}
-        named = {name: getattr(arrays, name) for name in (*AS_PACKED, *MAPS, "conditions")}
+        named = {name: getattr(arrays, name) for name in (*AS_PACKED, *MAPS, "missing", "conditions")}
         records = {f"tfrecord_{name}": value for name, value in dataclasses.asdict(config.tfrecord).items()}
         together = {**own, **pictures, **named, "condition_table": table and str(table), **records}
         return json.loads(json.dumps(together))
@@ -98,7 +98,7 @@ def pack(plan: Plan, source: Source, executor: Executor | None) -> Iterator[tupl
 
     Args:
         plan: the request.
-        source: what plan.opened() has returned.
+        source: SRC, as plan.opened() returns it.
         executor: processes or ranks that write the files; None: this process.
 
     Yields:
@@ -318,7 +318,10 @@ def _facts_of(path: Path) -> tuple[dict[str, Any], list[list[str]]]:
 
 
 def _write(path: Path, source: Source, indices: Sequence[int], compression: str | None) -> None:
-    """Write some samples to a new file; broken ones, and those with NaN or infinities, are left out by name."""
+    """Write some samples to a new file; broken ones, and those with NaN or infinities, are left out by name.
+
+    NaN stays where the request says what networks see in its place.
+    """
     layout, kept, bad = source.layout, list[int](), list[tuple[str, str]]()
     checked: dict[str, Any] = {"fletcher32": True}
     with h5py.File(path, "w", locking="best-effort") as file:
@@ -330,7 +333,8 @@ def _write(path: Path, source: Source, indices: Sequence[int], compression: str 
         for index in indices:
             try:
                 record = source.fetch(index)
-                if record.dtype.kind == "f" and (reason := not_finite(record)):
+                known = record if source.missing is None else np.where(np.isnan(record), 0, record)
+                if known.dtype.kind == "f" and (reason := not_finite(known)):
                     raise BadImage(_name_of(source, index), reason)
             except BadImage as broken:
                 bad.append(broken.bad_file)

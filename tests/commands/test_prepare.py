@@ -24,7 +24,6 @@ from hvdgan.data.pictures import PictureFiles
 from hvdgan.prepare import main
 from launching import HAS_MPI, environment, run
 from packed import bytes_of, index_of, prepare, write_images
-from tfrecord_files import write
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
 SMALL = ["--image-size", "8", "--fit", "crop", "--shards", "3"]
@@ -278,13 +277,23 @@ def test_samples_with_nan_are_left_out_by_place(tmp_path):
         assert file["left_out"].asstr()[0, 1] == "1 of 32 numbers are NaN"
 
 
-def test_a_refused_command_does_not_bind_the_corrected_one(tmp_path, capsys):
-    """What the first command began holds no sample: its wrong flag made all of them unreadable."""
-    records = [{"image": np.zeros((8, 8, 3), np.uint8).tobytes()} for _ in range(4)]
-    command = [str(write(tmp_path / "a.tfrecord", records)), str(tmp_path / "made"), "--image-size", "8"]
-    assert main([*command, "--workers", "1", "--tfrecord-shape", "4,4,3"]) == 2
-    assert "192 bytes; expected those of --tfrecord-shape 4,4,3" in capsys.readouterr().err
-    assert main([*command, "--workers", "1", "--tfrecord-shape", "8,8,3"]) == 0
+def test_a_refused_command_does_not_bind_the_corrected_one(tmp_path, monkeypatch, capsys):
+    """What the first command began holds no sample: with its wrong option none of them has finite numbers."""
+    (tmp_path / "my_scaled_set.py").write_text(
+        "import numpy as np\n"
+        "class Fields:\n"
+        "    def __init__(self, low, high): self.scale = np.float32(high - low)\n"
+        "    def __len__(self): return 6\n"
+        "    def __getitem__(self, i):\n"
+        "        with np.errstate(all='ignore'): return np.full((4, 3, 2), i + 1, np.float32) / self.scale\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = "my_scaled_set:Fields made --workers 1 --shards 2 --data-options".split()
+    assert main([*command, "low=1,high=1"]) == 2
+    assert "numbers are infinite" in capsys.readouterr().err
+    assert main([*command, "low=1,high=3"]) == 0
+    assert main([*command, "low=1,high=4"]) == 2
+    assert "made: begun with --data-options " in capsys.readouterr().err
 
 
 def test_verify_names_file_and_sample(images, tmp_path, capsys):

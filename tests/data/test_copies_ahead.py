@@ -65,7 +65,7 @@ def test_closing_ends_the_threads_without_the_garbage_collector(tmp_path, kind):
     try:
         batches = copied(source)
         next(batches)
-        assert len(threads()) == THREADS
+        assert 1 <= len(threads()) <= THREADS
         batches.close()
         assert not threads()
         read = len(source.read)

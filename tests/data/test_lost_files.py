@@ -6,9 +6,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError
+from hvdgan.data import open_source
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
@@ -81,3 +85,16 @@ def test_a_full_disk(small_disk, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("hvdgan: ") and "cannot be written" in error and "No space left on device" in error
     assert_whole(small_disk / "run")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path, name):
+    """Otherwise the run would train on the new numbers without a word."""
+    fields = np.random.default_rng(0).random((20, 4, 4), np.float32)
+    save = np.save if name == "a.npy" else np.savez
+    save(tmp_path / name, fields)
+    source = open_source(Config(data=str(tmp_path / name)))
+    source.fetch(3)
+    save(tmp_path / name, 1 - fields)
+    with pytest.raises(RunError, match=rf"{name}.* cannot be read: the file has changed since the run began"):
+        source.fetch(3)

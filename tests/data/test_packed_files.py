@@ -146,6 +146,18 @@ def several_hdf5(path):
     return f"{path}/part*.h5:x", "", {}
 
 
+def sea(path):
+    fields = RNG.normal(size=(9, 4, 5)).astype(np.float32)
+    fields[:, :2, 1:3] = np.nan
+    np.save(path / "a.npy", fields)
+    return path / "a.npy", "--missing fill:0 --axes HW", {"arrays": ArrayConfig(missing="fill:0", axes="HW")}
+
+
+def sequences(path):
+    np.save(path / "a.npy", RNG.random((9, 3, 20)))
+    return path / "a.npy", "--axes CW", {"arrays": ArrayConfig(axes="CW")}
+
+
 def own(path):
     (path / "my_packed_set.py").write_text(
         "import numpy as np\n"
@@ -158,7 +170,19 @@ def own(path):
 
 
 KINDS = (photos, wide_photos, damaged_photos, partners, halves, photos_with_table, pictures, picture_pairs, digits)
-KINDS += (records, float_records, everything, compressed, channels_first, small_integers, netcdf, several_hdf5, own)
+KINDS += (
+    records,
+    float_records,
+    everything,
+    compressed,
+    channels_first,
+    small_integers,
+    netcdf,
+    several_hdf5,
+    sea,
+    sequences,
+    own,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,6 +194,8 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
     made, original = pack(data, tmp_path / "made", *flags.split()), opened(data, paired=paired, **settings)
     source = opened(made, paired=paired)
     np.testing.assert_array_equal(all_of(source), all_of(original))
+    masks = [None if each.missing is None else each.missing.to_json() for each in (source, original)]
+    assert masks[0] == masks[1] and (kind is not sea or "mask" in masks[0])
     assert source.layout == original.layout and source.is_pictures == original.is_pictures
     for part in ("images", "inputs", "constants", "conditions"):
         mine, its = source.values.parts()[part], original.values.parts()[part]

@@ -63,13 +63,71 @@ def test_cuda_toolkit_is_where_nvcc_says(machine):
     (toolkit / "bin").mkdir(parents=True)
     (toolkit / "bin" / "nvcc").symlink_to("/bin/true")
     machine.has(**GPU, nvcc=f"echo '#$ _HERE_={toolkit}/bin' >&2")
-    assert f"NCCL between GPUs, built with {toolkit}/bin/nvcc\n" in machine.succeeds("--plan")[0]
+    plan, _ = machine.succeeds("--plan")
+    assert f"NCCL between GPUs, built with {toolkit}/bin/nvcc for compute capabilities all\n" in plan
     assert "no NCCL" in machine.succeeds("--plan", CUDA_HOME="none")[0]
     _, calls = machine.succeeds()
     assert {"HOROVOD_GPU_OPERATIONS=NCCL", f"HOROVOD_CUDA_HOME={toolkit}"} <= set(
         re.split(" (?=HOROVOD|CXX)", calls[3])
     )
     assert "verify Gloo NCCL" in calls
+
+
+def capabilities(machine, *words, **environment):
+    """The compute capabilities in the plan, those in the build's environment if there is one, and the calls."""
+    output, calls = machine.succeeds(*words, **environment)
+    planned = re.findall(r"/bin/nvcc for compute capabilities (.*)", output)
+    built = [re.findall(r"HOROVOD_BUILD_CUDA_CC_LIST=(\S+)", call) for call in calls if "pip wheel" in call]
+    return planned, built, calls
+
+
+def test_horovod_is_compiled_for_the_gpus_here_and_those_of_other_nodes(machine):
+    cuda = {"CUDA_HOME": str(machine.has_gpus("9.0, NVIDIA H100", "8.0, NVIDIA A100", "9.0, NVIDIA H100"))}
+    machine.has(nvcc="exit 1")  # not the toolkit's: Horovod must ask the one that compiles
+    planned, built, calls = capabilities(machine, **cuda)
+    assert planned == ["90,80"] and built == [["90,80"]]
+    assert f"nvcc={cuda['CUDA_HOME']}/bin/nvcc" in calls[kinds(calls).index("build")]
+
+    machine.has_gpus()
+    assert capabilities(machine, **cuda) == ([], [], [])
+    machine.has_gpus("8.0, NVIDIA A100")
+    assert capabilities(machine, **cuda) == ([], [], [])
+    machine.has_gpus("8.6, NVIDIA RTX A6000")
+    planned, built, calls = capabilities(machine, **cuda)
+    assert planned == ["90,80,86"] and built == [["90,80,86"]] and kinds(calls)[0] == "source"
+
+
+def test_a_node_without_gpus_compiles_for_all_and_others_leave_it(machine):
+    cuda = {"CUDA_HOME": str(machine.has_gpus()), "HVDGAN_GPU": "1"}
+    assert capabilities(machine, **cuda)[:2] == (["all"], [[]])
+    machine.has_gpus("8.0, NVIDIA A100")
+    assert capabilities(machine, **cuda) == ([], [], [])
+
+
+def test_a_gpu_newer_than_nvcc_needs_all_and_so_does_a_driver_that_names_no_capability(machine):
+    for gpus in (["9.0, NVIDIA H100", "12.0, NVIDIA GeForce RTX 5090"], ["[N/A], NVIDIA"]):
+        cuda = machine.has_gpus(*gpus, nvcc="echo compute_50; echo compute_90")
+        assert capabilities(machine, "--plan", CUDA_HOME=str(cuda))[0] == ["all"]
+
+
+def test_compute_capabilities_can_be_chosen_and_stay_chosen(machine):
+    cuda = {"CUDA_HOME": str(machine.has_gpus("9.0, NVIDIA H100", "6.1, NVIDIA GeForce GTX 1080"))}
+    planned, built, _ = capabilities(machine, **cuda, HOROVOD_BUILD_CUDA_CC_LIST="80, 90")
+    assert planned == ["80,90 (HOROVOD_BUILD_CUDA_CC_LIST)"] and built == [["80,90"]]
+    assert capabilities(machine, **cuda) == ([], [], [])
+    assert capabilities(machine, **cuda, HOROVOD_BUILD_CUDA_CC_LIST="all")[1] == [[]]
+
+
+def test_a_gpu_too_old_for_nvcc_is_one_line(machine):
+    """Also where another node has built for its own GPU; with an older CUDA that node's choice is no more."""
+    cuda = machine.has_gpus("9.0, NVIDIA H100")
+    machine.succeeds(CUDA_HOME=str(cuda))
+    machine.has_gpus("7.0, Tesla V100-SXM2-16GB")
+    complaint = f"{cuda}/bin/nvcc is too new for Tesla V100-SXM2-16GB (sm_70): it compiles for sm_75 and newer only. "
+    assert machine.fails(CUDA_HOME=str(cuda)).startswith(f"setup: {complaint}")
+    older = cuda.rename(cuda.with_name("cuda-12"))
+    (older / "bin" / "nvcc").write_text("#!/bin/sh\necho compute_50; echo compute_70; echo compute_90\n")
+    assert capabilities(machine, CUDA_HOME=str(older))[:2] == (["70"], [["70"]])
 
 
 def test_wrong_python(machine):

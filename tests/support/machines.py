@@ -1,6 +1,7 @@
 """A fake machine for launch/setup.sh: real bash and tools; a fake Python records the calls of venv and pip."""
 
 import io
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ OPEN_MPI_4 = {"mpirun": "echo 'mpirun (Open MPI) 4.1.4'", "mpicxx": ""}
 OPEN_MPI_5 = {"mpirun": "echo 'mpirun (Open MPI) 5.0.3'", "mpicxx": ""}
 MPICH = {"mpirun": "echo 'HYDRA build details:'; echo '    Version: 4.0.2  Options: MPICHLIB_CFLAGS='", "mpicxx": ""}
 GPU = {"nvidia-smi": "echo 'NVIDIA H100'; echo 'NVIDIA H100'"}
+# What nvcc 13.0 answers to --list-gpu-arch.
+NVCC_13 = "for each in 75 80 86 87 88 89 90 100 110 103 120 121; do echo compute_$each; done"
 
 # What it is asked goes to $CALLS. The call that $CALLS.fail names fails; the one that $CALLS.kill names ends setup.sh.
 PYTHON = f"""
@@ -35,7 +38,8 @@ case "$*" in
         cp "$SOURCE" "$2" ;;
     "-m pip wheel "*)
         for folder in "$@"; do :; done
-        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "CXXFLAGS=$CXXFLAGS" "$(tr '\\n' ' ' <"$folder/ranks.cc")"
+        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "nvcc=$(command -v nvcc)" "CXXFLAGS=$CXXFLAGS" \\
+            "$(tr '\\n' ' ' <"$folder/ranks.cc")"
         echo '[ 50%] Building CXX object'
         while [ "$1" != --wheel-dir ]; do shift; done
         touch "$2/horovod-0.28.1-any.whl" ;;
@@ -103,6 +107,16 @@ class Machine:
         for name, script in commands.items():
             (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
             (self.bin / name).chmod(0o755)
+
+    def has_gpus(self, *gpus, nvcc=NVCC_13):
+        """Make nvidia-smi show GPUs by compute capability and name, and a CUDA toolkit, whose folder is returned."""
+        shown = f'case "$*" in *compute_cap*) printf "%s\\n" {shlex.join(gpus)} ;; *) echo NVIDIA ;; esac'
+        self.has(**{"nvidia-smi": shown if gpus else "exit 9"})
+        toolkit = self.checkout.with_name("cuda")
+        (toolkit / "bin").mkdir(parents=True, exist_ok=True)
+        (toolkit / "bin" / "nvcc").write_text(f"#!/bin/sh\n{nvcc}\n")
+        (toolkit / "bin" / "nvcc").chmod(0o755)
+        return toolkit
 
     def lacks(self, *names):
         for name in names:

@@ -34,7 +34,7 @@ AS_PACKED = ("axes", "inputs", "input_axes", "constants")
 """settings of arrays that hvdgan.prepare has applied"""
 MAPS = ("values", "input_values", "constant_values", "condition_values")
 """settings that a run may give instead of those of hvdgan.prepare"""
-_AXES = {1: "C", 3: "HWC", 4: "DHWC"}
+_AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
 _OWN_FUNCTION = re.compile(r":\s*[^\W\d]\w*\s*,")
 
 
@@ -86,7 +86,8 @@ class PackedFiles(JoinedFiles):
         self._index = on_all(lambda: self._complete(folder), peers, f"--data {folder}")
         parts = {name: facts for name, facts in self._index["files"].items() if facts["count"]}
         files = [os.path.join(folder, name) for name in parts]
-        super().__init__(folder, files, Hdf5File, peers)
+        # Each chunk is one sample, which need not be kept: 64 open files would keep gigabytes.
+        super().__init__(folder, files, functools.partial(Hdf5File, cache=0), peers)
         self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
         self.class_names = self._index["class_names"]
         self._sample_names = _SampleNames(files, [facts["count"] for facts in parts.values()])
@@ -116,8 +117,9 @@ class PackedFiles(JoinedFiles):
                 "hvdgan.prepare --pairs"
             )
         for name in MAPS:
-            refuse_own_functions(packed[name], f"--data {config.data}: --{name.replace('_', '-')}")
-            added[name] = getattr(given, name) or packed[name]
+            refuse_own_functions(packed.get(name), f"--data {config.data}: --{name.replace('_', '-')}")
+            added[name] = getattr(given, name) or packed.get(name)
+        added["missing"] = given.missing or packed.get("missing")
         if not given.conditions and given.condition_table is None:
             added["conditions"] = tuple(self._index["conditions"])
         constants = "constants" if "constants" in self.names() else None
