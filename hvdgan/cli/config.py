@@ -59,7 +59,7 @@ class Config(AverageConfig):
     """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
     data: Annotated[str, DATA] = "digits"
-    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
+    """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
     your own as my_module:source, anything with len() and [i]"""
     data_options: Annotated[Words, DATA] = ()
     """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""

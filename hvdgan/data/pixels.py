@@ -158,7 +158,7 @@ def open_file(path: str, name: str) -> Iterator[BinaryIO]:
 
 
 def check_bytes(size: int, name: str) -> None:
-    """Raise a BadImage if a file of so many bytes is empty or too large."""
+    """Raise a BadImage if a file of this size in bytes is empty or too large."""
     if size == 0:
         raise BadImage(name, "empty file")
     if size > MAX_BYTES:

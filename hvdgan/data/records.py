@@ -387,7 +387,7 @@ def _number(what: str, features: Any, name: str) -> float:
 
 
 class RecordSource(PictureSource):
-    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP or GIF.
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF.
 
     The fingerprint covers the labels and all checksums, and so every byte.
 
