@@ -24,7 +24,7 @@ def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
     from hvdgan.cli.config import Config
     from hvdgan.data import cached, open_source
 
-    source = cached(open_source(Config(data=str(data), image_size=SIZE)), cache, data.parent / "cache")
+    source = cached(open_source(Config(data=str(data), image_size=SIZE)), cache)
     if cache == "memory":
         for begin in range(0, len(source), BATCH):
             source.fetch_batch(_range(begin, min(begin + BATCH, len(source))))

@@ -130,6 +130,8 @@ def _prepare(src: str | None, dst: Path | None, request: Request) -> None:
             return
         plan = _plan(src, dst, request)
         source = plan.opened()
+        for line in source.remarks:
+            print(f"hvdgan: {line}", file=sys.stderr)
         index = dict[str, Any]()
         # The progress is shown only on a terminal.
         with tqdm(total=len(source), unit=" samples", disable=None) as bar:

@@ -39,8 +39,8 @@ class PipelineConfig:
     """threads per rank that read and decode images; 0: one for each core of the rank"""
     prefetch: Count = 2
     """batches that are prepared ahead of the step"""
-    cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
-    """where decoded images are kept: not at all, in the memory of each rank, or in a file of the run folder per host"""
+    cache: Annotated[Literal["none", "memory"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
+    """where decoded images are kept: not at all, or in the memory of each rank"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Config(AverageConfig):
     """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
     data: Annotated[str, DATA] = "digits"
-    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
+    """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
     your own as my_module:source, anything with len() and [i]"""
     data_options: Annotated[Words, DATA] = ()
     """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""

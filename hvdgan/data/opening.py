@@ -9,10 +9,10 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.base.source import PictureSource, Source
+from hvdgan.data.pictures import PictureFiles
 from hvdgan.data.records import files_named, open_records
 from hvdgan.data.sources.array_files import open_arrays, without_maps
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
-from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.keras_datasets import KerasSource
 from hvdgan.data.sources.outlines import OutlinePairs
 from hvdgan.values.sample_values import Layout
@@ -20,10 +20,9 @@ from hvdgan.values.sample_values import Layout
 _SIZE = 32
 """default height and width of pictures"""
 EXPECTED = (
-    "digits, synthetic, a folder of images, of .npy files or of packed files, arrays (.npy, .npz, .h5, .nc, .zarr; "
-    "FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a pattern in quotes "
-    "such as 'data/*.tfrecord'), keras:mnist and the like, or your own as "
-    "my_module:source"
+    "digits, synthetic, a folder or a .zip of images, a folder of .npy files or of packed files, arrays (.npy, .npz, "
+    ".h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a "
+    "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or your own as my_module:source"
 )
 
 
@@ -41,7 +40,7 @@ def open_source(
 
     Args:
         config: settings of the data.
-        paired: True if each sample must come with an input. Pairs of a folder: see FolderSource; of arrays: see
+        paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
             hvdgan.data.sources.array_files; of TFRecords: see hvdgan.data.records; all other pictures have their
             outlines as inputs.
         peers: the ranks; each calls this, and they share the work.
@@ -89,8 +88,8 @@ def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_o
     path, settings = Path(data), without_maps(config) if unmapped else config
     if (arrays := open_arrays(config, paired=paired, peers=peers, unmapped=unmapped)) is not None:
         return arrays
-    if data and path.is_dir():
-        return FolderSource(
+    if data and (path.is_dir() or (data.lower().endswith(".zip") and path.is_file())):
+        return PictureFiles(
             data,
             image_size=size,
             channels=channels or 3,

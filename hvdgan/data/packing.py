@@ -33,8 +33,8 @@ from hvdgan.data.arrays.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_p
 from hvdgan.data.arrays.source import ArraySource
 from hvdgan.data.base.source import BadImage, Source, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
+from hvdgan.data.pictures import PictureFiles
 from hvdgan.data.records import RecordSource
-from hvdgan.data.sources.folder import FolderSource
 from hvdgan.values import value_map
 
 _LONGEST_NAME = 4096
@@ -68,7 +68,7 @@ class Plan:
         if source.is_pictures:
             refuse_array_flags(source, config)
         bare = source.samples if isinstance(source, Described) else source
-        if config.image_size is None and isinstance(bare, FolderSource | RecordSource):
+        if config.image_size is None and isinstance(bare, PictureFiles | RecordSource):
             raise UserError("--image-size: expected the height and width of the packed pictures, as of a run")
         for name, each in zip(MAPS, ("images", "inputs", "constants", "conditions"), strict=True):
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"

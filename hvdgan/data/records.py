@@ -25,12 +25,12 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data import pixels
 from hvdgan.data.arrays.conditions import map_of, with_conditions
 from hvdgan.data.arrays.numpy_files import NumpyArray
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
 from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of, printable
-from hvdgan.data.formats import images
 from hvdgan.data.sources.array_files import arrays_of, pictures_of
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
@@ -60,7 +60,7 @@ def files_named(data: str) -> list[str]:
         is_known = name.endswith(_SUFFIXES) or ".tfrecord-" in name
         return [data] if is_known and os.path.isfile(data) else []
     files = sorted(path for path in glob.glob(data, recursive=True) if os.path.isfile(path))
-    if files and files[0].lower().endswith(images.SUFFIXES):
+    if files and files[0].lower().endswith(pixels.SUFFIXES):
         folder = os.path.commonpath([os.path.dirname(file) for file in files]) or "."
         raise UserError(f"--data {data}: this pattern names pictures; name their folder instead: --data {folder}")
     return files
@@ -335,7 +335,7 @@ def _compression(file: str) -> str:
 
 
 def _unreadable(where: str, error: Exception) -> RunError:
-    is_of_one_file = not isinstance(error, OSError) or error.errno in images.OF_ONE_FILE
+    is_of_one_file = not isinstance(error, OSError) or error.errno in pixels.OF_ONE_FILE
     reason = getattr(error, "strerror", None) or f"damaged: {in_one_line(error)}"
     return (UserError if is_of_one_file else RunError)(f"{where}: {reason}")
 
@@ -387,7 +387,7 @@ def _number(what: str, features: Any, name: str) -> float:
 
 
 class RecordSource(PictureSource):
-    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP or GIF.
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF.
 
     The fingerprint covers the labels and all checksums, and so every byte.
 
@@ -418,12 +418,8 @@ class RecordSource(PictureSource):
 
     def fetch(self, index: int) -> np.ndarray:
         named, files = self.named(index), self._files_in(index)
-        if len(files) == 2:
-            names = [f"{named} {side}" for side in self._sides]
-            return images.read_partners(files, names, self.image_size, self.channels, self.fit)
-        if self.paired:
-            return images.read_halves(files[0], named, self.image_size, self.channels)
-        return images.read_image(files[0], named, self.image_size, self.channels, self.fit)
+        names = [f"{named} {side}" for side in self._sides] if len(files) == 2 else [named]
+        return pixels.read_sample(files, names, self.image_size, self.channels, self.fit, paired=self.paired)
 
     def key(self, index: int) -> bytes:
         return self.named(index).encode()
@@ -436,7 +432,7 @@ class RecordSource(PictureSource):
 
     def own_size(self, index: int) -> tuple[int, int] | None:
         try:
-            width, height = images.read_size(self._files_in(index)[-1], self.named(index))
+            width, height = pixels.read_size(self._files_in(index)[-1], self.named(index))
         except BadImage:
             return None
         return height, width

@@ -1,6 +1,6 @@
 """Pictures of another aspect ratio are refused unless --fit says how they get it; squares have the bits they had.
 
-Modules: data.formats.pixels.
+Modules: data.pixels.
 """
 
 import numpy as np
@@ -11,8 +11,7 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.formats.images import read_image
-from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.pixels import read_image, to_pixels
 from reading import all_images, opened
 from tfrecord_files import png, write
 

@@ -79,7 +79,7 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk(small_disk, capsys):
-    flags = FLAGS.replace("100000", "200").replace("-every 20", "-every 1") + " --keep 0 --cache disk --data"
+    flags = FLAGS.replace("100000", "200").replace("-every 20", "-every 1") + " --keep 0 --data"
     data = write_images(small_disk / "data")
     assert main([*flags.split(), str(data), "--run-dir", str(small_disk / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]

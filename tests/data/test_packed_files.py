@@ -52,13 +52,6 @@ def wide_photos(path):
     return write_images(path / "photos"), "--image-size 6,10 --channels 1 --fit pad", flags
 
 
-def damaged_photos(path):
-    folder = write_images(path / "photos", 12)
-    (folder / "class 0" / "000.png").write_bytes(b"<html>404</html>")
-    (folder / "cover.jpg").write_bytes(b"<html>404</html>")
-    return folder, "--image-size 8 --fit crop --max-bad-fraction 1", {**SMALL, "max_bad_fraction": 1.0}
-
-
 def partners(path):
     for side in "AB":
         write_images(path / "both" / side)
@@ -169,7 +162,7 @@ def own(path):
     return "my_packed_set:Fields", "--data-options count=9", {"data_options": ("count=9",)}
 
 
-KINDS = (photos, wide_photos, damaged_photos, partners, halves, photos_with_table, pictures, picture_pairs, digits)
+KINDS = (photos, wide_photos, partners, halves, photos_with_table, pictures, picture_pairs, digits)
 KINDS += (
     records,
     float_records,
@@ -204,8 +197,20 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
     for name in ("labels", "conditions", "constants"):
         np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
     assert [bad for bad, _ in index_of(made)["left_out"]] == [bad.name for bad in original.bad_files]
-    held = [hold_out(each, 0.5)[1] for each in (source, original, cached(source, "memory", tmp_path))]
+    held = [hold_out(each, 0.5)[1] for each in (source, original, cached(source, "memory"))]
     assert held[0].indices.tolist() == held[1].indices.tolist() == held[2].indices.tolist()
+
+
+def test_broken_pictures_are_left_out_by_name(tmp_path):
+    folder = write_images(tmp_path / "photos", 12)
+    for name in ("class 0/000.png", "class 1/007.jpg"):
+        (folder / name).write_bytes(b"<html>404</html>")
+    made = pack(folder, tmp_path / "made", *"--image-size 8 --fit crop --max-bad-fraction 0.2".split())
+    assert [name for name, _ in index_of(made)["left_out"]] == ["class 0/000.png", "class 1/007.jpg"]
+    source, original = opened(made), opened(folder, **SMALL)
+    kept = np.delete(np.arange(12), [0, 9])
+    np.testing.assert_array_equal(all_of(source), original.fetch_batch(kept))
+    np.testing.assert_array_equal(source.labels, original.labels[kept])
 
 
 def test_equal_pictures_of_an_array_stay_together(tmp_path):

@@ -67,7 +67,6 @@ def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
         ["--accumulate", "2"],
         ["--precision", "mixed_bfloat16"],
         ["--precision", "mixed_float16"],
-        ["--cache", "disk"],
         ["--cache", "memory"],
         ["--flip-axes", "width,height", "--diff-augment", "color,translation,cutout"],
         ["--holdout", "0.2", "--eval-every", "2"],

@@ -11,7 +11,7 @@ from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
-from hvdgan.data.sources.folder import FolderSource
+from hvdgan.data.pictures import PictureFiles
 from hvdgan.data.sources.picture_arrays import PictureArraySource
 from hvdgan.train import main
 from hvdgan.training.evaluation.held_out import Evaluator
@@ -75,7 +75,7 @@ def test_threads_change_no_bit(folder, shards, kind, threads):
 
 def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
     """Each waits at the first image for another that decodes too."""
-    meeting, fetch = threading.Barrier(2), FolderSource.fetch
+    meeting, fetch = threading.Barrier(2), PictureFiles.fetch
     waited = threading.local()
 
     def together(self, index):
@@ -86,14 +86,14 @@ def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
 
     run = run_on(folder, threads=2)
     evaluator = evaluator_of(run)
-    monkeypatch.setattr(FolderSource, "fetch", together)
+    monkeypatch.setattr(PictureFiles, "fetch", together)
     assert evaluator()
 
 
 def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
     run = run_on(folder)
     evaluator, fetched, enough = evaluator_of(run), [], threading.Event()
-    fetch, function = FolderSource.fetch, evaluator.measure
+    fetch, function = PictureFiles.fetch, evaluator.measure
 
     def counting(self, index):
         fetched.append(index)
@@ -105,7 +105,7 @@ def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
         assert enough.wait(60)
         return function(step, data)
 
-    monkeypatch.setattr(FolderSource, "fetch", counting)
+    monkeypatch.setattr(PictureFiles, "fetch", counting)
     evaluator.measure = measure
     assert evaluator() and len(fetched) == len(set(fetched)) == len(run.held_out)
 
@@ -140,7 +140,7 @@ FLAGS = "--recipe test_eval_images:Bright --image-size 8 --global-batch-size 4 -
 
 
 def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, monkeypatch):
-    fetched, fetch = [], FolderSource.fetch
+    fetched, fetch = [], PictureFiles.fetch
 
     def counting(self, index):
         fetched.append(index)
@@ -148,7 +148,7 @@ def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, m
 
     run = run_on(folder)
     held_out = {int(index) for index in run.held_out.indices}
-    monkeypatch.setattr(FolderSource, "fetch", counting)
+    monkeypatch.setattr(PictureFiles, "fetch", counting)
     flags = [*FLAGS.split(), "--data", str(folder), "--run-dir", str(tmp_path / "run"), "--eval-images", "6"]
     assert main([*flags, "--steps", "4"]) == 0
     looked_at = [index for index in fetched if index in held_out]

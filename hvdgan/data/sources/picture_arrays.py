@@ -9,7 +9,7 @@ from hvdgan.cli.types import Fit
 from hvdgan.data.arrays.kinds import spread
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import PictureSource, Size, fingerprint
-from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
+from hvdgan.data.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 
 
 class PictureArraySource(PictureSource):

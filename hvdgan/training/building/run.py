@@ -171,7 +171,7 @@ def _open(
 ) -> tuple[Source, HeldOut | None]:
     """Open the data and split them; the numbers of those to train on, which alone determine the maps, are mapped."""
     everything = open_source(config, paired=recipe_class.paired, peers=ranks)
-    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
+    everything = cached(everything, config.pipeline.cache, ranks)
     source, held_out = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
     are_known = known is not None and known.fingerprint == source.fingerprint
     return mapped(source, with_statistics(source, ranks, known.values if known and are_known else None)), held_out

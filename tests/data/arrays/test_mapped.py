@@ -47,11 +47,10 @@ def test_values_arrive_exactly_on_any_number_of_ranks_and_after_resuming(tmp_pat
         np.testing.assert_array_equal(joined["numbers"], joined["index"])
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
-def test_a_cache_keeps_the_numbers_of_the_file(tmp_path, kind):
+def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS)
     source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="standard")))
-    kept = cached(source, kind, tmp_path / "cache", ALONE)
+    kept = cached(source, "memory")
     everything = np.arange(17)
     for _ in range(2):
         read = kept.fetch_batch(everything)
