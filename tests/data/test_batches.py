@@ -41,7 +41,7 @@ def assert_equal(one, other):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Seven images of which the fourth has a header and no pixels, and one that is no image."""
+    """Seven images of which the fourth has a header and no pixels, and a text."""
     noise = np.random.default_rng(0).integers(0, 256, (7, 40, 40, 3), dtype=np.uint8)
     for index in range(7):
         Image.fromarray(noise[index]).save(tmp_path / f"nummer {index} ü.png")
@@ -88,13 +88,14 @@ def test_a_broken_image_is_not_tried_again_every_epoch(batched):
     assert 1 <= source.read.count(4) <= 2 < source.read.count(3)
 
 
-def test_broken_files_are_counted_once(folder):
-    with batches_of(open_folder(folder)) as batches:
+def test_broken_files_are_counted_once_and_with_those_of_the_opening(folder):
+    source = open_folder(folder)
+    source.bad_files.append(("A/1.png", "no partner in B"))
+    with batches_of(source) as batches:
         for _ in range(5):
             next(batches)
-        bad = dict(batches.bad_files)
-        assert len(batches.bad_files) == 2 and bad.keys() == {"text.png", "nummer 3 ü.png"}
-        assert "truncated" in bad["nummer 3 ü.png"]
+        assert sorted(name for name, _ in batches.bad_files) == ["A/1.png", "nummer 3 ü.png", "text.png"]
+        assert "truncated" in dict(batches.bad_files)["nummer 3 ü.png"]
 
 
 @pytest.mark.parametrize("batched", [False, True])
