@@ -168,6 +168,15 @@ def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
         opened("runs/one")
 
 
+def test_a_folder_whose_images_are_all_broken_is_refused_at_the_start(tmp_path):
+    for number in range(70):
+        (tmp_path / f"{number:02}.png").write_text("text")
+    with pytest.raises(
+        UserError, match=r"none of 64 images that were tried can be read: 00\.png \(not a PNG, .*and 59 more"
+    ):
+        opened(tmp_path, max_bad_fraction=1.0)
+
+
 def test_a_folder_without_images(tmp_path):
     (tmp_path / "readme.txt").write_text("nothing here")
     expected = r"no images .* \*\.png, \*\.jpg, \*\.jpeg, \*\.webp, .*; passed over 1 file\(s\): 1 \.txt$"
