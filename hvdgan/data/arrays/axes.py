@@ -10,6 +10,8 @@ _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
 _FEW = 4
 _MANY = 16
 """most channels that are taken for such without --axes"""
+_LONG = 32
+"""length from which two axes, of which the other has few entries, may be those of a sequence"""
 
 
 class Axes:
@@ -62,7 +64,7 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
         raise UserError(
             f"{where}: array of shape {tuple(shape)}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)"
         )
-    if rank == 2 and min(shape[1:]) <= _FEW < max(shape[1:]):
+    if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
         raise UserError(
             f"{where}: array of shape {tuple(shape)}: sequences of channels, or fields? give {flag} WC for sequences "
             "with channels last, CW for channels first, or HW for fields"

@@ -16,7 +16,7 @@ from hvdgan.data.base.cf_numbers import ATTRIBUTES, Rules, refuse_packed, rules_
 from hvdgan.data.base.scan_cache import identity
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
-_CHUNK_CACHE = 64 * 2**20
+_CHUNK_CACHE = 16 * 2**20
 _PLUGIN_PATH = b"HDF5_PLUGIN_PATH="
 
 
