@@ -233,7 +233,7 @@ def test_pairs_and_packing_of_an_archive(tmp_path):
     )
 
 
-def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
+def test_damage_in_an_archive_is_one_broken_picture(tmp_path, monkeypatch):
     for number in range(4):
         noise(tmp_path / "p" / f"{number}.png", 8, 8)
     archive = zipped(tmp_path / "p", tmp_path / "p.zip", method=zipfile.ZIP_STORED)
@@ -244,6 +244,9 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
     with pytest.raises(BadImage, match=r"^0\.png: Bad CRC-32"):
         source.fetch(0)
     assert source.fetch(1).shape == (8, 8, 3)
+    monkeypatch.setattr("hvdgan.data.pixels.MAX_BYTES", 100)  # an archive may hold more than the memory does
+    with pytest.raises(BadImage, match=r"^1\.png: [\d,]+ bytes, more than the 100 accepted"):
+        source.fetch(1)
     archive.write_bytes(b"no archive")
     errors = Threads(2).run(lambda peers: open_source(Config(data=str(archive), image_size=8), peers=peers))
     assert [str(error) for error in errors] == [
