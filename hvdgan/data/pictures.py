@@ -1,7 +1,6 @@
 """The picture files in a folder or in a zip archive as a source: names, classes, pairs."""
 
 import collections
-import contextlib
 import dataclasses
 import errno
 import io
@@ -310,10 +309,15 @@ def _look(
             f"(hidden ones are skipped){'; ' * bool(passed_over)}{passed_over}"
         )
     sizes: _Sizes = {}
+    broken: list[BadFile] = []
     for index in spread(len(images)).tolist():
         for file in images[index : index + 1] if inputs is None else (inputs[index], images[index]):
-            with contextlib.suppress(BadImage):  # met again when it is read
+            try:
                 sizes[printable(file)] = place.sizes(file)
+            except BadImage as bad:
+                broken.append(bad.bad_file)  # found again when it is read
+    if not sizes:
+        raise UserError(f"{where}: none of {len(broken)} images that were tried can be read: {in_words(broken)}")
     if paired and inputs is None:
         _refuse_single_images(where, sizes)
     elif fit is None:

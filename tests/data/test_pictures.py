@@ -168,6 +168,15 @@ def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
         opened("runs/one")
 
 
+def test_a_folder_whose_images_are_all_broken_is_refused_at_the_start(tmp_path):
+    for number in range(70):
+        (tmp_path / f"{number:02}.png").write_text("text")
+    with pytest.raises(
+        UserError, match=r"none of 64 images that were tried can be read: 00\.png \(not a PNG, .*and 59 more"
+    ):
+        opened(tmp_path, max_bad_fraction=1.0)
+
+
 def test_a_folder_without_images(tmp_path):
     (tmp_path / "readme.txt").write_text("nothing here")
     expected = r"no images .* \*\.png, \*\.jpg, \*\.jpeg, \*\.webp, .*; passed over 1 file\(s\): 1 \.txt$"
@@ -224,7 +233,7 @@ def test_pairs_and_packing_of_an_archive(tmp_path):
     )
 
 
-def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
+def test_damage_in_an_archive_is_one_broken_picture(tmp_path, monkeypatch):
     for number in range(4):
         noise(tmp_path / "p" / f"{number}.png", 8, 8)
     archive = zipped(tmp_path / "p", tmp_path / "p.zip", method=zipfile.ZIP_STORED)
@@ -235,6 +244,9 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
     with pytest.raises(BadImage, match=r"^0\.png: Bad CRC-32"):
         source.fetch(0)
     assert source.fetch(1).shape == (8, 8, 3)
+    monkeypatch.setattr("hvdgan.data.pixels.MAX_BYTES", 100)  # an archive may hold more than the memory does
+    with pytest.raises(BadImage, match=r"^1\.png: [\d,]+ bytes, more than the 100 accepted"):
+        source.fetch(1)
     archive.write_bytes(b"no archive")
     errors = Threads(2).run(lambda peers: open_source(Config(data=str(archive), image_size=8), peers=peers))
     assert [str(error) for error in errors] == [
