@@ -254,7 +254,6 @@ OF_ARRAYS = [
     ({"shape": "5,x,3"}, "--tfrecord-shape 5,x,3: expected one to four lengths, channels last"),
     ({"shape": "1,2,3,2,5"}, "--tfrecord-shape 1,2,3,2,5: expected one to four lengths"),
     ({"shape": "5,4,4"}, r"a.tfrecord\[0\]: 60 numbers in image; expected those of shape \(5, 4, 4\)"),
-    ({"shape": "30,2"}, "sequences of channels, or fields[?] give --axes WC"),
     ({"image": "field"}, "--tfrecord-image field: .*record 0 has the features coarse, energy, image, kind"),
     ({"paired": True}, "--tfrecord-input: name the feature that holds the inputs"),
     ({"dtype": None, "input_shape": "2,2,1"}, "--tfrecord-input-shape 2,2,1: is for arrays; add --tfrecord-dtype"),

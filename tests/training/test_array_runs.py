@@ -23,7 +23,7 @@ VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditi
 VOLUMES += ["--axes", "DHW", "--global-batch-size", "12", "--log-every", "1"]
 FIELDS = ["--recipe", "tiny_arrays:Volumes", "--data", "f.npz:ECAL", "--conditions", "energy,theta", *UNITS]
 FIELDS += ["--global-batch-size", "12", "--log-every", "1"]
-SEQUENCES = ["--recipe", "tiny_arrays:Volumes", "--data", "s.npz:ECAL", "--conditions", "energy,theta", *UNITS]
+SEQUENCES = ["--recipe", "tiny_arrays:Volumes", "--data", "q.npz:ECAL", "--conditions", "energy,theta", *UNITS]
 SEQUENCES += ["--axes", "WC", "--crop", "16", "--flip-axes", "width", "--global-batch-size", "12", "--log-every", "1"]
 PAIRS = ["--recipe", "tiny_arrays:Pairs", "--data", "p.npz", "--constants", "ground", "--global-batch-size", "8"]
 PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
@@ -33,7 +33,7 @@ PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
 def folder(tmp_path, monkeypatch):
     volumes(tmp_path / "v.npz")
     volumes(tmp_path / "f.npz", shape=(6, 10), channels=(3,))
-    volumes(tmp_path / "s.npz", shape=(24,), channels=(2,))
+    volumes(tmp_path / "q.npz", shape=(24,), channels=(2,))
     pairs(tmp_path / "p.npz")
     monkeypatch.chdir(tmp_path)
     return tmp_path
