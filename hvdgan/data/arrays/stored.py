@@ -12,7 +12,7 @@ from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.source import BadFile, BadImage
 
-_USUAL = ("images", "x")
+_USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
 
 
@@ -265,10 +265,13 @@ class Container(abc.ABC):
     def samples_among(self, names: Sequence[str]) -> str:
         """The name of the samples where --data gives none: the only array, or that of a usual name; else "".
 
+        np.savez names arrays without names by their order, so that nothing says which of several are the samples.
+
         Args:
             names: names of the arrays that no other flag gives.
         """
-        return names[0] if len(names) == 1 else next((known for known in _USUAL if known in names), "")
+        usual = [known for known in _USUAL if known in names and (known != "arr_0" or "arr_1" not in names)]
+        return names[0] if len(names) == 1 else next(iter(usual), "")
 
     def _refuse_missing(self, name: str, flag: str) -> None:
         if name not in self.names():

@@ -248,12 +248,18 @@ class ZarrArrays(Container):
     def names(self) -> list[str]:
         return list(self._arrays)
 
+    def find(self, name: str, flag: str) -> Stored:
+        for each in name.split(","):
+            self._refuse_missing(each, flag)
+        return self.get(name)
+
     def get(self, name: str) -> "ZarrArray":
-        if name and _has_names(self._arrays[name]):
+        if "," in name or (name and _has_names(self._arrays[name])):
             other = next(path for path, array in self._arrays.items() if not _has_names(array))
             raise UserError(
-                f"--data {self.data}:{name}: xarray reads arrays with names of dimensions only if all in the store "
-                f"have some, and {other} has none; give it names, or write it to a store of its own"
+                f"--data {self.data}:{name}: arrays with names of dimensions, and several as channels, are read by "
+                f"xarray, and only if all in the store have names, which {other} has not; give it names, or a store of "
+                "its own"
             )
         return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name])
 
