@@ -88,7 +88,6 @@ def of_container(
             )
         stored.refuse_others(samples, f"--conditions {name}")
         found = stored.whole()
-        stored.refuse_marked(np.arange(count), found)
         numbers = found.astype(np.float64).reshape(count, -1)
         width = numbers.shape[1]
         columns.append(numbers)

@@ -2,30 +2,28 @@
 
 import contextlib
 import importlib
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.data.arrays.stored import Container, Stored, named_errors
-from hvdgan.data.base.cf_numbers import ATTRIBUTES, Rules, refuse_packed, rules_of
+from hvdgan.cli.errors import UserError
+from hvdgan.data.arrays.stored import Container, Stored, failed, named_errors, refuse_changed, selection
+from hvdgan.data.arrays.valid_numbers import plain_numbers
 from hvdgan.data.base.scan_cache import identity
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20
-_PLUGIN_PATH = b"HDF5_PLUGIN_PATH="
+_FAILURES = (OSError, ValueError, RuntimeError, KeyError)
+"""errors of h5py when it reads a damaged file"""
 
 
 class Hdf5File(Container):
     """An HDF5 file, with its data sets by their paths, such as `group/ECAL`.
 
     A data set's unit is its attribute `units` or `unit`; its attribute `channels`, a list of texts, names the channels.
-    Where the file system of a cluster has no locks, or another process holds one, the file is opened without; a file
-    that is written to during the run ends it.
+    A file that is written to during the run ends it.
 
     Args:
         data: path of the file.
@@ -39,49 +37,22 @@ class Hdf5File(Container):
         super().__init__(data)
         with _reasons(data):
             self._stamp = identity(data)
-            self._file = _opened(data, cache)
+            self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
             self._names = sorted(_sets_below(self._file, "", set()))
 
     def names(self) -> list[str]:
         return self._names
 
     def get(self, name: str) -> "Hdf5Array":
-        stored = self.undecoded(name)
         with _reasons(self.data):
-            known = self._file[name].attrs
-            attributes = {key: known[key] for key in ATTRIBUTES if key in known}
-            refuse_packed(stored.name, attributes)
-            stored.declared = (rules_of(name, attributes, stored.dtype),)
-        return stored
-
-    def undecoded(self, name: str) -> "Hdf5Array":
-        """One of the arrays, whatever its attributes say of the meaning of its numbers.
-
-        Raises:
-            UserError: it is empty, or is compressed by a filter that is not installed.
-        """
-        with _reasons(self.data):
-            dataset = self._file[name]
+            dataset, where = self._file[name], f"{self.data}:{name}"
             if dataset.shape is None:
-                raise UserError(f"--data {self.data}:{name}: it is empty; expected at least one sample")
-            _refuse_unknown_filters(f"--data {self.data}:{name}", dataset)
-            return Hdf5Array(f"{self.data}:{name}", dataset, self)
+                raise UserError(f"--data {where}: it is empty; expected at least one sample")
+            _refuse_unknown_filters(f"--data {where}", dataset)
+            return Hdf5Array(where, dataset, self._stamp)
 
     def stamp(self) -> list[Any]:
         return self._stamp
-
-    def refuse_changed(self, named: str) -> None:
-        """Refuse a file that was written to since it was opened.
-
-        Raises:
-            RunError: it has changed, or is gone.
-        """
-        try:
-            problem = "" if identity(self.data) == self._stamp else "the file has changed since the run began"
-        except OSError as error:
-            problem = str(error.strerror)
-        if problem:
-            raise RunError(f"--data {named} cannot be read: {problem}; restore the file, then resume")
 
 
 class Hdf5Array(Stored):
@@ -90,15 +61,13 @@ class Hdf5Array(Stored):
     Args:
         name: name for messages.
         dataset: the data set, of an open file.
-        file: the file.
+        stamp: identity of the file when it was opened.
     """
 
-    declared: Sequence[Rules] = ()
-    """what its attributes declare about its numbers"""
-
-    def __init__(self, name: str, dataset: Any, file: Hdf5File) -> None:
-        self._dataset, self._file = dataset, file
-        attributes = dataset.attrs
+    def __init__(self, name: str, dataset: Any, stamp: list[Any]) -> None:
+        self._dataset, self._stamp = dataset, stamp
+        attributes = dict(dataset.attrs)
+        self._valid = plain_numbers(name, attributes, dataset.dtype)
         super().__init__(
             name,
             dataset.shape,
@@ -108,53 +77,59 @@ class Hdf5Array(Stored):
             prepared=dataset.chunks is None or dataset.chunks[0] == 1,
         )
 
-    def rules(self) -> Sequence[Rules]:
-        return self.declared
-
     def read(self, indices: np.ndarray) -> np.ndarray:
-        self._file.refuse_changed(self.named(int(indices[0])) if len(indices) else self.name)
+        refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        run = selection(indices)
+        if isinstance(run, slice) and len(indices) > 1:
+            with contextlib.suppress(*_FAILURES):  # found again below, where the sample has a name
+                self._dataset.read_direct(out, run)
+                return self._checked(indices, out)
         for place, index in enumerate(indices.tolist()):
             try:
                 out[place] = self._dataset[index]
-            except (OSError, ValueError, RuntimeError, KeyError) as error:
-                raise RunError(
-                    f"--data {self.named(index)} cannot be read: {in_one_line(error)}; the file has changed, or the "
-                    "disk has failed; restore the file, then resume"
-                ) from error
-        return out
+            except _FAILURES as error:
+                raise failed(self.named(index), error) from error
+        return self._checked(indices, out)
+
+    def _checked(self, indices: np.ndarray, samples: np.ndarray) -> np.ndarray:
+        return self._valid.checked(samples, lambda place: self.named(int(indices[place])))
 
 
-def _opened(path: str, cache: int) -> Any:
+def opened(opener: Callable[[bool | None], Any]) -> Any:
+    """A file that is opened without a lock where the file system of a cluster has none, or another process holds it.
+
+    Not always without: the library refuses to open a file that a recipe has opened with other settings of locks.
+    HDF5_USE_FILE_LOCKING decides alone if it is set.
+
+    Args:
+        opener: function of h5py's `locking` that opens the file.
+    """
     try:
-        return h5py.File(path, "r", rdcc_nbytes=cache)
+        return opener(None)
     except OSError as error:
         if "lock" not in str(error):
             raise
-        return h5py.File(path, "r", rdcc_nbytes=cache, locking=False)
+        return opener(False)
 
 
 def _refuse_unknown_filters(where: str, dataset: Any) -> None:
-    """Find the plugins of the filters that compress a data set, where the user's environment or hdf5plugin has them.
-
-    TensorFlow sets HDF5_PLUGIN_PATH=disable when it is imported, so the value is that with which the process began.
+    """Refuse a data set that is compressed by a filter which neither HDF5_PLUGIN_PATH nor hdf5plugin has.
 
     Raises:
-        UserError: a filter is in neither.
+        UserError: it is; the message names the filter.
     """
     plist = dataset.id.get_create_plist()
     for code, _, _, name in map(plist.get_filter, range(plist.get_nfilters())):
-        if h5py.h5z.filter_avail(code):
-            continue
-        begun_with = Path("/proc/self/environ").read_bytes().split(b"\0")
-        for each in (line.removeprefix(_PLUGIN_PATH) for line in begun_with if line.startswith(_PLUGIN_PATH)):
-            for folder in each.split(os.pathsep.encode()):
-                h5py.h5pl.append(folder)
-        with contextlib.suppress(ImportError):
-            importlib.import_module("hdf5plugin")
+        if not h5py.h5z.filter_avail(code):
+            with contextlib.suppress(ImportError):
+                importlib.import_module("hdf5plugin")  # which registers its filters
         if not h5py.h5z.filter_avail(code):
             known = name.decode(errors="replace").partition(";")[0] or "without a name"
-            raise UserError(f"{where}: needs the HDF5 filter {known} ({code}); pip install hdf5plugin")
+            raise UserError(
+                f"{where}: needs the HDF5 filter {known} ({code}); pip install hdf5plugin, or name the folder of the "
+                "filter's plugin in HDF5_PLUGIN_PATH"
+            )
 
 
 def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:

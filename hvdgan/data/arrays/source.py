@@ -1,7 +1,6 @@
 """A source of arrays of any shape and type, as they are stored; `mapped` turns them into what networks see."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from hvdgan.data.arrays.axes import Axes
 from hvdgan.data.arrays.kinds import map_of, spread
 from hvdgan.data.arrays.stored import Container, Stored
-from hvdgan.data.base.source import BadImage, Source, fingerprint_of
+from hvdgan.data.base.source import Source, fingerprint_of
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
@@ -50,45 +49,20 @@ class Samples:
             BadImage: one of them cannot be read, or has a number that the file declares to be missing or not valid.
             RunError: the file has changed or the disk has failed.
         """
-        found = self.stored.read(indices)
-        if not self._checked[indices].all():
-            if broken := self.stored.broken_in(indices, found):
-                raise BadImage(self.stored.named(broken[0]), broken[1])
-            self._checked[indices] = True
-        return self.axes.arranged(found)
-
-    @functools.cached_property
-    def _checked(self) -> np.ndarray:
-        """True for the samples that were read before and break no rule of the file, (N,)."""
-        return np.zeros(self.stored.shape[0], bool)
+        return self.axes.arranged(self.stored.read(indices))
 
     def map_of(self, given: str | None, flag: str) -> ValueMap:
         """The map of the numbers: the declared one, or that of floats within [0, 1] or [-1, 1]; see kinds.map_of()."""
-        some = self.axes.arranged(self._valid(*self.stored.readable(spread(self.stored.shape[0]))))
+        some = self.axes.arranged(self.stored.readable(spread(self.stored.shape[0])))
         return map_of(given, self.stored, some, flag=flag, channels=self.stored.names_of(self.shape[-1]))
 
     def missing(self, fill: float) -> Missing:
         """The places that have no number in any of 64 samples spread over the data, and the number in their stead."""
-        _, some = self.stored.readable(spread(self.stored.shape[0]))
-        if some.dtype.kind != "f" or not len(some):
+        some = self.stored.readable(spread(self.stored.shape[0]))
+        if some.dtype.kind != "f":
             return Missing(fill)
         mask = np.isnan(self.axes.arranged(some)).all(axis=0)
         return Missing(fill, mask if mask.any() else None)
-
-    def _valid(self, indices: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Those of some samples whose numbers are all within the limits that the file declares.
-
-        Raises:
-            UserError: one has a number that stands for a missing one, or none is left.
-        """
-        self.stored.refuse_marked(indices, found, marks_only=True)
-        if self.stored.broken_in(indices, found) is None:
-            return found
-        each = [slice(place, place + 1) for place in range(len(indices))]
-        valid = [place for place, one in enumerate(each) if self.stored.broken_in(indices[one], found[one]) is None]
-        if not valid:
-            self.stored.refuse_marked(indices, found)
-        return found[valid]
 
 
 class ArraySource(Source):
@@ -130,7 +104,7 @@ class ArraySource(Source):
         told_by: list[bytes] = []
         for part in self.parts:
             told_by.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
-            told_by.append(np.ascontiguousarray(part.stored.readable(places)[1]).tobytes())
+            told_by.append(np.ascontiguousarray(part.stored.readable(places)).tobytes())
         if container.identity:
             told_by.append(container.identity)
         told_by += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.data.base.cf_numbers import Rules
+from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.source import BadFile, BadImage
 
 _USUAL = ("images", "x", "arr_0")
@@ -33,6 +33,38 @@ def named_errors(name: str, kind: str, expected: str) -> Iterator[None]:
         raise UserError(f"--data {name}: cannot be read {kind}: {in_one_line(error)}; expected {expected}") from error
 
 
+def failed(named: str, error: Exception) -> RunError:
+    """The error that ends the run if a library cannot read a sample of this name."""
+    return RunError(
+        f"--data {named} cannot be read: {in_one_line(error)}; the file has changed, or the disk has failed; restore "
+        "the file, then resume"
+    )
+
+
+def refuse_changed(stamp: Sequence[Any], named: str) -> None:
+    """Refuse a file that was written to since it was opened.
+
+    Args:
+        stamp: its identity() when it was opened.
+        named: name of a sample, for messages.
+
+    Raises:
+        RunError: it has changed, or is gone.
+    """
+    try:
+        problem = "" if identity(stamp[0]) == stamp else "the file has changed since the run began"
+    except OSError as error:
+        problem = str(error.strerror)
+    if problem:
+        raise RunError(f"--data {named} cannot be read: {problem}; restore the file, then resume")
+
+
+def selection(indices: np.ndarray) -> slice | np.ndarray:
+    """A slice in place of indices that follow one another, which libraries read at once."""
+    is_run = len(indices) and (np.diff(indices) == 1).all()
+    return slice(int(indices[0]), int(indices[-1]) + 1) if is_run else indices
+
+
 class Stored(abc.ABC):
     """An array in a file or in several; its first axis counts the samples.
 
@@ -50,8 +82,6 @@ class Stored(abc.ABC):
     """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
     unclear = ""
     """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
-    rules_axis = 0
-    """axis along which the parts follow one another that have rules of their own"""
     files: Sequence[tuple[str, int]] = ()
     """names of several files that are joined, with the number of samples in each"""
 
@@ -90,20 +120,26 @@ class Stored(abc.ABC):
             indices: numbers of the samples, int64 (B,), in any order; one may occur twice.
 
         Raises:
-            BadImage: a file of one sample cannot be read.
+            BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
             RunError: the file has changed or the disk has failed.
         """
 
-    def readable(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of some samples that are not broken: their numbers (B,), and the samples (B, ...)."""
+    def readable(self, indices: np.ndarray) -> np.ndarray:
+        """Those of some samples that are not broken, (B, ...).
+
+        Raises:
+            UserError: all are.
+        """
         try:
-            return indices, self.read(indices)
-        except BadImage:
-            found = {}
+            return self.read(indices)
+        except BadImage as first:
+            found = []
             for index in indices.tolist():
                 with contextlib.suppress(BadImage):
-                    found[index] = self.read(np.array([index]))[0]
-            return np.array([*found], np.int64), np.array([*found.values()], self.dtype).reshape(-1, *self.shape[1:])
+                    found.append(self.read(np.array([index])))
+            if not found:
+                raise UserError(f"--data {first}; none of {len(indices)} samples looked at can be used") from first
+            return np.concatenate(found)
 
     def named(self, index: int) -> str:
         """The name of a sample, for messages."""
@@ -118,40 +154,15 @@ class Stored(abc.ABC):
         return hashlib.sha256(self.key(index)).digest()
 
     def whole(self) -> np.ndarray:
-        """All of it, for small arrays such as conditions."""
-        return self.read(np.arange(self.shape[0]))
-
-    def rules(self) -> Sequence[Rules]:
-        """What the file declares about the numbers: for each of the equal parts along `rules_axis`."""
-        return ()
-
-    def broken_in(
-        self, indices: np.ndarray, samples: np.ndarray, *, marks_only: bool = False
-    ) -> tuple[int, str] | None:
-        """The first of some samples with a number that is missing or not valid, as the file declares.
-
-        Args:
-            indices: numbers of the samples, (B,).
-            samples: the samples as read() returns them, (B, ...).
-            marks_only: True if numbers outside of declared limits do not count.
-
-        Returns:
-            The number of the sample, and the reason; None if there is none.
-        """
-        found = first_broken(self.rules(), self.rules_axis, samples, marks_only=marks_only)
-        return None if found is None else (int(indices[found[0]]), found[1])
-
-    def refuse_marked(self, indices: np.ndarray, samples: np.ndarray, *, marks_only: bool = False) -> None:
-        """Refuse numbers of some samples that are missing or not valid, as the file declares.
-
-        Args:
-            indices, samples, marks_only: arguments of broken_in().
+        """All of it, for small arrays such as conditions.
 
         Raises:
-            UserError: names the first such sample.
+            UserError: a number is missing or not valid.
         """
-        if found := self.broken_in(indices, samples, marks_only=marks_only):
-            raise UserError(f"--data {self.named(found[0])}: {found[1]}")
+        try:
+            return self.read(np.arange(self.shape[0]))
+        except BadImage as bad:
+            raise UserError(f"--data {bad}") from bad
 
     def refuse_others(self, samples: "Stored", flag: str) -> None:
         """Refuse an array whose entries belong to others than the samples beside which it lies.
@@ -178,28 +189,6 @@ class Stored(abc.ABC):
                     f"{flag}: {self.name} has {count:,} entries in {file}, which has {expected:,} samples; expected "
                     "one for each sample of the file"
                 )
-
-
-def first_broken(
-    rules: Sequence[Rules], axis: int, samples: np.ndarray, *, marks_only: bool = False
-) -> tuple[int, str] | None:
-    """The first of some samples that breaks a rule.
-
-    Args:
-        rules: rules of the equal parts along an axis; none: nothing is broken.
-        axis: the axis.
-        samples: the samples, (B, ...).
-        marks_only: True if numbers outside of declared limits do not count.
-
-    Returns:
-        Its place among the samples, and the reason; None if there is none.
-    """
-    if not rules:
-        return None
-    for part, its in zip(np.split(samples, len(rules), axis), rules, strict=True):
-        if found := its.broken_by(part, marks_only=marks_only):
-            return found
-    return None
 
 
 def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -250,10 +239,6 @@ class Container(abc.ABC):
             OSError: a file is missing.
         """
 
-    def sources(self) -> list[str]:
-        """Paths of other files whose numbers its arrays show, as far as arrays have been asked for."""
-        return []
-
     def find(self, name: str, flag: str) -> Stored:
         """The array of a name that a flag gives.
 
@@ -280,10 +265,13 @@ class Container(abc.ABC):
     def samples_among(self, names: Sequence[str]) -> str:
         """The name of the samples where --data gives none: the only array, or that of a usual name; else "".
 
+        np.savez names arrays without names by their order, so that nothing says which of several are the samples.
+
         Args:
             names: names of the arrays that no other flag gives.
         """
-        return names[0] if len(names) == 1 else next((known for known in _USUAL if known in names), "")
+        usual = [known for known in _USUAL if known in names and (known != "arr_0" or "arr_1" not in names)]
+        return names[0] if len(names) == 1 else next(iter(usual), "")
 
     def _refuse_missing(self, name: str, flag: str) -> None:
         if name not in self.names():

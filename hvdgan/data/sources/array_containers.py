@@ -18,7 +18,6 @@ from hvdgan.data.arrays.packed_files import PackedFiles, is_packed
 from hvdgan.data.arrays.stored import Container
 from hvdgan.data.base.sharing import from_first, list_from_first
 from hvdgan.data.base.source import Unreadable
-from hvdgan.data.base.zarr_stores import is_store
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, refuse_unlisted
 from hvdgan.data.sources.own_data import OwnData, names_own
 
@@ -78,7 +77,7 @@ def _parts_of(data: str) -> tuple[str, str]:
 def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
     """What opens a file of this kind; None if it holds no arrays."""
     lower = path.lower().rstrip("/")
-    if is_store(path) or (os.path.isfile(path) and lower.endswith(xarray_files.SUFFIXES)):
+    if xarray_files.is_store(path) or (os.path.isfile(path) and lower.endswith(xarray_files.SUFFIXES)):
         settings = config.arrays
         axes = {"": settings.axes, settings.inputs or "inputs": settings.input_axes}
         return functools.partial(xarray_files.open_file, axes=axes)
@@ -96,7 +95,7 @@ def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     suffix = from_first(lambda: first_suffix(path), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
         files = list_from_first(lambda: _listed(path, config, ARRAYS), peers, f"--data {path}: its files")
-        container = NpyFolder(path, files, config.max_bad_fraction, peers)
+        container = NpyFolder(path, files, peers)
         container.labels, container.class_names = classes_of(container.files)
         return container
     if (kind := next((each for each in JOINED if suffix in each), None)) is not None:

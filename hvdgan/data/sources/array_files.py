@@ -88,7 +88,6 @@ def _labels(container: Container, config: Config, images: Stored) -> np.ndarray:
         )
     stored.refuse_others(images, f"--data {config.data}: labels")
     found = stored.whole()
-    stored.refuse_marked(np.arange(len(found)), found)
     return found.reshape(-1)
 
 
@@ -251,7 +250,6 @@ def _constants(container: Container, settings: ArrayConfig, images: Samples) -> 
     stored = container.find_constant(settings.constants, "--constants")
     check_numbers(stored)
     fields = stored.whole()
-    stored.refuse_marked(np.arange(len(fields)), fields)
     if fields.shape == tuple(shape[:-1]):
         fields = fields[..., None]
     if fields.shape[:-1] != tuple(shape[:-1]):

@@ -60,7 +60,7 @@ class PictureArraySource(PictureSource):
             raise UserError(f"--data {name}: each picture has {error}") from error
         channels = channels or (1 if self.array_shape[-1] == 1 else 3)
         header = f"array {self.array_shape} {stored.dtype.str}".encode()
-        sample = stored.readable(spread(self.array_shape[0]))[1].tobytes()
+        sample = stored.readable(spread(self.array_shape[0])).tobytes()
         parts = [header, sample, b"" if labels is None else labels.tobytes()]
         if container.identity:
             parts.append(container.identity)
