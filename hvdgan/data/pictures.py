@@ -16,12 +16,11 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.cli.types import Fit
-from hvdgan.data import pixels
-from hvdgan.data.arrays import hdf5_files, xarray_files
-from hvdgan.data.arrays.kinds import spread
-from hvdgan.data.base.scan_cache import identity, identity_of_many
-from hvdgan.data.base.sharing import from_first
-from hvdgan.data.base.source import (
+from hvdgan.data import hdf5_files, pixels, xarray_files
+from hvdgan.data.identity import identity, identity_of_many
+from hvdgan.data.kinds import spread
+from hvdgan.data.sharing import from_first
+from hvdgan.data.source import (
     BadFile,
     BadImage,
     PictureSource,

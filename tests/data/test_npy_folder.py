@@ -1,6 +1,6 @@
 """A folder of .npy files: classes, names, bad files, and what happens when one changes.
 
-Modules: data.arrays.conditions, data.arrays.stored.
+Modules: data.conditions, data.stored.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from arrays_on_disk import arrays, seen
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import holdout, open_source
-from hvdgan.data.base.source import BadImage
+from hvdgan.data.source import BadImage
 
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
 
