@@ -10,6 +10,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import hdf5_files, xarray_files
+from hvdgan.data.bad_files import Unreadable
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.npy_folder import NpyFolder
@@ -18,7 +19,6 @@ from hvdgan.data.own_data import OwnData, names_own
 from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, refuse_unlisted
 from hvdgan.data.sharing import from_first, list_from_first
-from hvdgan.data.source import Unreadable
 from hvdgan.data.store import Container
 
 _NUMPY = (".npy", ".npz")

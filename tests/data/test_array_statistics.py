@@ -7,13 +7,13 @@ import sys
 
 import numpy as np
 import pytest
+from hvdgan.data.mapped import mapped
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, hold_out, open_source, statistics
-from hvdgan.data.mapped import mapped
 from hvdgan.data.statistics import with_statistics
 from hvdgan.values import sample_values
 from hvdgan.values.value_map import parse

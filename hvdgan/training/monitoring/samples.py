@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadImage, Source
+from hvdgan.data import BadImage, Samples
 from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
@@ -34,7 +34,7 @@ class Sampler:
         seed: seed of the run.
     """
 
-    def __init__(self, recipe: Recipe, state: TrainState, source: Source, seed: int) -> None:
+    def __init__(self, recipe: Recipe, state: TrainState, source: Samples, seed: int) -> None:
         self._recipe = recipe
         self._state = state
         self._source = source
@@ -160,12 +160,12 @@ class Grids:
             self._error = error
 
 
-def _places(source: Source) -> np.ndarray:
+def _places(source: Samples) -> np.ndarray:
     """Choose up to 64 images, spread evenly, so that every class of a sorted folder is shown."""
     return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
 
 
-def _examples(source: Source) -> dict[str, np.ndarray]:
+def _examples(source: Samples) -> dict[str, np.ndarray]:
     """Fetch the chosen samples that can be read, and what describes them."""
     images, indices = [], []
     for index in _places(source):
