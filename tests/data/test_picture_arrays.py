@@ -32,7 +32,7 @@ def test_pictures_are_kept_to_the_bit(tmp_path, way, array, expected):
     else:
         (np.savez if way == "npz" else np.savez_compressed)(path, pictures=array)
     source = opened(path)
-    assert (len(source), source.channels, source.is_pictures) == (len(expected), expected.shape[-1], True)
+    assert (len(source), source.layout.shape[-1], source.is_pictures) == (len(expected), expected.shape[-1], True)
     np.testing.assert_array_equal(all_images(source), expected)
     np.testing.assert_array_equal(source.fetch(len(source) - 1), expected[-1])
     assert (str(path) in Path("/proc/self/maps").read_text()) == (way == "npy")

@@ -10,7 +10,6 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.mapped import mapped
 from hvdgan.data.statistics import with_statistics
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
@@ -42,7 +41,7 @@ def test_networks_see_the_declared_number_and_the_mask_is_a_constant(sst):
     known = sst[np.isfinite(sst)].astype(np.float64)
     (step,) = values.images.chains[0]
     assert step.means[0] == pytest.approx(known.mean()) and step.deviations[0] == pytest.approx(known.std())
-    seen = mapped(source, values)
+    seen = source.mapped(values)
     records = seen.fetch_batch(np.arange(40))
     expected = np.where(np.isnan(sst), 0, (sst - step.means[0]) / step.deviations[0])
     np.testing.assert_allclose(records, expected, atol=1e-5)
@@ -63,7 +62,7 @@ def test_an_infinite_number_is_still_a_broken_sample(sst):
     np.savez("sst.npz", images=sst)
     source = opened(missing="fill:0", values="none")
     with pytest.raises(BadImage, match="infinite"):
-        mapped(source, source.values).fetch(3)
+        source.mapped(source.values).fetch(3)
 
 
 def test_without_the_flag_the_error_names_it(sst):
