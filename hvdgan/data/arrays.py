@@ -125,8 +125,7 @@ def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
     of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
     if any((*of_arrays, settings.missing)):
         return False
-    alike = inputs is None or inputs.shape[:3] == images.shape[:3]
-    return alike and all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
+    return all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
 
 
 def _is_picture(stored: Store, channels: int | None) -> bool:
@@ -169,10 +168,19 @@ def pictures_of(
     if len({each.shape[-1] if len(each.shape) == 4 else 1 for each in stores}) > 1:
         channels = channels or 3
     halves = (0, 1) if paired and inputs is None else (None, None)
-    size: dict[str, Any] = {"image_size": config.image_size, "channels": channels, "fit": config.fit}
+    sizes = [config.image_size] * len(stores)
+    if inputs is not None and inputs.shape[1:3] != images.shape[1:3]:
+        if config.image_size is not None and sides(config.image_size) != images.shape[1:3]:
+            raise UserError(
+                f"--image-size: the images of {name} have {images.shape[1]} x {images.shape[2]} pixels and the inputs "
+                f"{inputs.shape[1]} x {inputs.shape[2]}, which both keep; leave the flag out"
+            )
+        sizes = [None, None]
     resized = [
-        Resized(name, each, half=half, has_names=container.has_names, **size)
-        for each, half in zip(stores, halves, strict=False)
+        Resized(
+            name, each, image_size=size, channels=channels, fit=config.fit, half=half, has_names=container.has_names
+        )
+        for each, size, half in zip(stores, sizes, halves, strict=False)
     ]
     told_by: list[bytes] = [b"pairs"] if paired else []
     for each in stores:
@@ -186,6 +194,7 @@ def pictures_of(
         fit=config.fit,
         paired=paired,
         inputs=resized[0] if paired else None,
+        input_size=resized[0].size,
         labels=labels,
         class_names=container.class_names,
         bad_files=container.bad_files,

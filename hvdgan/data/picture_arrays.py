@@ -75,16 +75,15 @@ class Resized(Store):
 
 
 def refuse_unpaired(name: str, images: Store, inputs: Store | None) -> None:
-    """Refuse arrays that hold no pairs: inputs and images of one size, or pictures twice as wide as high.
+    """Refuse arrays that hold no pairs: an input for each image, or pictures twice as wide as high.
 
     Raises:
         UserError: they do not.
     """
     height, width = images.shape[1:3]
-    if (inputs is None and width != 2 * height) or (inputs is not None and inputs.shape[:3] != images.shape[:3]):
+    if (inputs is None and width != 2 * height) or (inputs is not None and inputs.shape[0] != images.shape[0]):
         described = "" if inputs is None else f" of images and {inputs.shape} of inputs"
         raise UserError(
-            f"--data {name}: shape {images.shape}{described}; pairs are two arrays, inputs and images, of equal "
-            "number, height and width, or one array whose width is twice its height, with an input in the left "
-            "half and its image in the right"
+            f"--data {name}: shape {images.shape}{described}; pairs are two arrays of equal number, inputs and images, "
+            "or one array whose width is twice its height, with an input in the left half and its image in the right"
         )

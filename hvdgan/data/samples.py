@@ -327,6 +327,7 @@ def of_pictures(
     told_by: Iterable[bytes],
     fit: Fit | None = None,
     paired: bool = False,
+    input_size: Size | None = None,
     **others: Any,
 ) -> Samples:
     """8-bit pictures, all of one size.
@@ -339,7 +340,8 @@ def of_pictures(
         channels: channels of a picture, 1 (grey) or 3 (RGB).
         told_by: bytes that identify the pictures, for the fingerprint.
         fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
-        paired: True if each picture comes with an input of the same size and channels.
+        paired: True if each picture comes with an input of the same channels.
+        input_size: height and width of the inputs; None: those of the pictures.
         others: other arguments of Samples.
     """
     height, width = sides(image_size)
@@ -350,7 +352,7 @@ def of_pictures(
         name=name,
         images=store,
         values=of_pixels(channels, paired=paired),
-        layout=Layout(shape, shape if paired else None),
+        layout=Layout(shape, (*sides(input_size or image_size), channels) if paired else None),
         fingerprint=fingerprint_of(f"{size} {channels}{how}".encode(), told_by),
         is_pictures=True,
         **others,

@@ -60,12 +60,14 @@ class Sampler:
 
     @property
     def real(self) -> np.ndarray:
-        """Real samples, as shown() returns them; the two pictures of a pair side by side."""
+        """Real samples, as shown() returns them; the two pictures of a pair side by side, a smaller input enlarged."""
         spec = self._recipe.data
         images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
         real = restored(shown(images.numpy(), spec), spec)
         if inputs is None or not spec.is_pictures:
             return real
+        if inputs.shape[1:3] != images.shape[1:3]:
+            inputs = tf.image.resize(inputs, images.shape[1:3], "nearest")
         return np.concatenate([shown(inputs.numpy(), spec), real], axis=2)
 
     @functools.cached_property
