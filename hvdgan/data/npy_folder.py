@@ -10,11 +10,10 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.shared_errors import Peers
+from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage, printable
 from hvdgan.data.kinds import spread
 from hvdgan.data.pictures import content_of
-from hvdgan.data.sharing import from_first
 from hvdgan.data.store import Container, Store, identity_of_many
 
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
@@ -42,7 +41,7 @@ class NpyFolder(Container):
         super().__init__(data)
         self.files = list(files)
         self.identity = os.fsencode("\0".join(files))
-        shape, dtype = from_first(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
+        shape, dtype = from_root(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
         self._stored = NpyFiles(data, files, shape, np.dtype(dtype))
 
     def names(self) -> list[str]:

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers, on_all
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.cli.types import Fit
 from hvdgan.data import hdf5_files, pixels, xarray_files
 from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, in_words, printable
 from hvdgan.data.kinds import spread
 from hvdgan.data.samples import Samples, of_pictures
-from hvdgan.data.sharing import from_first
 from hvdgan.data.store import Size, Store, identity, identity_of_many, sides
 
 ARRAYS = (".npy",)
@@ -85,9 +84,7 @@ def open_pictures(
         except Unreadable as error:
             raise RunError(f"--data {name}: {error}") from error
 
-    found: tuple[list[str], list[str] | None, list[list[str]], str, str]
-    found = from_first(look, peers, f"--data {name}: its files")
-    images, inputs, bad_files, sizes, passed_over = found
+    images, inputs, bad_files, sizes, passed_over = from_root(look, peers, f"--data {name}: its files")
     labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
     parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
     return of_pictures(

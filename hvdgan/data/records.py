@@ -24,7 +24,7 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.cli.types import Fit
 from hvdgan.data import pixels
 from hvdgan.data.arrays import arrays_of, pictures_of
@@ -32,7 +32,7 @@ from hvdgan.data.bad_files import BadImage, printable
 from hvdgan.data.conditions import map_of
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
-from hvdgan.data.sharing import from_first, pack, share_out, unpack
+from hvdgan.data.sharing import pack, share_out, unpack
 from hvdgan.data.store import Container, Size, Store, sides
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
@@ -174,7 +174,7 @@ def _refuse_all_bad(records: "RecordReader", read: Callable[[int], Any], peers: 
         return ""
 
     where = f"--data {records.name}"
-    reasons = from_first(lambda: [*map(reason, range(min(_TRIED, len(records))))], peers, f"{where}: its first records")
+    reasons = from_root(lambda: [*map(reason, range(min(_TRIED, len(records))))], peers, f"{where}: its first records")
     if all(reasons):
         raise UserError(
             f"{where}: {reasons[0]}; expected samples in the feature of --tfrecord-image: encoded images, or what "

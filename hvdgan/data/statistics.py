@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import Peers
+from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.samples import Samples
-from hvdgan.data.sharing import from_first, share_out
+from hvdgan.data.sharing import share_out
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
@@ -59,7 +59,7 @@ def _resolved_once(source: Samples, values: SampleValues, peers: Peers) -> Sampl
             continue
         if name in ("conditions", "constants"):
             work = functools.partial(_of_memory, source, name, value_map)
-            moments = _of_json(from_first(work, peers, f"--data {source.name}: {name}"))
+            moments = _of_json(from_root(work, peers, f"--data {source.name}: {name}"))
         else:
             moments = _of_samples(source, name, value_map, peers)
         new[name] = _filled(value_map, moments, source, name)

@@ -10,11 +10,10 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import BadImage, Samples, conditions, open_source
 from hvdgan.data.kinds import spread
 from hvdgan.data.order import sample_indices
-from hvdgan.data.sharing import from_first
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference.class_numbers import as_in_run
 from hvdgan.training.inference.trained import Trained
@@ -247,7 +246,7 @@ def _layout_among(source: Samples, accepted: Sequence[Layout], layouts: Sequence
 def _sizes_of_files(source: Samples, peers: Peers) -> set[tuple[int, ...]]:
     """Heights and widths of pictures as their files hold them, of at most 64; none if they are not known."""
     places = spread(len(source)).tolist()
-    found = from_first(lambda: [source.own_size(each) for each in places], peers, f"--data {source.name}: sizes")
+    found = from_root(lambda: [source.own_size(each) for each in places], peers, f"--data {source.name}: sizes")
     return {tuple(size) for size in found if size is not None}
 
 
