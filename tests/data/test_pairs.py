@@ -7,7 +7,7 @@ import io
 
 import numpy as np
 import pytest
-from hvdgan.data.outlines import outline
+from hvdgan.data.builtin import outline
 from PIL import Image
 
 from building import data_of, stage_step, tiny_run
