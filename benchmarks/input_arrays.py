@@ -185,11 +185,12 @@ def measured(how: str, data: str, seconds: float) -> Any:
 
 def ours(data: str) -> Iterator[object]:
     """Read as hvdgan.train does, with one rank and one thread."""
+    from hvdgan.data.mapped import mapped
+
     from hvdgan.cli.config import Config
     from hvdgan.cli.data_config import ArrayConfig
     from hvdgan.data import open_source
     from hvdgan.data.batches import Batches
-    from hvdgan.data.mapped import mapped
 
     source = open_source(Config(data=data, arrays=ArrayConfig(values="none")))
     options: dict[str, Any] = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0}

@@ -11,16 +11,16 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import conditions
-from hvdgan.data.arranged import ArraySource, Samples
-from hvdgan.data.axes import axes_of
+from hvdgan.data.axes import Arranged, axes_of
 from hvdgan.data.containers import open_container
-from hvdgan.data.kinds import check_labels, check_numbers, map_of
+from hvdgan.data.kinds import check_labels, check_numbers, map_of, spread
 from hvdgan.data.own_data import OwnData
 from hvdgan.data.packed_files import PackedFiles
-from hvdgan.data.picture_arrays import ArrayPairs, PictureArraySource
-from hvdgan.data.source import Source, sides
-from hvdgan.data.store import Container, Stored
-from hvdgan.values import missing
+from hvdgan.data.picture_arrays import Resized, refuse_unpaired
+from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
+from hvdgan.data.store import Container, Store, sides
+from hvdgan.values.missing import Missing
+from hvdgan.values.missing import parse as parse_missing
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -28,7 +28,7 @@ _LABELS = "labels"
 _INPUTS = "inputs"
 
 
-def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Source | None:
+def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Samples | None:
     """Open what `--data` names, if it names arrays.
 
     Args:
@@ -71,7 +71,7 @@ def without_maps(config: Config) -> Config:
     return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 
 
-def _refuse_unclear(stored: Stored, axes: str | None, where: str, flag: str) -> None:
+def _refuse_unclear(stored: Store, axes: str | None, where: str, flag: str) -> None:
     """Refuse an array whose first dimension may not be that of the samples, unless its axes are given."""
     if stored.unclear and axes is None:
         raise UserError(
@@ -79,7 +79,7 @@ def _refuse_unclear(stored: Stored, axes: str | None, where: str, flag: str) -> 
         )
 
 
-def _labels(container: Container, config: Config, images: Stored) -> np.ndarray:
+def _labels(container: Container, config: Config, images: Store) -> np.ndarray:
     stored = container.get(_LABELS)
     if not stored.shape or stored.shape[1:] not in ((), (1,)) or stored.dtype.kind not in "iu":
         raise UserError(
@@ -108,7 +108,7 @@ def _chosen(container: Container, config: Config) -> str:
     return chosen
 
 
-def _inputs(container: Container, settings: ArrayConfig, images: Stored) -> Stored | None:
+def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store | None:
     """The array of inputs, or None if the file has none of the usual name and no flag names one."""
     if settings.inputs is None and _INPUTS not in container.names():
         return None
@@ -119,17 +119,16 @@ def _inputs(container: Container, settings: ArrayConfig, images: Stored) -> Stor
     return inputs
 
 
-def _are_pictures(config: Config, images: Stored, inputs: Stored | None) -> bool:
+def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
     """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
     settings = config.arrays
     of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
     if any((*of_arrays, settings.missing)):
         return False
-    alike = inputs is None or inputs.shape[:3] == images.shape[:3]
-    return alike and all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
+    return all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
 
 
-def _is_picture(stored: Stored, channels: int | None) -> bool:
+def _is_picture(stored: Store, channels: int | None) -> bool:
     grey_or_rgb = len(stored.shape) == 3 or (len(stored.shape) == 4 and stored.shape[3] in (1, 3))
     opaque = len(stored.shape) == 4 and stored.shape[3] == 4 and channels is not None
     return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
@@ -138,51 +137,110 @@ def _is_picture(stored: Stored, channels: int | None) -> bool:
 def pictures_of(
     config: Config,
     container: Container,
-    images: Stored,
-    inputs: Stored | None,
+    images: Store,
+    inputs: Store | None,
     labels: np.ndarray | None,
     paired: bool,
-) -> Source:
-    shared: dict[str, Any] = {
-        "image_size": config.image_size,
-        "channels": config.channels,
-        "fit": config.fit,
-        "container": container,
-    }
-    if labels is not None:
-        labels = check_labels(config.data, labels, images.shape[0])
-    source: Source
+) -> Samples:
+    """8-bit pictures in arrays, and their inputs in another array or in the left half of each.
+
+    The fingerprint covers shapes, types, labels and 64 pictures spread over the array: it distinguishes data sets, not
+    single pixels.
+
+    Args:
+        config: settings of the data.
+        container: the files that the arrays lie in.
+        images: the pictures, uint8 (N, H, W) or (N, H, W, C).
+        inputs: inputs of the pictures, or None.
+        labels: classes of the samples, or None.
+        paired: True if each sample comes with an input.
+
+    Raises:
+        UserError: they are no pairs, or have another aspect ratio than the wanted one.
+    """
+    name, stores = config.data, [images]
     if paired:
-        source = ArrayPairs(config.data, images, inputs, labels=labels, **shared)
-    else:
-        source = PictureArraySource(config.data, images, labels=labels, **shared)
+        refuse_unpaired(name, images, inputs)
+        stores = [inputs or images, images]
+    if labels is not None:
+        labels = check_labels(name, labels, images.shape[0])
+    channels = config.channels
+    if len({each.shape[-1] if len(each.shape) == 4 else 1 for each in stores}) > 1:
+        channels = channels or 3
+    halves = (0, 1) if paired and inputs is None else (None, None)
+    sizes = [config.image_size] * len(stores)
+    if inputs is not None and inputs.shape[1:3] != images.shape[1:3]:
+        if config.image_size is not None and sides(config.image_size) != images.shape[1:3]:
+            raise UserError(
+                f"--image-size: the images of {name} have {images.shape[1]} x {images.shape[2]} pixels and the inputs "
+                f"{inputs.shape[1]} x {inputs.shape[2]}, which both keep; leave the flag out"
+            )
+        sizes = [None, None]
+    resized = [
+        Resized(
+            name, each, image_size=size, channels=channels, fit=config.fit, half=half, has_names=container.has_names
+        )
+        for each, size, half in zip(stores, sizes, halves, strict=False)
+    ]
+    told_by: list[bytes] = [b"pairs"] if paired else []
+    for each in stores:
+        told_by += [f"array {each.shape} {each.dtype.str}".encode(), each.readable(spread(each.shape[0])).tobytes()]
+    found = of_pictures(
+        resized[-1],
+        name=name,
+        image_size=resized[-1].size,
+        channels=resized[-1].shape[-1],
+        told_by=[*told_by, b"" if labels is None else labels.tobytes(), container.identity],
+        fit=config.fit,
+        paired=paired,
+        inputs=resized[0] if paired else None,
+        input_size=resized[0].size,
+        labels=labels,
+        class_names=container.class_names,
+        bad_files=container.bad_files,
+        stamp_of_files=container.stamp,
+    )
     settings = config.arrays
     if not settings.conditions or settings.condition_table is not None:
-        return source
+        return found
     numbers, names, units = conditions.of_container(container, settings.conditions, images)
-    return conditions.with_conditions(
-        source, numbers, conditions.map_of(settings.condition_values, names, units), *names
-    )
+    return found.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
 
 
 def arrays_of(
     config: Config,
     container: Container,
-    stored: Stored,
-    stored_inputs: Stored | None,
+    stored: Store,
+    stored_inputs: Store | None,
     labels: np.ndarray | None,
     paired: bool,
-) -> Source:
+) -> Samples:
+    """Arrays of any shape and type, as they are stored, each with an input of its own if there are inputs.
+
+    The fingerprint covers shapes, types, labels, conditions, constants and 64 samples spread over the data: it
+    distinguishes data sets, not single numbers.
+
+    Args:
+        config: settings of the data.
+        container: the file or files, with what is known of bad ones and of classes.
+        stored: the samples.
+        stored_inputs: their inputs, or None.
+        labels: classes of the samples, or None.
+        paired: True if each sample comes with an input.
+
+    Raises:
+        UserError: the axes or a map are unclear, or a part does not fit the samples.
+    """
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
     axes = settings.axes or stored.axes or None
-    images = Samples(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"))
-    refuse_picture_flags(config, images.shape)
-    inputs = None
-    if paired:
-        inputs = _input_samples(config, stored_inputs, count)
-    maps = {"images": images.map_of(settings.values, "--values")}
+    images = Arranged(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"), "--axes")
+    refuse_picture_flags(config, images.shape[1:])
+    inputs = _arranged_inputs(config, stored_inputs, count) if paired else None
+    stores = [images] if inputs is None else [inputs, images]
+    looked_at = [each.readable(spread(count)) for each in stores]
+    maps = {"images": _map_of(settings.values, images, looked_at[-1], "--values")}
     if inputs is not None:
-        maps["inputs"] = inputs.map_of(settings.input_values, "--input-values")
+        maps["inputs"] = _map_of(settings.input_values, inputs, looked_at[0], "--input-values")
     numbers = None
     if settings.conditions and settings.condition_table is None:
         numbers, names, units = conditions.of_container(container, settings.conditions, stored)
@@ -190,21 +248,40 @@ def arrays_of(
     constants = None
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
-    layout = Layout(images.shape, None if inputs is None else inputs.shape)
-    made = ArraySource(
-        config.data,
-        container,
-        images,
-        inputs,
-        layout=layout,
+    told_by: list[bytes] = [container.identity]
+    for each, some in zip(stores, looked_at, strict=True):
+        told_by += [f"{each.shape} {each.dtype.str} {each.axes}".encode(), np.ascontiguousarray(some).tobytes()]
+    labels = None if labels is None else check_labels(config.data, labels, count)
+    told_by += [b"" if each is None else each.tobytes() for each in (labels, numbers, constants)]
+    return Samples(
+        name=config.data,
+        images=images,
+        inputs=inputs,
         values=SampleValues(**maps),
-        labels=None if labels is None else check_labels(config.data, labels, count),
+        layout=Layout(images.shape[1:], None if inputs is None else inputs.shape[1:]),
+        fingerprint=fingerprint_of(b"array", told_by),
+        labels=labels,
+        class_names=container.class_names,
         conditions=numbers,
         constants=constants,
+        missing=None if settings.missing is None else _missing(settings.missing, looked_at[-1]),
+        bad_files=container.bad_files,
+        assumed_axes=[words for each in stores[::-1] for words in each.assumed],
+        stamp_of_files=container.stamp,
     )
-    if settings.missing is not None:
-        made.missing = images.missing(missing.parse(settings.missing))
-    return made
+
+
+def _map_of(given: str | None, store: Store, looked_at: np.ndarray, flag: str) -> ValueMap:
+    return map_of(given, store, looked_at, flag=flag, channels=store.names_of(store.shape[-1]))
+
+
+def _missing(text: str, looked_at: np.ndarray) -> Missing:
+    """The number in place of missing ones, and the places that have none in any sample looked at."""
+    fill = parse_missing(text)
+    if looked_at.dtype.kind != "f":
+        return Missing(fill)
+    mask = np.isnan(looked_at).all(axis=0)
+    return Missing(fill, mask if mask.any() else None)
 
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
@@ -230,7 +307,7 @@ def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
         )
 
 
-def _input_samples(config: Config, stored: Stored | None, count: int) -> Samples:
+def _arranged_inputs(config: Config, stored: Store | None, count: int) -> Arranged:
     if stored is None:
         raise UserError(
             f"--data {config.data}: the recipe takes pairs, and there is no array `inputs` beside the samples; name "
@@ -240,13 +317,13 @@ def _input_samples(config: Config, stored: Stored | None, count: int) -> Samples
         raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
     where = f"--inputs {stored.name}"
     axes = config.arrays.input_axes or stored.axes or None
-    return Samples(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where))
+    return Arranged(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where), "--input-axes")
 
 
-def _constants(container: Container, settings: ArrayConfig, images: Samples) -> tuple[np.ndarray, ValueMap]:
+def _constants(container: Container, settings: ArrayConfig, images: Arranged) -> tuple[np.ndarray, ValueMap]:
     """The fields that all samples share, (*space, K), and their map."""
     assert settings.constants is not None
-    shape = images.shape
+    shape = images.shape[1:]
     stored = container.find_constant(settings.constants, "--constants")
     check_numbers(stored)
     fields = stored.whole()

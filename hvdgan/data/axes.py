@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.store import Store
 
 _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
 _FEW = 4
@@ -88,3 +89,43 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
             f"{flag} {order} for channels last, {others}"
         )
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
+
+
+class Arranged(Store):
+    """A store with its channels last.
+
+    Args:
+        stored: the store.
+        axes: axes of its samples.
+        flag: flag that names them.
+    """
+
+    def __init__(self, stored: Store, axes: Axes, flag: str) -> None:
+        shape = axes.shape(stored.shape[1:])
+        super().__init__(
+            stored.name,
+            (stored.shape[0], *shape),
+            stored.dtype,
+            units=stored.units,
+            channels=stored.channels,
+            axes=axes.order,
+            prepared=stored.prepared,
+        )
+        self._stored, self._axes = stored, axes
+        self.space = tuple(dim for dim, axis in zip(stored.dims[1:], axes.order, strict=False) if axis != "C")
+        """names of a sample's dimensions in space, where the file names them"""
+        channels = f"{shape[-1]} channel{'s' * (shape[-1] > 1)}"
+        self.assumed = [f"axes {axes.order} assumed: {channels} ({flag})"] if axes.assumed else []
+        """the axes in words if they are assumed"""
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self._axes.arranged(self._stored.read(indices))
+
+    def named(self, index: int) -> str:
+        return self._stored.named(index)
+
+    def key(self, index: int) -> bytes:
+        return self._stored.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._stored.digest(index)

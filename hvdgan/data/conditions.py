@@ -1,7 +1,6 @@
 """Numbers that describe each sample, such as energy and angle: from arrays beside the samples, or from a CSV table."""
 
 import csv
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,58 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.bad_files import printable
 from hvdgan.data.kinds import check_numbers
-from hvdgan.data.source import Source, SourceWrapper, fingerprint_of, printable
-from hvdgan.data.store import Container, Stored
+from hvdgan.data.samples import Samples
+from hvdgan.data.store import Container, Store
 from hvdgan.values import value_map
-from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
 _FILE_COLUMNS = ("file", "name")
 
 
-class Described(SourceWrapper):
-    """Another source's samples, with conditions.
-
-    Args:
-        source: the samples.
-        values: maps of the parts, with that of the conditions.
-        conditions: numbers of each sample, (N, k).
-    """
-
-    def __init__(self, source: Source, values: SampleValues, conditions: np.ndarray) -> None:
-        super().__init__(source, values=values, conditions=conditions)
-
-    @property
-    def samples(self) -> Source:
-        """The source without these conditions."""
-        return self._source
-
-    def fetch(self, index: int) -> np.ndarray:
-        return self._source.fetch(index)
-
-    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        return self._source.fetch_batch(indices)
-
-
-def with_conditions(source: Source, numbers: np.ndarray, value_map: ValueMap, *names: str) -> Described:
-    """A source's samples with conditions, which its fingerprint then covers.
-
-    Args:
-        source: the samples.
-        numbers: conditions, (N, k) float64.
-        value_map: their map.
-        names: names that the fingerprint covers, too.
-    """
-    described = Described(source, dataclasses.replace(source.values, conditions=value_map), numbers)
-    parts = [source.fingerprint.encode(), *map(str.encode, names), numbers.tobytes()]
-    described.fingerprint = fingerprint_of(b"conditions", parts)
-    return described
-
-
-def of_container(
-    container: Container, names: Sequence[str], samples: Stored
-) -> tuple[np.ndarray, list[str], list[str]]:
+def of_container(container: Container, names: Sequence[str], samples: Store) -> tuple[np.ndarray, list[str], list[str]]:
     """Conditions from arrays (N,) or (N, k) beside the samples.
 
     Args:
@@ -99,7 +57,7 @@ def of_container(
     return together, known, units
 
 
-def of_table(path: Path, chosen: Sequence[str], source: Source) -> tuple[np.ndarray, list[str], str]:
+def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.ndarray, list[str], str]:
     """Conditions from the columns of a CSV table with a header.
 
     With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are

@@ -8,8 +8,9 @@ from typing import Any
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import Peers
+from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data import hdf5_files, xarray_files
+from hvdgan.data.bad_files import Unreadable
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.npy_folder import NpyFolder
@@ -17,8 +18,6 @@ from hvdgan.data.numpy_files import NumpyFile
 from hvdgan.data.own_data import OwnData, names_own
 from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, refuse_unlisted
-from hvdgan.data.sharing import from_first, list_from_first
-from hvdgan.data.source import Unreadable
 from hvdgan.data.store import Container
 
 _NUMPY = (".npy", ".npz")
@@ -92,9 +91,9 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
 
 def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     """The arrays in a folder; None if it holds images, or nothing that is known."""
-    suffix = from_first(lambda: first_suffix(path), peers, f"--data {path}: its kind")
+    suffix = from_root(lambda: first_suffix(path), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
-        files = list_from_first(lambda: _listed(path, config, ARRAYS), peers, f"--data {path}: its files")
+        files = from_root(lambda: _listed(path, config, ARRAYS), peers, f"--data {path}: its files")
         container = NpyFolder(path, files, peers)
         container.labels, container.class_names = classes_of(container.files)
         return container
@@ -116,7 +115,7 @@ def _listed(path: str, config: Config, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers: Peers) -> Container | None:
-    files = list_from_first(lambda: list(found()), peers, f"--data {data}: its files")
+    files = from_root(lambda: list(found()), peers, f"--data {data}: its files")
     if not files:
         return None
     opener = _opener_of(files[0], config)

@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.identity import identity
-from hvdgan.data.store import Container, Stored, failed, named_errors, refuse_changed, selection
+from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
@@ -55,7 +54,7 @@ class Hdf5File(Container):
         return self._stamp
 
 
-class Hdf5Array(Stored):
+class Hdf5Array(Store):
     """A data set of an HDF5 file.
 
     Args:

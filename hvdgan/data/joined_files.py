@@ -10,10 +10,9 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.identity import identity
 from hvdgan.data.kinds import check_numbers
 from hvdgan.data.sharing import share_out
-from hvdgan.data.store import Container, Stored
+from hvdgan.data.store import Container, Store, identity
 
 MOST_OPEN = 64
 """files that stay open"""
@@ -46,11 +45,11 @@ class JoinedFiles(Container):
     def samples_among(self, names: Sequence[str]) -> str:
         return self._first.samples_among(names)
 
-    def find(self, name: str, flag: str) -> Stored:
+    def find(self, name: str, flag: str) -> Store:
         self._first.find(name, flag)
         return self.get(name)
 
-    def get(self, name: str) -> Stored:
+    def get(self, name: str) -> Store:
         first = self._first.get(name)
         check_numbers(first)
         found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
@@ -64,7 +63,7 @@ class JoinedFiles(Container):
             counts.append(count)
         return JoinedArray(f"{self.data}:{name}", first, self._files, counts, lambda file: self._opener(file).get(name))
 
-    def find_constant(self, name: str, flag: str) -> Stored:
+    def find_constant(self, name: str, flag: str) -> Store:
         stored = self._first.find_constant(name, flag)
         check_numbers(stored)
 
@@ -89,7 +88,7 @@ class JoinedFiles(Container):
         return share_out(self._files, lambda some: list(map(look, some)), self._peers, f"--data {self.data}")
 
 
-class JoinedArray(Stored):
+class JoinedArray(Store):
     """Arrays of several files, joined along the first axis.
 
     Args:
@@ -101,7 +100,7 @@ class JoinedArray(Stored):
     """
 
     def __init__(
-        self, name: str, first: Stored, files: Sequence[str], counts: Sequence[int], opener: Callable[[str], Stored]
+        self, name: str, first: Store, files: Sequence[str], counts: Sequence[int], opener: Callable[[str], Store]
     ) -> None:
         self._opener = opener
         self._past = np.cumsum(counts)
@@ -148,7 +147,7 @@ class JoinedArray(Stored):
         ((number, _, within),) = self._by_file(np.array([index]))
         return number, int(within[0])
 
-    def _open(self, number: int) -> Stored:
+    def _open(self, number: int) -> Store:
         """The array of a file."""
         file, count = self.files[number]
         try:
@@ -163,7 +162,7 @@ class JoinedArray(Stored):
         return part
 
 
-def _facts(stored: Stored) -> list[Any]:
+def _facts(stored: Store) -> list[Any]:
     """The number of samples, and what must be the same in all files, as JSON types."""
     count, *shape = stored.shape or (0,)
     return [count, shape, stored.dtype.str, *map(list, (stored.units, stored.channels, stored.dims))]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.store import Stored
+from hvdgan.data.store import Store
 from hvdgan.values import value_map
+from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 _SAMPLE = 64
@@ -20,7 +21,7 @@ _EXACT = 2**24
 """largest integer up to which float32 holds all"""
 
 
-def check_numbers(stored: Stored) -> None:
+def check_numbers(stored: Store) -> None:
     """Refuse what is no array of real numbers.
 
     Raises:
@@ -38,7 +39,7 @@ def spread(count: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
 
 
-def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, channels: Sequence[str]) -> ValueMap:
+def map_of(given: str | None, stored: Store, sample: np.ndarray, *, flag: str, channels: Sequence[str]) -> ValueMap:
     """The map of an array's numbers: the declared one, or that of floats within [0, 1] or [-1, 1].
 
     Args:
@@ -54,7 +55,7 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
     units = stored.units_of(len(channels))
     if given is not None:
         made = value_map.parse(given, flag, channels, units)
-        return dataclasses.replace(made, rounding=_rounding(made, stored, sample, flag))
+        return dataclasses.replace(made, remark=_rounding(made, stored, sample, flag) or _outside(made, sample, flag))
     example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
     if stored.dtype.kind != "f":
         raise UserError(
@@ -72,7 +73,7 @@ def map_of(given: str | None, stored: Stored, sample: np.ndarray, *, flag: str, 
         )
     for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
         if low >= bottom - _SLACK and high <= 1 + _SLACK:
-            return dataclasses.replace(value_map.parse(found, flag, channels, units), is_assumed=found == "none")
+            return value_map.parse(found, flag, channels, units)
     raise UserError(
         f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] "
         f"and [-1, 1]; declare their map, {example}"
@@ -97,7 +98,7 @@ def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:
     return f"channel {channels[close[0]]}: numbers from {lows[close[0]]:g} to {highs[close[0]]:g}"
 
 
-def _rounding(made: ValueMap, stored: Stored, sample: np.ndarray, flag: str) -> str:
+def _rounding(made: ValueMap, stored: Store, sample: np.ndarray, flag: str) -> str:
     """A line on integers that float32 rounds because their map is `none`; an empty string if there are none."""
     if stored.dtype.kind == "f" or stored.dtype.itemsize < 4:
         return ""
@@ -111,6 +112,17 @@ def _rounding(made: ValueMap, stored: Stored, sample: np.ndarray, flag: str) -> 
         f"{flag}: {stored.name} has integers up to {largest:,} in {len(sample)} samples looked at, and networks see "
         f"float32, which rounds those above {_EXACT:,}"
     )
+
+
+def _outside(made: ValueMap, sample: np.ndarray, flag: str) -> str:
+    """A line on numbers outside of the declared range; an empty string if none does, or if statistics are missing."""
+    if made.lacks_statistics:
+        return ""
+    try:
+        words = made.outside_in_words(sample)
+    except FailedFunction:  # met again, and named, when the samples are read
+        return ""
+    return f"{flag}: in {len(sample)} samples looked at, {words}" if words else ""
 
 
 def check_labels(name: str, labels: np.ndarray, count: int) -> np.ndarray:

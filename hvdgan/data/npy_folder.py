@@ -10,13 +10,11 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.identity import identity_of_many
+from hvdgan.cli.shared_errors import Peers, from_root
+from hvdgan.data.bad_files import BadImage, printable
 from hvdgan.data.kinds import spread
 from hvdgan.data.pictures import content_of
-from hvdgan.data.sharing import from_first
-from hvdgan.data.source import BadImage, printable
-from hvdgan.data.store import Container, Stored
+from hvdgan.data.store import Container, Store, identity_of_many
 
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 
@@ -37,14 +35,13 @@ class NpyFolder(Container):
         RunError: the disk has failed.
     """
 
-    batched = False
     has_names = True
 
     def __init__(self, data: str, files: Sequence[str], peers: Peers) -> None:
         super().__init__(data)
         self.files = list(files)
         self.identity = os.fsencode("\0".join(files))
-        shape, dtype = from_first(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
+        shape, dtype = from_root(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
         self._stored = NpyFiles(data, files, shape, np.dtype(dtype))
 
     def names(self) -> list[str]:
@@ -58,7 +55,7 @@ class NpyFolder(Container):
         return identity_of_many((status.st_size, status.st_mtime_ns) for status in found)
 
 
-class NpyFiles(Stored):
+class NpyFiles(Store):
     """One sample from each file.
 
     Args:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from hvdgan.data.identity import identity
-from hvdgan.data.store import Container, Stored, named_errors, refuse_changed
+from hvdgan.data.store import Container, Store, identity, named_errors, refuse_changed
 
 LARGE_BYTES = 2**30
 _SMALL = 2**12
@@ -19,7 +18,7 @@ _SMALL = 2**12
 logger = logging.getLogger(__name__)
 
 
-class NumpyArray(Stored):
+class NumpyArray(Store):
     """An array in memory, or mapped to it.
 
     Args:

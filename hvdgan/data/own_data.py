@@ -21,10 +21,10 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.sharing import pack, share_out, unpack
-from hvdgan.data.source import BadImage
-from hvdgan.data.store import Container, Stored
+from hvdgan.data.store import Container, Store
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _WANTED = "expected an object with len() and [i], or a class or function that makes one"
@@ -55,8 +55,6 @@ class OwnData(Container):
         UserError: there is no such object, it has no items, or the first one is no array of numbers.
     """
 
-    batched = False
-
     def __init__(self, data: str, options: Sequence[str], peers: Peers) -> None:
         super().__init__(data)
         self._recent = threading.local()
@@ -80,7 +78,7 @@ class OwnData(Container):
         names = [name for name in self._first if name not in _BESIDE]
         return names if self._conditions is None else [*names, "conditions"]
 
-    def get(self, name: str) -> Stored:
+    def get(self, name: str) -> Store:
         if name == "conditions" and self._conditions is not None:
             return NumpyArray(f"{self.data}: conditions", self._conditions)
         return _OwnArray(self, name, (self._count, *self._first[name].shape), self._first[name].dtype)
@@ -152,7 +150,7 @@ class OwnData(Container):
         return np.array([self.read(name, index) for index in indices], self._first[name].dtype).reshape(-1, *shape)
 
 
-class _OwnArray(Stored):
+class _OwnArray(Store):
     """The arrays of one name of all items."""
 
     def __init__(self, data: OwnData, part: str, shape: Sequence[int], dtype: np.dtype) -> None:

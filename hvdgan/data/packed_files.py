@@ -22,11 +22,11 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers, on_all
+from hvdgan.data.bad_files import printable
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.source import printable
-from hvdgan.data.store import Stored
+from hvdgan.data.store import Store
 
 INDEX = "hvdgan_packed.json"
 FORMAT = "hvdgan packed samples 1"
@@ -126,10 +126,10 @@ class PackedFiles(JoinedFiles):
         added |= {"axes": None, "inputs": None, "input_axes": None, "constants": constants}
         return dataclasses.replace(config, arrays=dataclasses.replace(given, **added))
 
-    def get(self, name: str) -> Stored:
+    def get(self, name: str) -> Store:
         return _PackedArray(super().get(name), self._sample_names)
 
-    def find(self, name: str, flag: str) -> Stored:
+    def find(self, name: str, flag: str) -> Store:
         """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
         if flag != "--conditions":
             return super().find(name, flag)
@@ -147,7 +147,7 @@ class PackedFiles(JoinedFiles):
         return found
 
     @functools.cached_property
-    def _conditions(self) -> tuple[Stored, np.ndarray]:
+    def _conditions(self) -> tuple[Store, np.ndarray]:
         stored = super().get("conditions")
         return stored, stored.whole()
 
@@ -196,10 +196,10 @@ class _SampleNames:
             ) from error
 
 
-class _PackedArray(Stored):
+class _PackedArray(Store):
     """An array of all files, with the names of its samples."""
 
-    def __init__(self, joined: Stored, names: _SampleNames) -> None:
+    def __init__(self, joined: Store, names: _SampleNames) -> None:
         super().__init__(
             joined.name,
             joined.shape,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.mapped import refuse_lost
-from hvdgan.data.sharing import from_first, share_out
-from hvdgan.data.source import BadImage, Source
+from hvdgan.cli.shared_errors import Peers, from_root
+from hvdgan.data.bad_files import BadImage
+from hvdgan.data.samples import Samples
+from hvdgan.data.sharing import share_out
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
@@ -23,7 +23,7 @@ Moments = tuple[Any, np.ndarray, np.ndarray]
 """count, a number or one for each channel (C,); mean (C,); sum of squared differences from the mean (C,)"""
 
 
-def with_statistics(source: Source, peers: Peers, known: SampleValues | None = None) -> SampleValues:
+def with_statistics(source: Samples, peers: Peers, known: SampleValues | None = None) -> SampleValues:
     """The maps of a source with the means and deviations that `standard` needs.
 
     The data are divided into blocks by their number alone, the ranks share the blocks, and the moments of all blocks
@@ -51,7 +51,7 @@ def with_statistics(source: Source, peers: Peers, known: SampleValues | None = N
     return values
 
 
-def _resolved_once(source: Source, values: SampleValues, peers: Peers) -> SampleValues:
+def _resolved_once(source: Samples, values: SampleValues, peers: Peers) -> SampleValues:
     """Fill in the first missing statistics of each part."""
     new: dict[str, ValueMap] = {}
     for name, value_map in values.parts().items():
@@ -59,21 +59,21 @@ def _resolved_once(source: Source, values: SampleValues, peers: Peers) -> Sample
             continue
         if name in ("conditions", "constants"):
             work = functools.partial(_of_memory, source, name, value_map)
-            moments = _of_json(from_first(work, peers, f"--data {source.name}: {name}"))
+            moments = _of_json(from_root(work, peers, f"--data {source.name}: {name}"))
         else:
             moments = _of_samples(source, name, value_map, peers)
         new[name] = _filled(value_map, moments, source, name)
     return dataclasses.replace(values, **new)
 
 
-def _of_memory(source: Source, part: str, value_map: ValueMap) -> list[Any]:
+def _of_memory(source: Samples, part: str, value_map: ValueMap) -> list[Any]:
     with np.errstate(all="ignore"):
         before = value_map.before_statistics(getattr(source, part))
-    refuse_lost(source, part, value_map, before)
+    source.refuse_lost(part, value_map, before)
     return _to_json(moments_of(before))
 
 
-def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers) -> Moments:
+def _of_samples(source: Samples, part: str, value_map: ValueMap, peers: Peers) -> Moments:
     each = max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
     blocks = [f"{first} {min(first + each, len(source))}" for first in range(0, len(source), each)]
 
@@ -84,7 +84,7 @@ def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers) ->
     return functools.reduce(combined, moments)
 
 
-def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: int) -> Moments:
+def _of_block(source: Samples, part: str, value_map: ValueMap, first: int, past: int) -> Moments:
     """Moments of the finite samples of a block; the others are left out of training, too."""
     indices = np.arange(first, past)
     try:
@@ -120,7 +120,7 @@ def _before_or_nan(value_map: ValueMap, sample: np.ndarray) -> np.ndarray:
         return np.full(sample.shape, np.nan)
 
 
-def _readable(source: Source, indices: np.ndarray) -> Any:
+def _readable(source: Samples, indices: np.ndarray) -> Any:
     for index in indices:
         try:
             yield source.fetch(int(index))
@@ -152,7 +152,7 @@ def combined(one: Moments, other: Moments) -> Moments:
     return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / divisor)
 
 
-def _filled(value_map: ValueMap, moments: Moments, source: Source, part: str) -> ValueMap:
+def _filled(value_map: ValueMap, moments: Moments, source: Samples, part: str) -> ValueMap:
     count, mean, squares = moments
     if not np.all(count):
         raise UserError(

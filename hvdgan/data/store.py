@@ -1,19 +1,45 @@
-"""The interface of arrays in files, of which single samples are read."""
+"""A store: an array on a disk or in memory of which single samples are read; and the files that hold some by name."""
 
 import abc
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.data.identity import identity
-from hvdgan.data.source import BadFile, BadImage
+from hvdgan.data.bad_files import BadFile, BadImage
 
+Size = int | tuple[int, int]
+"""height and width in pixels: one number for both, or two"""
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
+
+
+def sides(image_size: Size) -> tuple[int, int]:
+    """Height and width of a picture, given as one number for both or as two."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
+
+
+def identity(path: str) -> list[Any]:
+    """Facts that change when a file changes: its path, its size, and the nanosecond of its last change.
+
+    Raises:
+        OSError: the file does not exist.
+    """
+    status = os.stat(path)
+    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+
+
+def identity_of_many(files: Iterable[tuple[int, int]]) -> list[Any]:
+    """One digest for many files, which changes when a file changes; it does not depend on where the files lie.
+
+    Args:
+        files: size in bytes and nanosecond of the last change of each file, in a fixed order.
+    """
+    return [hashlib.sha256("\n".join(f"{size} {time}" for size, time in files).encode()).hexdigest()]
 
 
 @contextlib.contextmanager
@@ -65,8 +91,8 @@ def selection(indices: np.ndarray) -> slice | np.ndarray:
     return slice(int(indices[0]), int(indices[-1]) + 1) if is_run else indices
 
 
-class Stored(abc.ABC):
-    """An array in a file or in several; its first axis counts the samples.
+class Store(abc.ABC):
+    """An array on a disk or in memory; its first axis counts the samples.
 
     Args:
         name: name for messages, such as `showers.h5:ECAL`.
@@ -84,6 +110,8 @@ class Stored(abc.ABC):
     """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
     files: Sequence[tuple[str, int]] = ()
     """names of several files that are joined, with the number of samples in each"""
+    in_memory = False
+    """True if memory holds the samples, so that a cache is of no use"""
 
     def __init__(
         self,
@@ -153,6 +181,10 @@ class Stored(abc.ABC):
         """The SHA-256 of a sample's key."""
         return hashlib.sha256(self.key(index)).digest()
 
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        """Height and width of a picture before it is brought to the image size; None if that is not known."""
+        return None
+
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions.
 
@@ -164,7 +196,7 @@ class Stored(abc.ABC):
         except BadImage as bad:
             raise UserError(f"--data {bad}") from bad
 
-    def refuse_others(self, samples: "Stored", flag: str) -> None:
+    def refuse_others(self, samples: "Store", flag: str) -> None:
         """Refuse an array whose entries belong to others than the samples beside which it lies.
 
         Args:
@@ -203,8 +235,6 @@ class Container(abc.ABC):
         data: value of --data without the name of an array, for messages.
     """
 
-    batched = True
-    """True if reading many samples at once costs far less than one by one"""
     has_names = False
     """True if the keys of samples are names, which decide what is held out"""
     identity = b""
@@ -224,7 +254,7 @@ class Container(abc.ABC):
         """The names of the arrays; [""] if the file has one without a name."""
 
     @abc.abstractmethod
-    def get(self, name: str) -> Stored:
+    def get(self, name: str) -> Store:
         """One of the arrays.
 
         Raises:
@@ -239,7 +269,7 @@ class Container(abc.ABC):
             OSError: a file is missing.
         """
 
-    def find(self, name: str, flag: str) -> Stored:
+    def find(self, name: str, flag: str) -> Store:
         """The array of a name that a flag gives.
 
         Raises:
@@ -248,7 +278,7 @@ class Container(abc.ABC):
         self._refuse_missing(name, flag)
         return self.get(name)
 
-    def find_constant(self, name: str, flag: str) -> Stored:
+    def find_constant(self, name: str, flag: str) -> Store:
         """The array of fields that all samples share; its first axis is that of a sample.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.source import BadImage
+from hvdgan.data.bad_files import BadImage
 
 _MISSING = ("_FillValue", "missing_value")
 _LIMITS = ("valid_range", "valid_min", "valid_max")

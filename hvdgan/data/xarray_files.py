@@ -10,9 +10,8 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.hdf5_files import opened
-from hvdgan.data.identity import identity
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.store import Container, Stored, failed, named_errors, refuse_changed, selection
+from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import of_variable, plain_numbers
 
 FILES = (".nc", ".nc4")
@@ -108,7 +107,7 @@ class XarrayFile(Container):
         largest = [found for (_, dims), found in kinds.items() if len(dims) == most]
         return ",".join(largest[0]) if len(largest) == 1 else ""
 
-    def find(self, name: str, flag: str) -> Stored:
+    def find(self, name: str, flag: str) -> Store:
         for each in name.split(","):
             self._refuse_missing(each, flag)
         return self.get(name)
@@ -139,7 +138,7 @@ class XarrayFile(Container):
             )
         return array
 
-    def find_constant(self, name: str, flag: str) -> Stored:
+    def find_constant(self, name: str, flag: str) -> Store:
         """Variables of a sample's height and width as channels; a first dimension of length 1 is left out."""
         names = name.split(",")
         for each in names:
@@ -173,7 +172,7 @@ class XarrayFile(Container):
         return [self._variables[name] for name in names]
 
 
-class XarrayArray(Stored):
+class XarrayArray(Store):
     """Variables with the same dimensions as the channels of samples.
 
     Args:
@@ -248,7 +247,7 @@ class ZarrArrays(Container):
     def names(self) -> list[str]:
         return list(self._arrays)
 
-    def find(self, name: str, flag: str) -> Stored:
+    def find(self, name: str, flag: str) -> Store:
         for each in name.split(","):
             self._refuse_missing(each, flag)
         return self.get(name)
@@ -267,7 +266,7 @@ class ZarrArrays(Container):
         return None
 
 
-class ZarrArray(Stored):
+class ZarrArray(Store):
     """A Zarr array that is read by zarr.
 
     Args:

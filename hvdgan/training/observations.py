@@ -106,10 +106,7 @@ class Observations:
 
     def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
         """Log the means since the last log line; see Meter.log. Every rank calls this."""
-        values = self._meter.log(done, at, bad_files)
-        if self._run.source.values.has_ranges:
-            self._say_outside()
-        return values
+        return self._meter.log(done, at, bad_files)
 
     def report(self, bad_files: Sequence[BadFile]) -> None:
         """Log broken files that an evaluation has met; every rank calls this.
@@ -140,14 +137,6 @@ class Observations:
             "scale": scale_of(run),
             "ranks": run.ranks.gather(mine, "progress"),
         }
-
-    def _say_outside(self) -> None:
-        """Log how many numbers outside of their ranges were read; every rank calls this."""
-        count = sum(self._run.ranks.gather(self._run.source.take_outside(), "numbers outside"))
-        if count:
-            values = self._run.source.values
-            of, lines = values.ranges_in_words, "; ".join(values.lines())
-            self._record.say(f"{count:,} numbers outside of {of} were read, and not clipped: {lines}")
 
     def _end_stage_early(self, at: Position) -> None:
         if at.stage_step + 1 == at.stage.steps or at.stage.until is None:

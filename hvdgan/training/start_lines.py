@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from hvdgan import __version__
 from hvdgan.cli.launcher import requeued
-from hvdgan.data import Source
-from hvdgan.data.source import printable
+from hvdgan.data import Samples
+from hvdgan.data.bad_files import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
@@ -121,7 +121,7 @@ def _data(run: Run) -> Iterator[str]:
         yield from (f"values of {line}" for line in source.values.lines())
 
 
-def _samples_of(source: Source) -> str:
+def _samples_of(source: Samples) -> str:
     """Describe the shape and type of the samples."""
     layout = source.layout
     what = "pairs of " if source.paired else ""

@@ -13,7 +13,6 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, hold_out, open_source, statistics
-from hvdgan.data.mapped import mapped
 from hvdgan.data.statistics import with_statistics
 from hvdgan.values import sample_values
 from hvdgan.values.value_map import parse
@@ -62,7 +61,7 @@ def test_any_number_of_ranks_has_the_same_bits(tmp_path, values):
 
 def test_what_networks_see_has_mean_0_and_deviation_1(tmp_path):
     source = opened(tmp_path, FIELDS, inputs=FIELDS[:, :2, :2] * 7)
-    seen = mapped(source, with_statistics(source, ALONE))
+    seen = source.mapped(with_statistics(source, ALONE))
     inputs, images = seen.layout.split(seen.fetch_batch(np.arange(len(seen))))
     for part in (inputs, images):
         np.testing.assert_allclose(
@@ -126,7 +125,7 @@ def test_numbers_that_differ_by_little_of_their_mean_are_mapped(tmp_path):
     """Julian dates in minutes, whose deviation is 4e-10 of their mean, are exact in float64."""
     days = 2459000.5 + np.random.default_rng(1).normal(0, 1e-3, (1203, 4, 5, 2))
     source = opened(tmp_path, days)
-    seen = mapped(source, with_statistics(source, ALONE)).fetch_batch(np.arange(len(days)))
+    seen = source.mapped(with_statistics(source, ALONE)).fetch_batch(np.arange(len(days)))
     apart = days - 2459000.5
     expected = (apart - apart.mean(axis=(0, 1, 2))) / apart.std(axis=(0, 1, 2))
     np.testing.assert_allclose(seen, expected, atol=1e-5)
@@ -184,4 +183,4 @@ def test_a_sample_for_which_a_function_raises_an_error_does_not_count_and_is_a_b
     others = np.delete(array, 100, axis=0).astype(np.float64)
     np.testing.assert_allclose(values.images.chains[0][1].means, others.mean(axis=(0, 1, 2)), rtol=1e-6)
     with pytest.raises(BadImage, match=r"a.npz:images\[100\]: there of strict_maps: ValueError: no such number"):
-        mapped(source, values).fetch_batch(np.array([99, 100, 101]))
+        source.mapped(values).fetch_batch(np.array([99, 100, 101]))

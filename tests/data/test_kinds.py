@@ -68,7 +68,7 @@ def test_a_mask_and_the_border_of_flattened_pictures_need_no_map():
 def test_integers_that_float32_rounds_are_counted_in_a_line():
     def rounding(given, largest, dtype="i8"):
         array = np.array([[0, 1], [2, largest]], dtype)
-        return map_of(given, NumpyArray("a.npy", array), array, flag="--values", channels=("a", "b")).rounding
+        return map_of(given, NumpyArray("a.npy", array), array, flag="--values", channels=("a", "b")).remark
 
     line = (
         "--values: a.npy has integers up to 16,777,217 in 2 samples looked at, and networks see float32, which rounds "
@@ -80,15 +80,6 @@ def test_integers_that_float32_rounds_are_counted_in_a_line():
     for given, largest in (("none", 2**24), ("standard", 2**40), ("a=none;b=log1p", 2**40)):
         assert not rounding(given, largest)
     assert not rounding("none", 255, "u1") and not rounding("none", 2**40, "f8")
-
-
-def test_a_map_that_is_not_declared_counts_what_the_samples_looked_at_do_not_show():
-    stored = NumpyArray("a.npy", np.zeros((3, 2, 2), np.float32))
-    found = {}
-    for given, low in ((None, -1), (None, 0), ("none", -1)):
-        made = map_of(given, stored, np.linspace(low, 1, 12).reshape(3, 2, 2, 1), flag="--values", channels=("0",))
-        found[given, low] = made.has_range, made.outside(np.array([[-500.0], [-1], [0.5], [1], [1.5], [np.nan]]))
-    assert found == {(None, -1): (True, 2), (None, 0): (True, 3), ("none", -1): (False, 0)}
 
 
 def test_numbers_that_are_not_finite_do_not_decide():

@@ -12,7 +12,6 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, cached, hold_out, open_source
-from hvdgan.data.mapped import mapped
 from hvdgan.data.statistics import with_statistics
 from reading import batches_of
 
@@ -24,7 +23,7 @@ def seen(path, array, values="none", paired=False, **settings):
     np.savez(path / "a.npz", x=array, **settings)
     arrays = ArrayConfig(values=values, input_values="log1p" if paired else None)
     source = open_source(Config(data=str(path / "a.npz"), arrays=arrays), paired=paired)
-    return mapped(source, with_statistics(source, ALONE))
+    return source.mapped(with_statistics(source, ALONE))
 
 
 def steps_of(source, steps, **changes):
@@ -56,15 +55,15 @@ def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
         read = kept.fetch_batch(everything)
         assert read.dtype == np.float64 and read.tobytes() == FIELDS.tobytes()
     values = with_statistics(kept, ALONE)
-    plain = mapped(source, values).fetch_batch(everything)
-    np.testing.assert_array_equal(mapped(kept, values).fetch_batch(everything), plain)
+    plain = source.mapped(values).fetch_batch(everything)
+    np.testing.assert_array_equal(kept.mapped(values).fetch_batch(everything), plain)
 
 
 def test_floats_between_0_and_1_keep_more_than_256_values(tmp_path):
     array = RNG.uniform(0, 1, (20, 8, 8)).astype(np.float32)
     np.save(tmp_path / "a.npy", array)
     source = open_source(Config(data=str(tmp_path / "a.npy")))
-    read = mapped(source, source.values).fetch_batch(np.arange(20))
+    read = source.mapped(source.values).fetch_batch(np.arange(20))
     assert len(np.unique(read)) > 1000
     np.testing.assert_allclose(read[..., 0], 2 * array - 1, atol=2e-7)
 
@@ -91,42 +90,24 @@ def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path, value, reason):
         assert [bad.reason for bad in batches.bad_files] == [reason]
 
 
-def test_numbers_outside_a_range_are_counted_once_and_kept(tmp_path):
-    array = np.zeros((17, 4, 6, 2), np.float32)
-    array[5, 0, 0], array[9, 1, 1, 0] = 40, -3
-    source = seen(tmp_path, array, "range:0,10")
-    np.testing.assert_allclose(source.fetch(5)[0, 0], [7, 7])
-    source.fetch(9)
-    assert source.take_outside() == 3
-    source.fetch(5)
-    assert source.take_outside() == 0
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_a_sample_beyond_those_looked_at_is_counted_where_no_map_is_declared(tmp_path, dtype):
-    array = np.full((200, 2, 2), -0.5, dtype)
-    array[1, 0] = 500  # none of the 64 that decide
-    np.save(tmp_path / "a.npy", array)
-    source = open_source(Config(data=str(tmp_path / "a.npy")))
-    read = mapped(source, with_statistics(source, ALONE))
-    assert str(read.values.images) == "none" and read.values.has_ranges
-    assert read.fetch_batch(np.arange(200)).max() == 500 and read.take_outside() == 2
-    assert read.values.ranges_in_words == "the declared range, or of [-1, 1] where no map is declared,"
-
-
-def test_numbers_outside_a_range_after_other_steps_are_counted(tmp_path):
+@pytest.mark.parametrize(("values", "mapped"), [("range:0,10", 7), ("power:0.5+range:0,10", 0.26491106)])
+def test_numbers_outside_a_range_are_told_at_the_start_and_kept(tmp_path, values, mapped):
     array = np.zeros((17, 4, 6, 2), np.float32)
     array[5, 0, 0] = 40
-    source = seen(tmp_path, array, "log1p+range:0,3")
-    source.fetch_batch(np.arange(17))
-    assert source.values.has_ranges and source.take_outside() == 2
+    source = seen(tmp_path, array, values)
+    np.testing.assert_allclose(source.fetch(5)[0, 0], [mapped, mapped], rtol=1e-6)
+    if mapped < 1:
+        assert not source.remarks
+    else:
+        (line,) = source.remarks
+        assert line.startswith("--values: in 17 samples looked at, 2 of 816 numbers lie outside of the declared range")
 
 
 def test_integers_that_float32_rounds_are_named_at_once(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(40).reshape(20, 2) + 2**24)
     source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none")))
     training, _ = hold_out(source, 0.3)
-    (line,) = mapped(training, with_statistics(training, ALONE)).remarks
+    (line,) = training.mapped(with_statistics(training, ALONE)).remarks
     assert line.startswith(f"--values: {tmp_path}/a.npy has integers up to 16,777,255 in 20 samples looked at")
 
 
@@ -144,7 +125,7 @@ def test_numbers_are_those_of_the_whole_data_where_some_are_held_out(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(40.0).reshape(40, 1, 1, 1))
     source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none", axes="HWC")))
     for part in hold_out(source, 0.3):
-        taken = steps_of(mapped(part, part.values), 3)
+        taken = steps_of(part.mapped(part.values), 3)
         np.testing.assert_array_equal(taken["images"].reshape(3, 6), taken["numbers"])
 
 

@@ -8,7 +8,7 @@ import xarray
 from arrays_on_disk import arrays, seen
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data.source import BadImage
+from hvdgan.data.bad_files import BadImage
 from hvdgan.data.statistics import with_statistics
 
 FIELDS = np.random.default_rng(0).random((6, 4, 5)).astype(np.float32)

@@ -7,7 +7,7 @@ import keras
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import use_fast_kernels
@@ -92,7 +92,7 @@ def trace(
     sampler: Sampler,
     evaluator: Evaluator | None,
     comparison: Comparison | None,
-    source: Source,
+    source: Samples,
 ) -> set[str]:
     """Trace everything that a run executes, so that a mistake is found before the first step; no collective.
 

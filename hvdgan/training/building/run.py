@@ -13,9 +13,8 @@ from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.data import HeldOut, Source, cached, open_source
+from hvdgan.data import HeldOut, Samples, cached, open_source
 from hvdgan.data.holdout import split
-from hvdgan.data.mapped import mapped
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
@@ -58,9 +57,9 @@ class Run:
 
     config: Config
     recipe: Recipe
-    source: Source
-    held_out: Source | None
-    evaluated: Source | None
+    source: Samples
+    held_out: HeldOut | None
+    evaluated: Samples | None
     ranks: Ranks
     state: TrainState
     schedule: Schedule
@@ -146,7 +145,7 @@ def build(
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     recipe, state = parts.recipe, parts.state
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = mapped(held_out.some(config.evaluation.eval_images), source.values) if held_out else None
+    evaluated = held_out.some(config.evaluation.eval_images).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
     comparison = _on_all(
         ranks, recipe_class, lambda: _compared(config, parts, (source, evaluated), ranks), "the evaluation"
@@ -161,23 +160,23 @@ def build(
     return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
 
 
-def _compared(config: Config, parts: Parts, sources: tuple[Source, Source | None], ranks: Ranks) -> Comparison | None:
+def _compared(config: Config, parts: Parts, sources: tuple[Samples, Samples | None], ranks: Ranks) -> Comparison | None:
     threads, folder = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
     return comparison_in_training(config, parts.recipe, parts.state, sources, ranks, threads=threads, folder=folder)
 
 
 def _open(
     config: Config, recipe_class: type[Recipe], ranks: Ranks, known: KnownMaps | None
-) -> tuple[Source, HeldOut | None]:
+) -> tuple[Samples, HeldOut | None]:
     """Open the data and split them; the numbers of those to train on, which alone determine the maps, are mapped."""
     everything = open_source(config, paired=recipe_class.paired, peers=ranks)
     everything = cached(everything, config.pipeline.cache, ranks)
     source, held_out = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
     are_known = known is not None and known.fingerprint == source.fingerprint
-    return mapped(source, with_statistics(source, ranks, known.values if known and are_known else None)), held_out
+    return source.mapped(with_statistics(source, ranks, known.values if known and are_known else None)), held_out
 
 
-def spec_of(source: Source) -> DataSpec:
+def spec_of(source: Samples) -> DataSpec:
     """Describe mapped samples to a recipe."""
     values, layout = source.values, source.layout
     return DataSpec(
@@ -196,7 +195,7 @@ def spec_of(source: Source) -> DataSpec:
     )
 
 
-def _facts(source: Source, parts: Parts) -> dict[str, Any]:
+def _facts(source: Samples, parts: Parts) -> dict[str, Any]:
     """Return what the ranks compare: the data, the stages and the variables."""
     return {
         "data fingerprint": source.fingerprint,

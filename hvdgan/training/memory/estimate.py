@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.environment import fusion_buffer
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
@@ -64,7 +64,7 @@ class Estimate:
         return next((n for n, size in sizes.items() if room is None or self.accumulated(n, size) <= room), None)
 
 
-def estimate(state: TrainState, step: StageStep, source: Source, ranks: Ranks) -> Estimate:
+def estimate(state: TrainState, step: StageStep, source: Samples, ranks: Ranks) -> Estimate:
     """Estimate the memory of a stage from the graphs of its steps, which have been traced.
 
     Args:
@@ -88,7 +88,7 @@ def estimate(state: TrainState, step: StageStep, source: Source, ranks: Ranks) -
     return Estimate(variables, peak, gradients, forward.count, forward.micro_batches)
 
 
-def _beside_steps(source: Source, count: int, ranks: Ranks) -> int:
+def _beside_steps(source: Samples, count: int, ranks: Ranks) -> int:
     """Bytes of a GPU that hold batches of `count` samples, and the gradients of several ranks while they are reduced.
 
     A batch is kept until the verdict of its step is known, to look for the reason of a bad update.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.tapes import Untouched
 from hvdgan.networks.devices import device, numbers
@@ -113,7 +113,7 @@ class Forward:
         return f"stage {self._stage.name}, update {update.name}"
 
 
-def specs_of(source: Source, count: int) -> dict[str, tf.TensorSpec]:
+def specs_of(source: Samples, count: int) -> dict[str, tf.TensorSpec]:
     """The shapes and dtypes of a batch of `count` samples of the data, to trace with."""
     facts = source.facts(np.zeros(1, np.int64))
     specs = {name: tf.TensorSpec((count, *fact.shape[1:]), _passed(fact.dtype)) for name, fact in facts.items()}
