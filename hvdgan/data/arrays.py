@@ -22,6 +22,7 @@ from hvdgan.data.store import Container, Store, sides
 from hvdgan.values.missing import Missing
 from hvdgan.values.missing import parse as parse_missing
 from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 _LABELS = "labels"
@@ -272,7 +273,16 @@ def arrays_of(
 
 
 def _map_of(given: str | None, store: Store, looked_at: np.ndarray, flag: str) -> ValueMap:
-    return map_of(given, store, looked_at, flag=flag, channels=store.names_of(store.shape[-1]))
+    """The map of some samples, with a line on those looked at that lie outside of a declared range."""
+    made = map_of(given, store, looked_at, flag=flag, channels=store.names_of(store.shape[-1]))
+    if given is None or made.remark or made.lacks_statistics:
+        return made
+    try:
+        words = made.outside_in_words(looked_at)
+    except FailedFunction:  # met again, and named, when the samples are read
+        words = ""
+    remark = f"{flag}: in {len(looked_at)} samples looked at, {words}" if words else ""
+    return dataclasses.replace(made, remark=remark)
 
 
 def _missing(text: str, looked_at: np.ndarray) -> Missing:

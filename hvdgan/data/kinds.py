@@ -8,7 +8,6 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.data.store import Store
 from hvdgan.values import value_map
-from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 _SAMPLE = 64
@@ -55,7 +54,7 @@ def map_of(given: str | None, stored: Store, sample: np.ndarray, *, flag: str, c
     units = stored.units_of(len(channels))
     if given is not None:
         made = value_map.parse(given, flag, channels, units)
-        return dataclasses.replace(made, remark=_rounding(made, stored, sample, flag) or _outside(made, sample, flag))
+        return dataclasses.replace(made, remark=_rounding(made, stored, sample, flag))
     example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
     if stored.dtype.kind != "f":
         raise UserError(
@@ -112,17 +111,6 @@ def _rounding(made: ValueMap, stored: Store, sample: np.ndarray, flag: str) -> s
         f"{flag}: {stored.name} has integers up to {largest:,} in {len(sample)} samples looked at, and networks see "
         f"float32, which rounds those above {_EXACT:,}"
     )
-
-
-def _outside(made: ValueMap, sample: np.ndarray, flag: str) -> str:
-    """A line on numbers outside of the declared range; an empty string if none does, or if statistics are missing."""
-    if made.lacks_statistics:
-        return ""
-    try:
-        words = made.outside_in_words(sample)
-    except FailedFunction:  # met again, and named, when the samples are read
-        return ""
-    return f"{flag}: in {len(sample)} samples looked at, {words}" if words else ""
 
 
 def check_labels(name: str, labels: np.ndarray, count: int) -> np.ndarray:

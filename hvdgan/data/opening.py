@@ -121,7 +121,7 @@ def refuse_array_flags(source: Samples, config: Config) -> None:
         UserError: one is given.
     """
     settings = config.arrays
-    for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values"):
+    for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values", "missing"):
         if getattr(settings, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(

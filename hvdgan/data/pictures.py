@@ -134,6 +134,9 @@ class PictureFiles(Store):
     def read(self, indices: np.ndarray) -> np.ndarray:
         return np.stack([self._decoded(index) for index in indices.tolist()])
 
+    def named(self, index: int) -> str:
+        return printable(self._images[index])
+
     def own_size(self, index: int) -> tuple[int, int] | None:
         try:
             _, width, height = self._place.sizes(self._images[index])

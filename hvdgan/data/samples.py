@@ -18,7 +18,7 @@ from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import NARROW, ValueMap
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Samples:
     """Samples by index, all of one shape, each with an input if there are inputs.
 
@@ -35,7 +35,7 @@ class Samples:
         classes: number of classes; None: one more than the largest label.
         conditions: numbers that describe each sample, (N, k), or None; their names are in `values`.
         constants: fields that all samples share, channels last, or None.
-        missing: what networks see in place of missing numbers; None: a sample with one is broken.
+        missing: number that networks see in place of missing ones; None: a sample with one is broken.
         bad_files: files found broken on opening; they have no index.
         remarks: lines to log when a run starts, on numbers that are rounded or files that are not used.
         assumed_axes: axes that arrays are taken to have although their shape allows others, in words.
@@ -194,7 +194,7 @@ class Samples:
         if (stamp := self.stamp_of_files()) is None:
             return None
         parts = [b"" if each is None else each.tobytes() for each in (self.indices, self.labels)]
-        return [stamp, fingerprint_of(b"chosen", parts)]
+        return [stamp, self.num_classes, fingerprint_of(b"chosen", parts)]
 
     def replace(self, **changes: Any) -> "Samples":
         """The same samples with other attributes."""

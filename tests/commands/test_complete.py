@@ -1,6 +1,6 @@
 """The command hvdgan.complete, on runs of a few steps.
 
-Modules: data.blending, training.inference.filling, training.inference.inputs.
+Modules: training.inference.blending, training.inference.filling, training.inference.inputs.
 """
 
 import sys

@@ -73,7 +73,7 @@ def test_what_networks_see_has_mean_0_and_deviation_1(tmp_path):
 def test_held_out_samples_do_not_count(tmp_path):
     array = FIELDS.copy()
     source = opened(tmp_path, array)
-    _, held = hold_out(source, 0.2)
+    held = hold_out(source, 0.2)[1].samples
     array[held.indices] += 1e4
     training, _ = hold_out(opened(tmp_path, array), 0.2)
     assert training.indices.tolist() == np.setdiff1d(np.arange(len(array)), held.indices).tolist()
@@ -137,9 +137,9 @@ def test_no_finite_sample_is_refused(tmp_path):
 
 
 def count_reads(source):
-    read, fetch = [], source.fetch_batch
-    source.fetch_batch = lambda indices: read.append(len(indices)) or fetch(indices)
-    return read
+    taken, read = [], source.images.read
+    source.images.read = lambda indices: taken.append(len(indices)) or read(indices)
+    return taken
 
 
 def known_to(source, values):

@@ -1,6 +1,6 @@
 """Every number of an array arrives as it is, from every kind of file, on any number of ranks, before and after resume.
 
-Modules: data.axes, data.source, data.mapped, data.kinds.
+Modules: data.axes, data.arrays, data.kinds.
 """
 
 import json

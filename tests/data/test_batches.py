@@ -140,7 +140,7 @@ def test_resuming_reads_nothing_that_came_before():
     first(2, source, start_step=5, rank=1, size=2)
     before = {index for step in range(5) for index in sample_indices(1, G * step, G, 200)}
     other_rank = {index for step in (5, 6) for index in sample_indices(1, G * step, G, 200)[: G // 2]}
-    assert source.read and not set(source.read) & (before | other_rank)
+    assert source.images.taken and not set(source.images.taken) & (before | other_rank)
 
 
 @pytest.mark.parametrize(("threads", "prefetch"), [(1, 1), (1, 4), (8, 3)])

@@ -85,8 +85,10 @@ def test_the_map_is_that_of_the_samples_to_train_on(tmp_path):
     values = with_statistics(training, ALONE)
     seen = training.mapped(values)
     assert abs(seen.conditions.mean()) < 1e-6 and seen.conditions.std() == pytest.approx(1)
-    others = held.mapped(values)
-    np.testing.assert_allclose(values.conditions.inverse(others.conditions), held.conditions, rtol=1e-5, atol=1e-4)
+    others = held.samples.mapped(values)
+    np.testing.assert_allclose(
+        values.conditions.inverse(others.conditions), held.samples.conditions, rtol=1e-5, atol=1e-4
+    )
 
 
 def test_a_table_in_the_order_of_the_samples(array, tmp_path):
@@ -226,7 +228,8 @@ def test_the_number_of_such_a_sample_is_that_in_the_whole_data(tmp_path):
     theta[30] = -1
     np.savez(path, x=RNG.uniform(0, 1, (40, 4, 4)), theta=theta)
     source = opened(path, conditions=("theta",), condition_values="log1p")
-    (part,) = (each for each in hold_out(source, 0.3) if 30 in each.indices)
+    training, held = hold_out(source, 0.3)
+    (part,) = (each for each in (training, held.samples) if 30 in each.indices)
     with pytest.raises(UserError, match=r"theta of sample 30 \(.*x\[30\]\) is -1, which its map log1p turns into -inf"):
         part.mapped(part.values)
 

@@ -1,6 +1,6 @@
 """HDF5: data sets of every layout, several files as one, and what happens when a file changes.
 
-Modules: data.joined_files, data.array_containers.
+Modules: data.joined_files, data.containers.
 """
 
 import fcntl
@@ -185,11 +185,11 @@ def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
 
 def test_a_new_file_moves_no_sample_of_another_into_the_holdout(tmp_path):
     many(tmp_path)
-    before = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1]
+    before = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1].samples
     names = {before.key(place) for place in range(len(before))}
     with h5py.File(tmp_path / "00.h5", "w") as file:
         file["ECAL"] = ARRAY[:9] + 1
-    after = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1]
+    after = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1].samples
     assert {name for place in range(len(after)) if not (name := after.key(place)).startswith(b"00.h5")} == names
 
 

@@ -1,6 +1,6 @@
 """.npy files, mapped to memory, and .npz archives: every type and order of bytes; damaged ones are named.
 
-Modules: data.stored.
+Modules: data.store.
 """
 
 import io

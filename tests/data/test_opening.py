@@ -4,10 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
-from hvdgan.data.keras_datasets import KERAS
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.builtin import KERAS
 from hvdgan.data.opening import EXPECTED
 from reading import opened
 

@@ -198,7 +198,7 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
         np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
     assert [bad for bad, _ in index_of(made)["left_out"]] == [bad.name for bad in original.bad_files]
     held = [hold_out(each, 0.5)[1] for each in (source, original, cached(source, "memory"))]
-    assert held[0].indices.tolist() == held[1].indices.tolist() == held[2].indices.tolist()
+    assert held[0].samples.indices.tolist() == held[1].samples.indices.tolist() == held[2].samples.indices.tolist()
 
 
 def test_broken_pictures_are_left_out_by_name(tmp_path):

@@ -1,19 +1,19 @@
 """Classes by folder, and pairs: the input that belongs to each image, for every kind of source.
 
-Modules: data.outlines.
+Modules: data.builtin.
 """
 
 import io
 
 import numpy as np
 import pytest
-from hvdgan.data.builtin import outline
 from PIL import Image
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
+from hvdgan.data.builtin import outline
 from hvdgan.training.monitoring.samples import Sampler
 from reading import batches_of
 from tfrecord_files import png
@@ -233,8 +233,12 @@ def damaged_npz(place, bytes_there):
 @pytest.mark.parametrize(
     ("name", "arrays", "found"),
     [
-        ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays, inputs and images"),
-        ("other.npz", {"inputs": RAMP[:, :6], "images": RAMP[:, :7]}, "--image-size: resizes 8-bit pictures; "),
+        ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays of equal number"),
+        (
+            "other.npz",
+            {"inputs": RAMP[:, :6], "images": RAMP[:, :7]},
+            "have 7 x 8 pixels and the inputs 6 x 8, which both keep",
+        ),
         ("single.npz", {"images": RAMP}, r"shape \(3, 8, 8, 3\); pairs are two arrays"),
         ("text.npz", b"text", "cannot be read as a NumPy array"),
         ("name.npz", damaged_npz(46, b"\xff\xff"), "cannot be read as a NumPy array: 'utf-8' codec can't decode"),

@@ -20,4 +20,4 @@ def test_each_hashes_a_part_and_all_hold_out_the_same(ranks, monkeypatch):
     run = tiny_run(Measured, ranks=ranks)
     assert 890 < len(hashed) < 910
     alone = hold_out(digits(image_size=8, channels=1), 0.05)[1]
-    assert run.held_out.samples.indices.tolist() == alone.samples.indices.tolist()
+    assert run.held_out.indices.tolist() == alone.samples.indices.tolist()

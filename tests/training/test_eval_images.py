@@ -75,37 +75,37 @@ def test_threads_change_no_bit(folder, shards, kind, threads):
 
 def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
     """Each waits at the first image for another that decodes too."""
-    meeting, fetch = threading.Barrier(2), PictureFiles._decoded
+    meeting, fetch = threading.Barrier(2), PictureFiles.read
     waited = threading.local()
 
-    def together(self, index):
+    def together(self, indices):
         if not hasattr(waited, "once"):
             waited.once = True
             meeting.wait(60)
-        return fetch(self, index)
+        return fetch(self, indices)
 
     run = run_on(folder, threads=2)
     evaluator = evaluator_of(run)
-    monkeypatch.setattr(PictureFiles, "_decoded", together)
+    monkeypatch.setattr(PictureFiles, "read", together)
     assert evaluator()
 
 
 def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
     run = run_on(folder)
     evaluator, fetched, enough = evaluator_of(run), [], threading.Event()
-    fetch, function = PictureFiles._decoded, evaluator.measure
+    fetch, function = PictureFiles.read, evaluator.measure
 
-    def counting(self, index):
-        fetched.append(index)
-        if len(fetched) == 5:  # the first of the next batch
+    def counting(self, indices):
+        fetched.extend(indices.tolist())
+        if len(fetched) >= 5:  # the first of the next batch
             enough.set()
-        return fetch(self, index)
+        return fetch(self, indices)
 
     def measure(step, data):
         assert enough.wait(60)
         return function(step, data)
 
-    monkeypatch.setattr(PictureFiles, "_decoded", counting)
+    monkeypatch.setattr(PictureFiles, "read", counting)
     evaluator.measure = measure
     assert evaluator() and len(fetched) == len(set(fetched)) == len(run.held_out)
 
@@ -127,7 +127,7 @@ def test_a_cap_takes_the_same_images_whatever_the_seed(folder):
     runs = [run_on(folder, eval_images=7, seed=seed, global_batch_size=size) for seed, size in ((0, 4), (5, 10))]
     names = [{run.evaluated.key(index) for index in range(len(run.evaluated))} for run in runs]
     assert names[0] == names[1] and len(names[0]) == 7
-    all_names = {runs[0].held_out.samples.key(index) for index in range(len(runs[0].held_out))}
+    all_names = {runs[0].held_out.key(index) for index in range(len(runs[0].held_out))}
     assert names[0] < all_names and len(all_names) > 20
     more = run_on(folder, eval_images=12).evaluated
     assert names[0] < {more.key(index) for index in range(12)}
@@ -140,15 +140,15 @@ FLAGS = "--recipe test_eval_images:Bright --image-size 8 --global-batch-size 4 -
 
 
 def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, monkeypatch):
-    fetched, fetch = [], PictureFiles._decoded
+    fetched, fetch = [], PictureFiles.read
 
-    def counting(self, index):
-        fetched.append(index)
-        return fetch(self, index)
+    def counting(self, indices):
+        fetched.extend(indices.tolist())
+        return fetch(self, indices)
 
     run = run_on(folder)
-    held_out = {int(index) for index in run.held_out.samples.indices}
-    monkeypatch.setattr(PictureFiles, "_decoded", counting)
+    held_out = {int(index) for index in run.held_out.indices}
+    monkeypatch.setattr(PictureFiles, "read", counting)
     flags = [*FLAGS.split(), "--data", str(folder), "--run-dir", str(tmp_path / "run"), "--eval-images", "6"]
     assert main([*flags, "--steps", "4"]) == 0
     looked_at = [index for index in fetched if index in held_out]

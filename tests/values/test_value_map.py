@@ -90,7 +90,7 @@ def test_a_constant_channel_is_named():
 
 
 def outside(made, values):
-    """How many numbers are said to lie outside."""
+    """How many numbers lie outside, by the words for it."""
     return int(made.outside_in_words(values).partition(" ")[0] or 0)
 
 

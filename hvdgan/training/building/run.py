@@ -58,7 +58,7 @@ class Run:
     config: Config
     recipe: Recipe
     source: Samples
-    held_out: HeldOut | None
+    held_out: Samples | None
     evaluated: Samples | None
     ranks: Ranks
     state: TrainState
@@ -157,7 +157,7 @@ def build(
     )
     check_best_metric(config.best_metric, metrics)
     made = parts.schedule, parts.steps, sampler, evaluator, comparison
-    return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
+    return Run(config, recipe, source, held_out and held_out.samples, evaluated, ranks, state, *made)
 
 
 def _compared(config: Config, parts: Parts, sources: tuple[Samples, Samples | None], ranks: Ranks) -> Comparison | None:

@@ -1,6 +1,6 @@
 """What networks see of arrays: exact values on any number of ranks, counted outliers, and bad samples by name.
 
-Modules: data.source.
+Modules: data.samples.
 """
 
 import itertools
@@ -91,7 +91,7 @@ def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path, value, reason):
 
 
 @pytest.mark.parametrize(("values", "mapped"), [("range:0,10", 7), ("power:0.5+range:0,10", 0.26491106)])
-def test_numbers_outside_a_range_are_told_at_the_start_and_kept(tmp_path, values, mapped):
+def test_numbers_outside_a_range_are_named_at_the_start_and_kept(tmp_path, values, mapped):
     array = np.zeros((17, 4, 6, 2), np.float32)
     array[5, 0, 0] = 40
     source = seen(tmp_path, array, values)
@@ -124,7 +124,8 @@ def test_inputs_and_samples_have_maps_of_their_own(tmp_path, size):
 def test_numbers_are_those_of_the_whole_data_where_some_are_held_out(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(40.0).reshape(40, 1, 1, 1))
     source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none", axes="HWC")))
-    for part in hold_out(source, 0.3):
+    training, held = hold_out(source, 0.3)
+    for part in (training, held.samples):
         taken = steps_of(part.mapped(part.values), 3)
         np.testing.assert_array_equal(taken["images"].reshape(3, 6), taken["numbers"])
 
