@@ -157,7 +157,7 @@ def build(
     )
     check_best_metric(config.best_metric, metrics)
     made = parts.schedule, parts.steps, sampler, evaluator, comparison
-    return Run(config, recipe, source, held_out and held_out.samples, evaluated, ranks, state, *made)
+    return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
 
 
 def _compared(config: Config, parts: Parts, sources: tuple[Samples, Samples | None], ranks: Ranks) -> Comparison | None:
