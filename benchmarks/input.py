@@ -6,9 +6,8 @@ Every figure is the median of the rounds, with the smallest and the largest. In 
 process of its own that is bound to its cores. The files are crops of the two photographs of scikit-learn; after the
 first round all are in the system's page cache.
 
-The rates are those that a run gets. Shards are fast mainly because hvdgan.prepare has decoded and resized the large
-images once: they hold JPEGs of 64 x 64 pixels. Decoding alone, of the files and of the shards' images in memory, gives
-an upper bound.
+The rates are those that a run gets. Packed files are fast because hvdgan.prepare has decoded and resized the images
+once: they hold pixels. Decoding the files alone, in memory, is the upper bound of reading files.
 """
 
 import argparse
@@ -27,12 +26,11 @@ from PIL import Image
 HERE = Path(__file__).parent
 OTHERS = {"tf.data": "(a) tf.data, plain", "keras": "(b) Keras, from directory", "torch": "(c) PyTorch DataLoader"}
 NAMES = {
-    "shards": "shards",
+    "packed": "packed files",
     "folder": "folder",
     "memory": "folder, cache memory",
     **OTHERS,
     "decode-files": "(d) decoding the files alone",
-    "decode-shards": "    the shards' images alone",
 }
 Figures = dict[str, list[float]]
 
@@ -62,13 +60,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hvdgan-input-") as made:
         folder = Path(made)
         make_images(folder / "images", given.images)
-        prepare(folder / "images", folder / "shards", 64)
+        prepare(folder / "images", folder / "packed", 64)
         results: dict[str, Any] = {}
         for cores in given.cores:
             measure = _measuring(folder, cores, given.seconds, given.torch_python)
             results[f"images_per_sec, {cores} cores"] = in_turn(contenders, measure, given.rounds)
         if given.steps:
-            data = {"synthetic": "synthetic", "shards": str(folder / "shards")}
+            data = {"synthetic": "synthetic", "packed": str(folder / "packed")}
             results["dcgan step_seconds"] = in_turn(
                 list(data),
                 lambda name, number: train(data[name], folder / f"{name} {number}", given.steps),
@@ -100,9 +98,8 @@ def make_images(folder: Path, count: int) -> None:
 
 
 def prepare(source: Path, target: Path, image_size: int) -> None:
-    """Write shards with hvdgan.prepare."""
-    command = [sys.executable, "-m", "hvdgan.prepare", source, target, "--image-size", image_size, "--shards", 8]
-    _run([*command, "--encoding", "jpeg"])
+    """Pack images with hvdgan.prepare."""
+    _run([sys.executable, "-m", "hvdgan.prepare", source, target, "--image-size", image_size, "--shards", 8])
 
 
 def in_turn(names: Sequence[str], measure: Callable[[str, int], float], rounds: int) -> Figures:
@@ -131,8 +128,8 @@ def resident(folder: Path, count: int) -> float:
     shades = np.arange(count, dtype=np.uint32)[:, None, None, None] * 7 % 251
     ramp = np.arange(16, dtype=np.uint32)[None, :, None, None] * np.array([1, 2, 3], np.uint32)
     np.save(folder / "a.npy", np.broadcast_to((shades + ramp) % 256, (count, 16, 16, 3)).astype(np.uint8))
-    prepare(folder / "a.npy", folder / "shards", 16)
-    return json.loads(_run([sys.executable, HERE / "input_contenders.py", "resident", folder / "shards"]))["RSS"]
+    prepare(folder / "a.npy", folder / "packed", 16)
+    return json.loads(_run([sys.executable, HERE / "input_contenders.py", "resident", folder / "packed"]))["RSS"]
 
 
 def verdicts(results: dict[str, Any]) -> dict[str, str]:
@@ -142,16 +139,10 @@ def verdicts(results: dict[str, Any]) -> dict[str, str]:
         median = {name: statistics.median(values) for name, values in figures.items()}
         if title.startswith("images_per_sec"):
             best = max((median[name] for name in OTHERS if name in median), default=0.0)
-            if best and "shards" in median:
-                found[f"{title}: shards / best of a to c (goal 1.5)"] = f"{median['shards'] / best:.2f}"
-            for name, what in (
-                ("decode-files", "decoding the files"),
-                ("decode-shards", "decoding the shards' images"),
-            ):
-                if name in median and "shards" in median:
-                    found[f"{title}: shards / {what} (goal 0.85)"] = f"{median['shards'] / median[name]:.2f}"
+            if best and "packed" in median:
+                found[f"{title}: packed files / best of a to c (goal 1.5)"] = f"{median['packed'] / best:.2f}"
         if title.startswith("dcgan"):
-            found["DCGAN step: shards / synthetic (goal 1.03)"] = f"{median['shards'] / median['synthetic']:.3f}"
+            found["DCGAN step: packed files / synthetic (goal 1.03)"] = f"{median['packed'] / median['synthetic']:.3f}"
         if title.startswith("resident"):
             least, *_, most = median.values()
             found["resident memory: most records / fewest (goal: no growth)"] = f"{most / least:.3f}"

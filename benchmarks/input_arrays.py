@@ -3,18 +3,18 @@
     python benchmarks/input_arrays.py --json input_arrays.json      10 minutes
 
 Fields of 64 x 64 x 8 and volumes of 32 x 32 x 32 float32 numbers are read in shuffled batches of 32 from .npy, HDF5
-(one sample per chunk, as it is and by gzip, and contiguous) and packed shards. In a round each contender runs once, in
+(one sample per chunk, as it is and by gzip, and contiguous) and packed files. In a round each contender runs once, in
 a process of its own that is bound to one core. Samples per second are counted twice, by the processor's time and by the
 clock: other work on the machine changes the first one little, and without it both are the same.
 
-A bare read takes one sample after another, and stacks them: of a mapped .npy file, of an HDF5 file by h5py, of shards
-by np.fromfile, without their checksums. Each batch is dropped before the next one is read, which is then written to the
-same memory, in the processor's cache; or the last three are kept, as in training, where one is in use and two wait.
+A bare read takes one sample after another, and stacks them: of a mapped .npy file, or of HDF5 files by h5py. Each batch
+is dropped before the next one is read, which is then written to the same memory, in the processor's cache; or the last
+three are kept, as in training, where one is in use and two wait.
 
 Files were read from the disk once before. What has only been written lies in the system's page cache in smaller pieces,
 from which a system call reads half as fast. The memory is that of the process after 300 batches of 1 and of 20 GB: its
 own (RssAnon), and the largest, mapped files included (VmHWM). It reads sparse .npy and HDF5 files, HDF5 of one sample
-per chunk, as it is and by gzip, and raw and zlib shards. `--rounds 0` measures the memory alone.
+per chunk, as it is and by gzip, and packed files with and without gzip. `--rounds 0` measures the memory alone.
 """
 
 import argparse
@@ -44,7 +44,7 @@ FILES = {
     "hdf5": "a.h5:images",
     "hdf5, gzip": "g.h5:images",
     "hdf5, contiguous": "c.h5:images",
-    "shards": "shards",
+    "packed": "packed",
 }
 HOWS = ("hvdgan", "bare", "hvdgan, kept", "bare, kept", "generator")
 
@@ -70,7 +70,7 @@ def main() -> None:
             make(folder, shape, given.megabytes)
             for number in range(given.rounds):
                 for kind, file in list(FILES.items())[:: 1 if number % 2 == 0 else -1]:
-                    for how in HOWS if kind != "shards" else HOWS[:-1]:
+                    for how in HOWS if kind != "packed" else HOWS[:-1]:
                         figures = results.setdefault(f"{name}, {kind}", {}).setdefault(how, [])
                         figures.append(started(how, folder / file, given.seconds))
         for size in given.gigabytes:
@@ -98,8 +98,7 @@ def make(folder: Path, shape: tuple[int, ...], megabytes: int) -> None:
         file.create_dataset("images", data=numbers, chunks=(1, *shape), compression="gzip")
     with h5py.File(folder / "c.h5", "w") as file:
         file.create_dataset("images", data=numbers)
-    command = [sys.executable, "-m", "hvdgan.prepare", folder / "a.npy", folder / "shards", "--shards", 8]
-    run([*command, "--encoding", "raw"])
+    run([sys.executable, "-m", "hvdgan.prepare", folder / "a.npy", folder / "packed", "--shards", 8])
     for path in folder.rglob("*.*"):
         with path.open("rb", buffering=0) as file:
             os.fsync(file.fileno())
@@ -143,16 +142,16 @@ def gzip_hdf5(folder: Path, count: int) -> Path:
     return chunked_hdf5(folder, count, "gzip")
 
 
-def raw_shards(folder: Path, count: int, encoding: str = "raw") -> Path:
-    """Shards of zeros, which take room on the disk if they are raw."""
-    command = [sys.executable, "-m", "hvdgan.prepare", sparse_npy(folder, count), folder / "shards", "--shards", 16]
-    run([*command, "--encoding", encoding])
-    return folder / "shards"
+def packed_files(folder: Path, count: int, compression: str = "none") -> Path:
+    """Packed zeros, which take room on the disk if they are not compressed."""
+    command = [sys.executable, "-m", "hvdgan.prepare", sparse_npy(folder, count), folder / "packed", "--shards", 16]
+    run([*command, "--compression", compression])
+    return folder / "packed"
 
 
-def zlib_shards(folder: Path, count: int) -> Path:
+def packed_gzip(folder: Path, count: int) -> Path:
     """The same, compressed."""
-    return raw_shards(folder, count, "zlib")
+    return packed_files(folder, count, "gzip")
 
 
 LARGE_SHAPE = SHAPES["fields"]
@@ -161,8 +160,8 @@ LARGE = {
     "sparse HDF5": sparse_hdf5,
     "HDF5 in chunks": chunked_hdf5,
     "HDF5 in chunks, gzip": gzip_hdf5,
-    "shards, raw": raw_shards,
-    "shards, zlib": zlib_shards,
+    "packed": packed_files,
+    "packed, gzip": packed_gzip,
 }
 
 
@@ -190,7 +189,7 @@ def ours(data: str) -> Iterator[object]:
     from hvdgan.cli.data_config import ArrayConfig
     from hvdgan.data import open_source
     from hvdgan.data.arrays.mapped import mapped
-    from hvdgan.data.pipeline import Batches
+    from hvdgan.data.batches import Batches
 
     source = open_source(Config(data=data, arrays=ArrayConfig(values="none")))
     options: dict[str, Any] = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0}
@@ -225,19 +224,9 @@ def single_reader(data: str) -> tuple[int, Callable[[int], np.ndarray]]:
     if not Path(data).is_dir():
         array = opened(data)
         return len(array), array.__getitem__
-    shape = json.loads((Path(data) / "manifest.json").read_text())["shape"]
-    count, places = int(np.prod(shape)), []
-    for index in sorted(Path(data).glob("*.idx")):
-        shard = index.with_suffix(".tfrecord").open("rb", buffering=0)
-        # The numbers of a sample lie at the end of its record, before a checksum of 4 bytes.
-        places += [(shard, first + size - 4 - 4 * count) for first, size in np.loadtxt(index, np.int64).tolist()]
-
-    def read(place: int) -> np.ndarray:
-        shard, first = places[place]
-        shard.seek(first)
-        return np.fromfile(shard, np.float32, count).reshape(shape)
-
-    return len(places), read
+    parts = [opened(f"{path}:images") for path in sorted(Path(data).glob("*.h5"))]
+    places = [(part, place) for part in parts for place in range(len(part))]
+    return len(places), lambda number: places[number][0][places[number][1]]
 
 
 def generator(data: str) -> Iterator[object]:
@@ -280,8 +269,8 @@ def table(results: dict[str, Any]) -> str:
             lines += [f"| {title} | {how} | {own:.4g} | | {most:.4g} | | |" for how, (own, most) in figures.items()]
             continue
         others = dict(figures)
-        if title.endswith("shards"):  # they hold the same numbers as the .npy file
-            npy = results[title.replace("shards", "npy")]
+        if title.endswith("packed"):  # they hold the same numbers as the .npy file
+            npy = results[title.replace("packed", "npy")]
             others |= {f"{how}, of .npy": npy[how] for how in HOWS[1:] if not how.startswith("hvdgan")}
         for how, values in others.items():
             own = figures["hvdgan, kept" if ", kept" in how else "hvdgan"]

@@ -24,7 +24,7 @@ def ours(data: Path, cores: int, cache: str = "none") -> Iterator[object]:
     from hvdgan.cli.config import Config
     from hvdgan.data import cached, open_source
 
-    source = cached(open_source(Config(data=str(data), image_size=SIZE)), cache, data.parent / "cache")
+    source = cached(open_source(Config(data=str(data), image_size=SIZE)), cache)
     if cache == "memory":
         for begin in range(0, len(source), BATCH):
             source.fetch_batch(_range(begin, min(begin + BATCH, len(source))))
@@ -79,15 +79,6 @@ def torch_loader(data: Path, cores: int) -> Iterator[object]:
 def files_in_memory(data: Path) -> list[bytes]:
     """Read the original files."""
     return [path.read_bytes() for path in sorted(data.glob("*/*.jpg"))]
-
-
-def records_in_memory(data: Path) -> list[bytes]:
-    """Read the encoded images of the shards."""
-    import tensorflow as tf
-
-    wanted = {"image/encoded": tf.io.FixedLenFeature((), tf.string)}
-    found = tf.data.TFRecordDataset([str(path) for path in sorted(data.glob("*.tfrecord"))])
-    return [tf.io.parse_single_example(record, wanted)["image/encoded"].numpy() for record in found]
 
 
 def decode_alone(encoded: list[bytes], cores: int, seconds: float) -> float:
@@ -149,7 +140,7 @@ def memory(data: Path, cores: int) -> dict[str, float]:
 
 def _batches(source: object, cores: int) -> Any:
     """Open the batches of one rank."""
-    from hvdgan.data.pipeline import Batches
+    from hvdgan.data.batches import Batches
 
     options = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0, "max_bad_fraction": 0.0}
     return Batches(source, **options, threads=cores, prefetch=2, device=None)
@@ -165,15 +156,15 @@ def main() -> None:
     """Bind the process to its cores, then measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("contender")
-    parser.add_argument("folder", type=Path, help="folder that holds the folders images and shards")
+    parser.add_argument("folder", type=Path, help="folder that holds the folders images and packed")
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    images, shards = given.folder / "images", given.folder / "shards"
+    images = given.folder / "images"
     timed: dict[str, Callable[[], Iterator[object]]] = {
         "folder": lambda: ours(images, given.cores),
-        "shards": lambda: ours(shards, given.cores),
+        "packed": lambda: ours(given.folder / "packed", given.cores),
         "memory": lambda: ours(images, given.cores, "memory"),
         "tf.data": lambda: plain(images, given.cores),
         "keras": lambda: keras_folder(images, given.cores),
@@ -184,8 +175,7 @@ def main() -> None:
     elif given.contender in timed:
         print(json.dumps(rate(timed[given.contender](), given.seconds)))
     else:
-        read = {"decode-files": lambda: files_in_memory(images), "decode-shards": lambda: records_in_memory(shards)}
-        print(json.dumps(decode_alone(read[given.contender](), given.cores, given.seconds)))
+        print(json.dumps(decode_alone(files_in_memory(images), given.cores, given.seconds)))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ FLOORS = [
 ]
 COMMANDS = {
     "train": "trains a GAN",
-    "prepare": "packs images into shards",
+    "prepare": "packs samples into HDF5 files",
     "sample": "draws with a checkpoint",
     "complete": "fills holes in photographs",
     "export": "writes a network for Keras",

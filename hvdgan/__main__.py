@@ -11,7 +11,7 @@ from hvdgan import __version__
 
 COMMANDS = {
     "train": "train a GAN",
-    "prepare": "pack images into shards",
+    "prepare": "pack samples into HDF5 files",
     "sample": "draw with a checkpoint",
     "complete": "fill holes in photographs",
     "export": "write a network for Keras",

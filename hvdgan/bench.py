@@ -27,11 +27,12 @@ from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.cli.types import Count, CountOrNever, Positive, Words
-from hvdgan.diagnostics.installation import cpu_name, gpu_names
+from hvdgan.diagnostics.installation import cpu_name
 from hvdgan.diagnostics.speed import plot, report, summary
 from hvdgan.diagnostics.speed.launches import Bench, Variant
 from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
+from hvdgan.distributed.cuda import gpu_names
 from hvdgan.pages import bench_page
 from hvdgan.training.building.command import parse
 

@@ -62,6 +62,8 @@ class Request:
     """data to compare with; default: those that the run was trained on"""
     images: str | None = None
     """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
+    share_gpu: bool = False
+    """let several ranks compute on one GPU"""
     peer_timeout: NonNegative = 120.0
     """silence of a rank after which all ranks end (seconds); 0: no limit"""
 
@@ -73,7 +75,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
     if request.images is not None:
         _check_images(request)
     with failures_in_words(lambda: None):
-        ranks = joining.start()
+        ranks = joining.start(share_gpu=request.share_gpu)
         heart = heartbeat.start(ranks.rank, ranks.gather, request.peer_timeout, None, activity=ranks.activity)
     with heart, failures_in_words(heart.explanation):
         _evaluate(run_dir, request, ranks)

@@ -21,7 +21,7 @@ from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.checks.results import drawn_by
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.samples.showing import shown
+from hvdgan.recipe.samples.showing import restored, shown
 from hvdgan.training.inference import sample_files
 from hvdgan.training.inference.given_conditions import described, given
 from hvdgan.training.inference.inputs import blank_inputs, data_inputs, each_repeated
@@ -110,12 +110,12 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray,
     spec = recipe.data
     if not request.separate:
         drawn, started = zip(*batches, strict=True)
-        numbers, inputs = shown(np.concatenate(drawn), spec), list(itertools.chain(*started))
+        numbers, inputs = restored(shown(np.concatenate(drawn), spec), spec), list(itertools.chain(*started))
         sample_files.write(request.out, numbers, spec, inputs, of_data=recipe.shows_data)
         return
     suffix, number = ".png" if spec.is_pictures else ".npy", 0
     for samples, inputs in batches:
-        for sample, one in zip(shown(samples, spec), inputs, strict=True):
+        for sample, one in zip(restored(shown(samples, spec), spec), inputs, strict=True):
             sample_files.write(
                 request.out / f"{number:06}{suffix}", sample[None] if spec.is_pictures else sample, spec, [one]
             )

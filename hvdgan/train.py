@@ -45,7 +45,7 @@ def _main(arguments: list[str], after_errors: contextlib.ExitStack) -> int:
     command = parse(arguments)
     if command is None:
         return 0  # the help was asked for, and is printed
-    limit_memory(command.config.gpu_memory_limit)
+    limit_memory(command.config.gpu_memory_limit, shared=command.config.share_gpu)
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     with Page(command.config.report) as page:
@@ -62,7 +62,7 @@ def _elastic(command: Command, page: Page) -> bool:
 
 def _work(command: Command, page: Page) -> bool:
     with failures_in_words(lambda: None):
-        ranks = joining.start(command.expect_size)
+        ranks = joining.start(command.expect_size, share_gpu=command.config.share_gpu)
     with session.watch(command, ranks, page) as heart, failures_in_words(heart.explanation):
         reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart, page)
         ranks.shutdown()

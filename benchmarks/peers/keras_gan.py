@@ -7,6 +7,10 @@ import tensorflow as tf
 from keras import layers
 from work import POOL, Work
 
+from hvdgan.distributed import cuda
+
+cuda.load_libraries()  # TensorFlow 2.21 does not find one of them by itself
+
 Gradients = Callable[[tf.GradientTape, tf.Tensor, Sequence[keras.Variable]], Sequence[tf.Tensor]]
 
 

@@ -22,6 +22,7 @@ from hvdgan.cli.types import (
     NonNegative,
     Precision,
     Seed,
+    Words,
     read_kinds,
 )
 
@@ -38,8 +39,8 @@ class PipelineConfig:
     """threads per rank that read and decode images; 0: one for each core of the rank"""
     prefetch: Count = 2
     """batches that are prepared ahead of the step"""
-    cache: Annotated[Literal["none", "memory", "disk"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
-    """where decoded images are kept: not at all, in the memory of each rank, or in a file of the run folder per host"""
+    cache: Annotated[Literal["none", "memory"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
+    """where decoded images are kept: not at all, or in the memory of each rank"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,10 @@ class Config(AverageConfig):
     """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
 
     data: Annotated[str, DATA] = "digits"
-    """digits, synthetic, a folder of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, tfds:NAME"""
+    """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
+    your own as my_module:source, anything with len() and [i]"""
+    data_options: Annotated[Words, DATA] = ()
+    """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
     image_size: Annotated[ImageSize, DATA] = None
     """height and width of 8-bit pictures (pixels), one number or HEIGHT,WIDTH; default: those of an array, else 32"""
     fit: Annotated[Fit | None, DATA] = None
@@ -86,6 +90,8 @@ class Config(AverageConfig):
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
     """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
+    share_gpu: Annotated[bool, _TRAINING] = False
+    """let several ranks compute on one GPU, for debugging: they share its memory, and reduce over the host's"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
     """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
     gradient_groups: Annotated[CountOrAuto, _TRAINING] = "auto"
@@ -102,7 +108,7 @@ class Config(AverageConfig):
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
 
     deterministic: Annotated[bool, _TRAINING] = False
-    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs; one thread reads"""
+    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     jit: Annotated[bool, _TRAINING] = False
     """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces; not with --remat"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10

@@ -39,8 +39,12 @@ class ArrayConfig:
     """map of the numbers to those that networks see: none, range:LOW,HIGH (to [-1, 1]), standard (mean 0, deviation 1),
     log1p, power:0.85, MODULE:FUNCTION,INVERSE, joined by +; or CHANNEL=MAP;CHANNEL=MAP; default: for floats within
     [0, 1] or [-1, 1], their range"""
+    missing: Annotated[str | None, _ARRAYS] = None
+    """number that networks see in place of missing ones (NaN), as fill:NUMBER, such as fill:0; default: a sample with
+    one is left out"""
     axes: Annotated[str | None, _ARRAYS] = None
-    """axes of a sample in the array: C, HW, HWC, CHW, DHW, DHWC or CDHW; default: C, HW, HWC or DHWC by their number"""
+    """axes of a sample in the array: C (vectors), W, WC, CW (sequences), HW, HWC, CHW, DHW, DHWC or CDHW; default: C,
+    HW, HWC or DHWC by their number"""
     crop: Annotated[Lengths, _ARRAYS] = ()
     """height,width or depth,height,width of the part of each sample that networks see: random in training, the centre
     in evaluations and grids; default: all of it"""

@@ -1,4 +1,4 @@
-"""The identity of this process and its host: cores, addresses, process and network ids."""
+"""This process and its host: cores, free memory, addresses, process and network ids."""
 
 import contextlib
 import fcntl
@@ -55,6 +55,29 @@ def control_groups() -> list[Path]:
         return []
     own = next((line[3:] for line in groups if line.startswith("0::")), "/").strip("/")
     return [CGROUPS / own, *(CGROUPS / above for above in Path(own).parents)] if own else [CGROUPS]
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take, within the limits of a scheduler or container (control groups v2).
+
+    None if the system does not report them.
+    """
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        facts = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        left = [1024 * facts["MemAvailable"]]
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+    for group in control_groups():
+        try:
+            limit = int((group / "memory.max").read_text())
+            taken = int((group / "memory.current").read_text())
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):  # no such file, or "max": no limit
+            continue
+        # Inactive pages of files count as taken, but the kernel frees them on demand.
+        left.append(max(0, limit - taken + int(statistics.get("inactive_file", 0))))
+    return min(left)
 
 
 def network_id() -> str:

@@ -1,4 +1,4 @@
-"""Images by index, their global order, and the batches of a rank (`hvdgan.data.pipeline`).
+"""Images by index, their global order, and the batches of a rank (`hvdgan.data.batches`).
 
 The pipeline is not imported here, because it loads TensorFlow: the processes of hvdgan.prepare do not need it.
 """

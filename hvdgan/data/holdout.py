@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +9,13 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
-from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
+from hvdgan.data.base.sharing import pack, share_out, unpack
 from hvdgan.data.base.source import Source, SourceWrapper
 
-_FILE = "holdout.places"
 _DEFAULT_FRACTION = 0.05
 
 
-def hold_out(
-    source: Source, fraction: float, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
-) -> "tuple[Source, HeldOut | None]":
+def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[Source, HeldOut | None]":
     """Split a source into images to train on and images held out.
 
     The hash of an image's key decides where the image goes: a file's name, the pixels of a picture in an array, or the
@@ -31,7 +26,6 @@ def hold_out(
         source: all images.
         fraction: expected fraction of the images held out, in [0, 1).
         peers: the ranks; each calls this and hashes a part of the keys.
-        scans: cache of the hashes.
 
     Returns:
         The images to train on, and those held out, or None if fraction is 0.
@@ -42,27 +36,17 @@ def hold_out(
     """
     if not fraction:
         return source, None
-    key, found = from_first(
-        lambda: _from_cache(source, fraction, scans), peers, f"--data {source.name}: the cached places"
-    )
-    if found is None:
-        places = _places_of(source, peers)
-        if key:
-            scans.put(_FILE, key, places.tobytes, len(source))
-        found = _packed(places, fraction)
-    indices, places = unpack(found[0], np.int64), unpack(found[1], np.float64)
-    if len(indices) in (0, len(source)):
+    places = _places_of(source, peers)
+    if (count := np.count_nonzero(places < fraction)) in (0, len(source)):
         raise UserError(
-            f"--holdout {fraction:g}: {len(indices)} of {len(source)} images of {source.name} would be held out; "
-            "hold out at least one image, and leave at least one to train on"
+            f"--holdout {fraction:g}: {count} of {len(source)} images of {source.name} would be held out; hold out at "
+            "least one image, and leave at least one to train on"
         )
-    others = np.ones(len(source), bool)
-    others[indices] = False
-    return Subset(source, np.flatnonzero(others)), HeldOut(source, indices, places)
+    return _split_at(source, places, fraction)
 
 
 def split(
-    source: Source, fraction: float | None, peers: Peers, scans: ScanCache, *, is_evaluated: bool
+    source: Source, fraction: float | None, peers: Peers, *, is_evaluated: bool
 ) -> "tuple[Source, HeldOut | None]":
     """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that evaluates them.
 
@@ -70,7 +54,6 @@ def split(
         source: all images.
         fraction: value of --holdout; None: the default.
         peers: the ranks; each calls this.
-        scans: cache of the hashes.
         is_evaluated: True if the recipe has evaluate().
 
     Returns:
@@ -83,11 +66,18 @@ def split(
     if fraction is not None:
         if fraction and not is_evaluated:
             raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
-        return hold_out(source, fraction, peers, scans)
-    try:
-        return hold_out(source, _DEFAULT_FRACTION if is_evaluated else 0.0, peers, scans)
-    except UserError:
+        return hold_out(source, fraction, peers)
+    if not is_evaluated:
         return source, None
+    places = _places_of(source, peers)
+    if np.count_nonzero(places < _DEFAULT_FRACTION) in (0, len(source)):
+        return source, None
+    return _split_at(source, places, _DEFAULT_FRACTION)
+
+
+def _split_at(source: Source, places: np.ndarray, fraction: float) -> "tuple[Source, HeldOut]":
+    indices = np.flatnonzero(places < fraction)
+    return Subset(source, np.flatnonzero(places >= fraction)), HeldOut(source, indices, places[indices])
 
 
 def _places_of(source: Source, peers: Peers) -> np.ndarray:
@@ -101,25 +91,6 @@ def _places_of(source: Source, peers: Peers) -> np.ndarray:
 
     found = share_out(items, look, peers, f"--data {source.name}: images held out")
     return np.concatenate([unpack(each, np.float64) for each in found])
-
-
-def _from_cache(source: Source, fraction: float, scans: ScanCache) -> tuple[str | None, list[str] | None]:
-    """The key of the places, or None if they cannot be cached; and the packed places, if they are cached."""
-    try:
-        stamp = source.stamp()
-    except OSError:
-        return None, None
-    if stamp is None:
-        return None, None
-    key = json.dumps([source.fingerprint, len(source), stamp])
-    content = scans.get(_FILE, key)
-    return key, None if content is None else _packed(np.frombuffer(content), fraction)
-
-
-def _packed(places: np.ndarray, fraction: float) -> list[str]:
-    """The indices and the places of the images held out."""
-    indices = np.flatnonzero(places < fraction)
-    return [pack(indices), pack(places[indices])]
 
 
 class Subset(SourceWrapper):
@@ -137,7 +108,6 @@ class Subset(SourceWrapper):
             labels=None if labels is None else labels[indices],
             conditions=None if conditions is None else conditions[indices],
         )
-        self.decode = source.decode
         self.indices = indices
 
     def __len__(self) -> int:
@@ -148,9 +118,6 @@ class Subset(SourceWrapper):
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return self._source.fetch_batch(self.indices[indices])
-
-    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        return self._source.fetch_records(self.indices[indices])
 
     def numbers(self, indices: np.ndarray) -> np.ndarray:
         return self._source.numbers(self.indices[indices])

@@ -8,25 +8,21 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
-from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.source import PictureSource, Source
-from hvdgan.data.formats.manifest import is_prepared
+from hvdgan.data.pictures import PictureFiles
+from hvdgan.data.records import files_named, open_records
 from hvdgan.data.sources.array_files import open_arrays, without_maps
 from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
-from hvdgan.data.sources.folder import FolderSource
 from hvdgan.data.sources.keras_datasets import KerasSource
 from hvdgan.data.sources.outlines import OutlinePairs
-from hvdgan.data.sources.packed_shards import open_shards
-from hvdgan.data.sources.tfds import open_tfds
-from hvdgan.data.sources.tfrecords import files_named, open_records
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
 """default height and width of pictures"""
 EXPECTED = (
-    "digits, synthetic, a folder of images, of .npy files or of packed shards, arrays (.npy, .npz, .h5, .nc, .zarr; "
-    "FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a pattern in quotes "
-    "such as 'data/*.tfrecord'), keras:mnist and the like, or tfds:NAME"
+    "digits, synthetic, a folder or a .zip of images, a folder of .npy files or of packed files, arrays (.npy, .npz, "
+    ".h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a "
+    "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or your own as my_module:source"
 )
 
 
@@ -35,8 +31,8 @@ def open_source(
     *,
     paired: bool = False,
     peers: Peers = ALONE,
-    scans: ScanCache = NO_SCANS,
     unmapped: bool = False,
+    in_order: bool = False,
 ) -> Source:
     """Open what `--data` names.
 
@@ -44,26 +40,27 @@ def open_source(
 
     Args:
         config: settings of the data.
-        paired: True if each sample must come with an input. Pairs of a folder: see FolderSource; of arrays: see
-            hvdgan.data.sources.array_files; of TFRecords: see Features; all other pictures have their outlines as
-            inputs.
+        paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
+            hvdgan.data.sources.array_files; of TFRecords: see hvdgan.data.records; all other pictures have their
+            outlines as inputs.
         peers: the ranks; each calls this, and they share the work.
-        scans: cache of what an earlier start found in the files.
         unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
+        in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
+            compressed as a whole then.
 
     Raises:
         UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
         RunError: the ranks do not see the same files.
     """
-    source = _with_table(_opened(config, paired, peers, scans, unmapped), config)
+    source = _with_table(_opened(config, paired, peers, unmapped, in_order), config)
     if source.is_pictures and not unmapped:
-        _refuse_array_flags(source, config)
+        refuse_array_flags(source, config)
     if config.arrays.crop:
         source.layout = _cropped(source, config.arrays.crop)
     return source
 
 
-def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache, unmapped: bool) -> Source:
+def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Source:
     size, channels, fit = config.image_size or _SIZE, config.channels, config.fit
     kind = config.data.partition(":")[0]
     if config.data in ("digits", "synthetic") or kind == "keras":
@@ -75,12 +72,8 @@ def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache, unmapp
         else:
             made = KerasSource(config.data, image_size=size, channels=channels, fit=fit, peers=peers)
         return OutlinePairs(made) if paired else made
-    if kind == "tfds":
-        return open_tfds(
-            config.data, image_size=size, channels=channels or 3, fit=fit, paired=paired, peers=peers, scans=scans
-        )
     try:
-        opened = _open_files(config, paired, peers, scans, unmapped)
+        opened = _open_files(config, paired, peers, unmapped, in_order)
         problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
     except OSError as error:
         opened, problem = None, str(error.strerror)
@@ -89,16 +82,14 @@ def _opened(config: Config, paired: bool, peers: Peers, scans: ScanCache, unmapp
     return opened
 
 
-def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache, unmapped: bool) -> Source | None:
+def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Source | None:
     """The source at a path; None if the path does not exist or is of an unknown kind."""
     data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
     path, settings = Path(data), without_maps(config) if unmapped else config
-    if data and path.is_dir() and is_prepared(path):
-        return open_shards(settings, paired=paired, peers=peers)
     if (arrays := open_arrays(config, paired=paired, peers=peers, unmapped=unmapped)) is not None:
         return arrays
-    if data and path.is_dir():
-        return FolderSource(
+    if data and (path.is_dir() or (data.lower().endswith(".zip") and path.is_file())):
+        return PictureFiles(
             data,
             image_size=size,
             channels=channels or 3,
@@ -109,7 +100,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, scans: ScanCache, un
         )
     if not (files := files_named(data)):
         return None
-    return open_records(settings, files, paired=paired, size=size, peers=peers, scans=scans)
+    return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
 
 
 def _with_table(source: Source, config: Config) -> Source:
@@ -128,8 +119,12 @@ def _with_table(source: Source, config: Config) -> Source:
     return described
 
 
-def _refuse_array_flags(source: Source, config: Config) -> None:
-    """Refuse flags of arrays for pictures, on which they would have no effect."""
+def refuse_array_flags(source: Source, config: Config) -> None:
+    """Refuse flags of arrays for pictures, on which they would have no effect.
+
+    Raises:
+        UserError: one is given.
+    """
     settings = config.arrays
     for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values"):
         if getattr(settings, name) is not None:

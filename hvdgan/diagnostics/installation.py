@@ -5,7 +5,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from hvdgan.cli.launcher import launched
 from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.table import Row
+from hvdgan.distributed import cuda
 
 SETUP = "launch/setup.sh builds it"
 _MPI_NAMES = {
@@ -50,24 +51,27 @@ def keras() -> Row:
     return Row("Keras", keras.__version__, "ok" if fits else "fail", hint)
 
 
-def gpus(seen: int) -> Row:
-    """Compare the GPUs of TensorFlow with those of nvidia-smi.
+def gpus(seen: int) -> Iterator[Row]:
+    """Check each library that TensorFlow opens for GPUs, and compare its GPUs with those of nvidia-smi.
 
     Args:
         seen: number of GPUs that TensorFlow sees.
     """
-    there = gpu_names()
+    import tensorflow as tf
+
+    from hvdgan.distributed import devices
+
+    lost = "" if seen else devices.lost_gpus()
+    if tf.sysconfig.get_build_info()["is_cuda_build"]:
+        registration = cuda.examine()
+        yield from (Row(name, path) for name, path in registration.opened.items())
+        for name, why in registration.missing.items():
+            hint = "NVIDIA's driver brings it" if name == cuda.DRIVER else "HVDGAN_GPU=1 launch/setup.sh"
+            yield Row(name, why, *(("fail", hint) if lost else ()))
+    there = cuda.gpu_names()
     found = f"{seen} seen by TensorFlow" + (f", {len(there)} by nvidia-smi ({there[0]})" if there else "")
-    if there and not seen:
-        hint = "this TensorFlow has no CUDA, or not its libraries: HVDGAN_GPU=1 launch/setup.sh"
-        return Row("GPUs", found, "warn", hint)
-    return Row("GPUs", found)
-
-
-def gpu_names() -> list[str]:
-    """List the GPUs that nvidia-smi finds on this host."""
-    found = output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
-    return [line.strip() for line in found.splitlines() if line.strip()]
+    hint = f"HVDGAN_GPU=1 launch/setup.sh; {devices.CPU_MEANT}"
+    yield Row("GPUs", f"{found}; {lost}", "fail", hint) if lost else Row("GPUs", found)
 
 
 def cpu_name() -> str:

@@ -63,7 +63,8 @@ def main(file: int, run_dir: Path, max_bytes: int, seconds: float) -> None:
         report = Report(out)
         try:
             seen = _installation(report)
-            _ranks(report, seen, run_dir, max_bytes, seconds)
+            if seen or not _has_lost_gpus():
+                _ranks(report, seen, run_dir, max_bytes, seconds)
         except RunError as error:
             report.write(error=str(error))
         except Exception as error:  # any failure belongs into the table
@@ -83,7 +84,9 @@ def _installation(report: Report) -> int:
 
     joining.claim()  # before TensorFlow looks at the GPUs: a rank that is shown several MIG instances takes its own
     seen = len(tf.config.list_physical_devices("GPU"))
-    report.row(installation.gpus(seen))
+    if launched()[2] == 0:  # whose rows are printed
+        for row in installation.gpus(seen):
+            report.row(row)
     report.write(begin=IMPORT_HOROVOD)
     from hvdgan.distributed import backend
 
@@ -96,6 +99,13 @@ def _installation(report: Report) -> int:
         report.row(installation.horovod(build))
         report.row(installation.nccl(build, seen))
     return seen
+
+
+def _has_lost_gpus() -> bool:
+    """Whether a row says already that GPUs are lost; joining the other ranks would say it again."""
+    from hvdgan.distributed import devices
+
+    return bool(devices.lost_gpus())
 
 
 def _ranks(report: Report, seen: int, run_dir: Path, max_bytes: int, seconds: float) -> None:

@@ -59,6 +59,14 @@ def build() -> dict[str, Any]:
     return {"version": __version__, **kinds, "nccl": int(hvd.nccl_built())}
 
 
+def has_nccl() -> bool:
+    """Whether there is a Horovod, and it was built to reduce by NCCL."""
+    try:
+        return bool(build()["nccl"])
+    except UserError:
+        return False
+
+
 def controller() -> str:
     """The transport over which the ranks that have joined agree on their collectives: mpi or gloo."""
     return "mpi" if horovod().mpi_enabled() else "gloo"

@@ -1,6 +1,7 @@
 """The GPU or the cores that each rank computes on, and the check that the ranks' devices fit together."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.launcher import warn_once
+from hvdgan.cli.launcher import local_size, warn_once
+from hvdgan.distributed import backend, cuda
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
+
+CPU_MEANT = "CUDA_VISIBLE_DEVICES= says that the CPU is meant"
+_ADVICE = f"python -m hvdgan.doctor has a row for each library; {CPU_MEANT}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Device:
         name: product name of the GPU.
         cores: cores that TensorFlow's operations may use.
         local_rank: the rank's number on its host.
+        lost: why the rank computes on the CPU although GPUs were asked for; "" if it does not.
     """
 
     host: str
@@ -35,6 +41,7 @@ class Device:
     name: str
     cores: int
     local_rank: int
+    lost: str = ""
 
     @property
     def words(self) -> str:
@@ -53,6 +60,7 @@ def claim(local_rank: int) -> None:
     It must run before the first operation, which fixes TensorFlow's devices. If two ranks claim one GPU, check() says
     so later, on every rank.
     """
+    cuda.load_libraries()
     _show_own_instance(local_rank)
     gpus = tf.config.list_physical_devices("GPU")
     index = visible_gpu(len(gpus), local_rank)
@@ -63,14 +71,22 @@ def claim(local_rank: int) -> None:
         tf.config.experimental.set_memory_growth(gpus[index], True)
 
 
-def limit_memory(mebibytes: int | None) -> None:
+def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
     """Take this much memory of the claimed GPU at once and no more; None: memory grows. Nothing without a GPU.
 
     Call it after claim(), and before the first operation.
 
+    Args:
+        mebibytes: the limit; None if ranks share GPUs: this rank's part of nine tenths of its GPU's memory, since each
+            process takes some for CUDA itself.
+        shared: True if ranks share GPUs.
+
     Raises:
         UserError: operations have run.
     """
+    gpus = tf.config.list_physical_devices("GPU")
+    if mebibytes is None and shared and gpus and (memory := cuda.smallest_memory()):
+        mebibytes = int(0.9 * memory / -(-local_size() // len(gpus)))
     if mebibytes is None:
         return
     limit = tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)
@@ -122,52 +138,81 @@ def identity_of(index: int, environment: Mapping[str, str], openable: Sequence[s
     return f"/dev/nvidia{openable[int(name)]}" if name.isdigit() and int(name) < len(openable) else name
 
 
-def unseen(environment: Mapping[str, str]) -> str | None:
-    """A warning for a process whose environment names GPUs of which TensorFlow sees none."""
-    shown = environment.get("CUDA_VISIBLE_DEVICES", "")
-    if not any(name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in _shown(environment)):
-        return None
-    return (
-        f"CUDA_VISIBLE_DEVICES={shown} names GPUs, and TensorFlow sees none, so that the run computes on the CPU; "
-        "python -m hvdgan.doctor checks driver and libraries, and no GPU may be named twice"
-    )
+def refuse_cpu_by_mistake() -> None:
+    """Refuse to compute on the CPU where GPUs were asked for; for a command of one process.
+
+    Raises:
+        UserError: names what asked for them, and TensorFlow's reason for registering none.
+    """
+    if not on_gpus() and (lost := lost_gpus()):
+        raise UserError(f"{lost}; {_ADVICE}")
+
+
+@functools.cache
+def lost_gpus() -> str:
+    """Why TensorFlow registers no GPU although GPUs were asked for; "" if none were.
+
+    An empty CUDA_VISIBLE_DEVICES, or -1, says that the CPU is meant.
+    """
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is not None and shown.strip() in ("", "-1"):
+        return ""
+    if any(name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in _shown(os.environ)):
+        asked = f"CUDA_VISIBLE_DEVICES={shown} names some"
+    elif names := cuda.gpu_names():
+        asked = f"nvidia-smi lists {len(names)} ({names[0]})" + (f" and CUDA_VISIBLE_DEVICES={shown}" if shown else "")
+    elif tf.sysconfig.get_build_info()["is_cuda_build"] and backend.has_nccl():
+        asked = "Horovod was built with NCCL"
+    else:
+        return ""
+    return f"TensorFlow registers no GPU, and {asked}: {cuda.examine().reason}"
 
 
 def everyones_devices(ranks: Ranks) -> list[Device]:
     """The devices of all ranks, in rank order; every rank calls it."""
     mine = claimed(ranks.local_rank, cores_of_rank(ranks))
+    if mine.gpu is None:
+        mine = dataclasses.replace(mine, lost=lost_gpus())
     return [Device(**each) for each in ranks.gather(facts(mine), "devices")]
 
 
-def check_devices(ranks: Ranks) -> None:
+def check_devices(ranks: Ranks, *, share_gpu: bool = False) -> None:
     """Refuse ranks whose devices do not fit together; every rank calls it.
+
+    Args:
+        ranks: ranks of the run.
+        share_gpu: True if several ranks may compute on one GPU.
 
     Raises:
         UserError: on every rank, as check() raises it.
     """
-    devices = everyones_devices(ranks)
-    check(devices)
-    if devices[0].gpu is None and (warning := unseen(os.environ)):
-        warn_once(warning)
+    check(everyones_devices(ranks), share_gpu=share_gpu)
 
 
-def check(devices: Sequence[Device]) -> None:
+def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
     """Refuse devices that would make the run wrong or slow.
 
     Args:
         devices: the ranks' devices, in rank order.
+        share_gpu: True if several ranks may compute on one GPU; a warning says that they do.
 
     Raises:
-        UserError: two ranks share a GPU or a MIG instance, or only some ranks have one.
+        UserError: a rank has lost its GPU, two ranks share a GPU or a MIG instance, or only some ranks have one.
     """
     claims = [(device.host, device.identity) for device in devices]
     for rank, device in enumerate(devices):
+        if device.lost:
+            where = f"rank {rank} on {device.host}: " if len(devices) > 1 else ""
+            raise UserError(f"{where}{device.lost}; {_ADVICE}")
         first = claims.index(claims[rank])
-        if first != rank and device.gpu is not None:
+        if first == rank or device.gpu is None:
+            continue
+        if not share_gpu:
             raise UserError(
                 f"ranks {first} and {rank} would share one {_kind(device)} of {device.host}, where rank {rank} sees "
-                f"{device.seen}; {_remedy(device)}"
+                f"{device.seen}; {_remedy(device)}; --share-gpu lets them, for debugging"
             )
+        warn_once("ranks share a GPU and reduce over the host's memory (--share-gpu): for debugging, not for speed")
     without = [rank for rank, device in enumerate(devices) if device.gpu is None]
     if without and len(without) < len(devices):
         raise UserError(

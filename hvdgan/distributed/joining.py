@@ -23,15 +23,17 @@ def claim() -> None:
         _set_devices(Ranks(rank, size, local_rank(), local_size(), launcher))
 
 
-def start(expect_size: int | None = None) -> Ranks:
+def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
     """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
 
     Args:
         expect_size: required number of ranks; None: the number that the launcher has started.
+        share_gpu: True if several ranks may compute on one GPU; all of them then reduce over the host's memory.
 
     Raises:
         UserError: Horovod is missing or was built for another TensorFlow, the ranks cannot meet, their number is not
-            the expected one, or a rank has no GPU of its own while others have one.
+            the expected one, a rank has no GPU of its own while others have one, or TensorFlow registers none although
+            GPUs were asked for.
     """
     claim()
     launcher, started, _ = launched()
@@ -42,8 +44,8 @@ def start(expect_size: int | None = None) -> Ranks:
     if ranks.size > 1 and not on_gpu and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         ranks = dataclasses.replace(ranks, cores=affinity.cores_of_rank(ranks))
         affinity.bind(ranks.local_rank, ranks.local_size, ranks.cores)
-    devices.check_devices(ranks)
-    return ranks
+    devices.check_devices(ranks, share_gpu=share_gpu)
+    return dataclasses.replace(ranks, reduces_on_host=share_gpu)
 
 
 def alone(local_rank: int = 0) -> Ranks:
@@ -54,6 +56,7 @@ def alone(local_rank: int = 0) -> Ranks:
     """
     ranks = Ranks(local_rank=local_rank)
     _claim_devices(ranks)
+    devices.refuse_cpu_by_mistake()
     return ranks
 
 
@@ -62,13 +65,14 @@ def is_elastic() -> bool:
     return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
-def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
+def join_elastic(*, again: bool, slice_unit: int, share_gpu: bool = False) -> Ranks:
     """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet.
 
     Args:
         again: True if this process has been a rank before; if so, it waits until the launcher knows the remaining ranks
             and the new ones have started.
         slice_unit: Ranks.slice_unit.
+        share_gpu: True if several ranks may compute on one GPU, as for start().
 
     Raises:
         UserError: Horovod was built without Gloo.
@@ -91,7 +95,7 @@ def join_elastic(*, again: bool, slice_unit: int) -> Ranks:
     os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
     if not again:
         _claim_devices(ranks)
-    return dataclasses.replace(ranks, slice_unit=slice_unit)
+    return dataclasses.replace(ranks, slice_unit=slice_unit, reduces_on_host=share_gpu)
 
 
 def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:

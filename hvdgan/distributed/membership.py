@@ -17,11 +17,13 @@ class Membership:
 
     Args:
         slice_unit: Ranks.slice_unit; slices differ, because the global batch must fit any number of ranks.
+        share_gpu: True if several ranks may compute on one GPU.
     """
 
-    def __init__(self, slice_unit: int) -> None:
+    def __init__(self, slice_unit: int, *, share_gpu: bool = False) -> None:
         self.ranks = Ranks()
         self._slice_unit = slice_unit
+        self._share_gpu = share_gpu
         self._joined = False
         self._noticed = False
 
@@ -39,7 +41,7 @@ class Membership:
             RunError: this process is no longer one of the ranks.
         """
         self._noticed = False
-        self.ranks = join_elastic(again=self._joined, slice_unit=self._slice_unit)
+        self.ranks = join_elastic(again=self._joined, slice_unit=self._slice_unit, share_gpu=self._share_gpu)
         if not self._joined:
             notices = backend.host_notices()
             notices.init()

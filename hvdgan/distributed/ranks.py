@@ -6,7 +6,7 @@ Horovod need not be installed.
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -36,6 +36,8 @@ class Ranks:
         slice_unit: slices of the global batch are multiples of this many samples; 0: all slices are equal.
         cores: cores that this rank was bound to; 0: it was not bound.
         on_gpu: True if the ranks compute on GPUs.
+        reduces_on_host: True if tensors of GPUs are reduced over the host's memory, because NCCL refuses ranks that
+            share a GPU.
         activity: progress of this rank's main thread, for the heartbeat.
     """
 
@@ -47,11 +49,17 @@ class Ranks:
     slice_unit: int = 0
     cores: int = 0
     on_gpu: bool = False
+    reduces_on_host: bool = False
     activity: Activity = dataclasses.field(default_factory=Activity, compare=False, repr=False)
 
     @property
     def is_root(self) -> bool:
         return self.rank == 0
+
+    @property
+    def _where(self) -> str:
+        """The device on which Horovod reduces gradients and variables; "": their own."""
+        return _HOST if self.reduces_on_host else ""
 
     def slice_of(self, global_batch_size: int) -> tuple[int, int]:
         """The indices (first, last + 1) of this rank's samples in the global batch; may raise a UserError."""
@@ -92,7 +100,8 @@ class Ranks:
         sources = [values[places[0]] for places in bundling.bundles(values)]
         tape = hvd.DistributedGradientTape(
             tape_of_bundles(tape, values),
-            groups=grouping.groups(self.size, len(sources), on_gpu=self.on_gpu),
+            device_dense=self._where,
+            groups=grouping.groups(self.size, len(sources), on_gpu=self.on_gpu and not self.reduces_on_host),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )
@@ -114,7 +123,14 @@ class Ranks:
         """
         if self.size == 1:
             return values
-        return backend.horovod().grouped_allreduce([values], op=backend.horovod().Average)[0]
+        hvd = backend.horovod()
+
+        # The gradient of a mean over ranks is such a mean, too. Horovod's own would not be on the device of the first.
+        @tf.custom_gradient
+        def mean(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return hvd.grouped_allreduce([inputs], device_dense=self._where, op=hvd.Average)[0], self.mean
+
+        return mean(values)
 
     def stack(self, values: np.ndarray) -> np.ndarray:
         """The arrays of all ranks, floating-point and of one shape, stacked in rank order: (size, ...)."""
@@ -133,7 +149,7 @@ class Ranks:
     def broadcast(self, variables: Sequence[keras.Variable], root: int = 0) -> None:
         """Overwrite the variables of every rank with the root's values."""
         if self.size > 1 and variables:
-            with self.activity.at("broadcast of variables"):
+            with self.activity.at("broadcast of variables"), tf.device(self._where):
                 values = [variable.value for variable in variables]
                 backend.horovod().broadcast_variables(values, root_rank=root, inplace=False)
 

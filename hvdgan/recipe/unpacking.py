@@ -37,9 +37,13 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
     """
     layout = spec.parts
     inputs, images = layout.split(tf.cast(records, tf.float32), tf.reshape)
-    constants = None if spec.constants is None else tf.constant(spec.constants[None], tf.float32)
-    if constants is None and spec.constants_shape is not None:
-        raise ValueError("the constants of these data have not been read")
+    fields = spec.constants
+    if fields is None and spec.constants_shape is not None:
+        # Without the data, the mask of missing numbers is known, and no other field.
+        fields = spec.missing.field if spec.missing and spec.constants_shape[-1] == 1 else None
+        if fields is None:
+            raise ValueError("the constants of these data have not been read")
+    constants = None if fields is None else tf.constant(fields[None], tf.float32)
     parts = Parts(images, inputs, constants)
     if layout.crop is not None:
         parts = _cropped(parts, layout, random)

@@ -18,7 +18,7 @@ class Due(NamedTuple):
     commit: bool
 
 
-NOTHING = Due(*[False] * len(Due._fields))
+NOTHING = Due(*[False] * len(Due.__annotations__))
 
 
 def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: bool) -> Due:

@@ -47,7 +47,7 @@ def train(command: Command, page: Page) -> bool:
             "--peer-timeout 0: an elastic run needs heartbeats to tell a failed rank from a lost one; give a value "
             "above 0"
         )
-    with Membership(command.config.accumulate) as membership:
+    with Membership(command.config.accumulate, share_gpu=command.config.share_gpu) as membership:
         commits = Commits(command.elastic.commit_every, membership.hosts_changed)
         ranks = membership.join()
         stop_file = folder_of(command.config) / "stop"
@@ -78,7 +78,7 @@ def train_with(
         run = None
         try:
             with failures_in_words(heart.explanation):
-                check_devices(ranks)
+                check_devices(ranks, share_gpu=command.config.share_gpu)
                 run, resume_point = session.build_and_restore(command, ranks, commits)
                 return session.train(run, resume_point, heart, stopping, commits, page)
         except HostsChanged:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvdgan.cli.shared_errors import agree
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.between import Between
 from hvdgan.training.building.run import Run

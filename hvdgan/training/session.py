@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from hvdgan.cli.errors import RankFailed, RunError, unwritable
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
 from hvdgan.distributed.liveness import heartbeat
@@ -27,6 +27,7 @@ from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.resuming.commits import Commits, HostsChanged
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.resuming.value_maps import saved_maps
 from hvdgan.training.summary import announce
 
 
@@ -68,7 +69,8 @@ def build_and_restore(command: Command, ranks: Ranks, commits: Commits) -> tuple
         UserError: the data, the recipe, the settings or the run folder cannot be used.
         RunError: a checkpoint cannot be read, or the ranks would build different things.
     """
-    run = build(command.config, command.recipe, command.options, ranks)
+    known = saved_maps(command.config, command.resume.resume, ranks)
+    run = build(command.config, command.recipe, command.options, ranks, known)
     return run, restore(run, command.resume, commits)
 
 
@@ -112,8 +114,6 @@ def train(
         page.follow(run.run_dir, is_root=is_root)
         with contextlib.closing(record), _in_words(run, heart, guard, record.say):
             announce(run, resume_point, record)
-            with record.tolerant("the index of the data"):
-                run.scans.write()
             page.is_finished = first >= run.last_step
             if page.is_finished:
                 return True
@@ -143,7 +143,6 @@ def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batch
         prefetch=config.pipeline.prefetch,
         max_bad_fraction=config.max_bad_fraction,
         device="gpu:0" if tf.config.list_logical_devices("GPU") else None,
-        ahead=device.chosen().steps_behind,
     )
 
 

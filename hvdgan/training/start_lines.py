@@ -173,7 +173,7 @@ def _collectives(ranks: Ranks, *, on_gpu: bool) -> str:
         return "no collectives"
     names = {"mpi": "MPI", "gloo": "Gloo", "ccl": "oneCCL"}
     over = backend.controller()
-    if on_gpu and backend.build()["nccl"]:
+    if on_gpu and not ranks.reduces_on_host and backend.build()["nccl"]:
         collectives = "NCCL"
     else:
         asked = os.environ.get("HOROVOD_CPU_OPERATIONS", over).lower()

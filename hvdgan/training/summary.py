@@ -69,7 +69,7 @@ def describe(run: Run, places: Sequence[Device]) -> str:
     """
     last = [f"run folder {run.run_dir}:", f"{_ends(run)};", "--dry-run writes nothing"]
     lines = [line for part in paragraphs(run, places, last) for line in part]
-    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines])
+    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines, *run.source.remarks])
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> str:

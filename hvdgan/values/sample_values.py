@@ -101,10 +101,6 @@ class SampleValues:
         """The maps by the names of the parts."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    def identity(self) -> dict[str, Any]:
-        """What tells these maps from any others, as JSON types: see ValueMap.identity()."""
-        return {name: None if each is None else each.identity() for name, each in self.parts().items()}
-
     @property
     def has_ranges(self) -> bool:
         """True if numbers of samples or inputs can lie outside of a declared range, or of [-1, 1] without a map."""

@@ -1,29 +1,28 @@
 """The steps of a value map: each is a function of one channel's numbers with an exact inverse."""
 
-import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib
-import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import sysconfig
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError, in_one_line
+from hvdgan.cli.errors import RunError, UserError, in_one_line
 
 _TOLERANCE = 1e-4
 _TRIED = np.linspace(0.0, 1.0, 11)
-_LARGE = 10.0 ** np.arange(-3, 7)
-_PROBES = (_TRIED, _LARGE, -_LARGE)
-"""numbers of all magnitudes, by whose results an edited function is recognised; each array is tried on its own"""
-_SAME = 1e-5
-_SMALLEST = 1e-7
-"""relative and absolute differences of two results that another machine, or float32 on a GPU, may make"""
+
+
+class FailedFunction(RunError):
+    """A function of the user's own has raised an error for some numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,77 +148,86 @@ class Own:
     """Two functions of the user's, each the inverse of the other, from an array to an array of the same shape.
 
     Args:
-        module: name of their module.
+        module: name of their module, whose file lies outside of the folders of installed packages.
         there, back: names of the functions.
-        given: results() when the map was declared; None: a checkpoint of an older version does not have them.
+        sha256: SHA-256 of that file when the map was declared, in hex. The functions of another file are not called,
+            so that a checkpoint cannot name code that its reader has not written.
     """
 
     module: str
     there: str
     back: str
-    given: tuple[float | None, ...] | None = dataclasses.field(default=None, compare=False, repr=False)
+    sha256: str = dataclasses.field(compare=False, repr=False)
     name: ClassVar[str] = "own"
 
     def forward(self, values: Any, ops: Operations) -> Any:
-        return self._function(self.there)(values)
+        return self._called(self.there, values)
 
     def inverse(self, values: Any, ops: Operations) -> Any:
-        return self._function(self.back)(values)
+        return self._called(self.back, values)
 
     def arguments(self) -> list[Any]:
-        return [self.module, self.there, self.back, None if self.given is None else list(self.given)]
+        return [self.module, self.there, self.back, self.sha256]
 
     def __str__(self) -> str:
         return f"{self.module}:{self.there},{self.back}"
 
-    def digest(self) -> str:
-        """A SHA-256 that differs once the functions do: of the file of their module, and of what they return."""
-        digest, forward, inverse = hashlib.sha256(), self._function(self.there), self._function(self.back)
-        # The user's code may raise anything for numbers that the data do not have.
-        with contextlib.suppress(Exception), np.errstate(all="ignore"):
-            there = np.asarray(forward(_TRIED.copy()))
-            digest.update(there.tobytes() + np.asarray(inverse(there)).tobytes())
-        file = getattr(sys.modules[self.module], "__file__", None)
-        if file and os.path.isfile(file):
-            digest.update(Path(file).read_bytes())
-        return digest.hexdigest()
+    @property
+    def file(self) -> Path | None:
+        """The file of the module; None if there is none of the user's own."""
+        return _file_of(self.module)
 
-    def results(self) -> tuple[float | None, ...]:
-        """What the functions return for numbers of all magnitudes, to nine digits; None where they cannot take one.
+    @property
+    def has_changed(self) -> bool:
+        """Whether the file is there, and another one than when the map was declared."""
+        return self.file is not None and _sha256_of(self.file) != self.sha256
 
-        Raises:
-            UserError: the module cannot be loaded.
-        """
-        each = (_results_of(self._function(name)) for name in (self.there, self.back))
-        return tuple(itertools.chain.from_iterable(each))
-
-    def changed(self, now: Sequence[float | None] | None) -> str:
-        """The first number for which the functions no longer return what they did, in words; "" if there is none.
-
-        Args:
-            now: results() of today; None: nothing is known.
-        """
-        numbers = np.concatenate(_PROBES).tolist()
-        if self.given is None or now is None or not len(self.given) == len(now) == 2 * len(numbers):
-            return ""
-        names = [self.there] * len(numbers) + [self.back] * len(numbers)
-        for name, number, before, after in zip(names, 2 * numbers, self.given, now, strict=True):
-            if not _are_close(before, after):
-                return f"{name}({number:g}) of {self.module} was {_shown(before)} and is {_shown(after)}"
-        return ""
-
-    def _function(self, name: str) -> Callable[[Any], Any]:
-        # Python does not search the working folder for an installed command, as it does for python -m.
-        if self.module not in sys.modules and os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
+    def _called(self, name: str, values: Any) -> Any:
+        function = self._functions[name]
         try:
-            function: Callable[[Any], Any] = getattr(importlib.import_module(self.module), name)
+            return function(values)
         except Exception as error:  # the user's code may raise anything
+            raise FailedFunction(f"{name} of {self.module}: {type(error).__name__}: {in_one_line(error)}") from error
+
+    @functools.cached_property
+    def _functions(self) -> dict[str, Callable[[Any], Any]]:
+        """Both functions by their names."""
+        if self.file is None:
             raise UserError(
-                f"value map {self}: {self.module} cannot be loaded: {type(error).__name__}: {in_one_line(error)}; "
-                f"give the command in the folder of {self.module}.py, or name that folder in PYTHONPATH"
-            ) from error
-        return function
+                f"value map {self}: there is no {self.module}.py of your own; give the command in the folder that has "
+                "it, or name that folder in PYTHONPATH"
+            )
+        if self.has_changed:
+            raise UserError(f"value map {self}: {self.file} has changed since the map was declared")
+        try:
+            module = importlib.import_module(self.module)
+            found = {name: getattr(module, name) for name in (self.there, self.back)}
+        except Exception as error:  # the user's code may raise anything
+            raise UserError(f"value map {self}: {self.file}: {type(error).__name__}: {in_one_line(error)}") from error
+        for name, function in found.items():
+            if getattr(function, "__module__", None) != self.module:
+                raise UserError(f"value map {self}: {name} is not defined in {self.file}; define it there")
+        return found
+
+
+def _sha256_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of a module of the user's own, found without running anything; None if there is none."""
+    if os.getcwd() not in sys.path:  # where Python does not search it for an installed command, as for python -m
+        sys.path.insert(0, os.getcwd())
+    folders, origin = None, None
+    for part in module.split("."):
+        if (spec := PathFinder.find_spec(part, folders)) is None:
+            return None
+        folders, origin = spec.submodule_search_locations, spec.origin
+    if origin is None or not origin.endswith(".py"):
+        return None
+    installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    file = Path(origin).resolve()
+    return None if any(file.is_relative_to(folder) for folder in installed) else file
 
 
 _KINDS: dict[str, Callable[..., Step]] = {
@@ -227,7 +235,7 @@ _KINDS: dict[str, Callable[..., Step]] = {
     "standard": lambda means, deviations: Standard(tuple(means), tuple(deviations)),
     "log1p": Log1p,
     "power": Power,
-    "own": lambda module, there, back, given=None: Own(module, there, back, given and tuple(given)),
+    "own": Own,
 }
 EXPECTED = (
     "none, range:LOW,HIGH, standard, log1p, power:EXPONENT, MODULE:FUNCTION,INVERSE of your own, or several joined by +"
@@ -276,19 +284,22 @@ def _parse_one(text: str, flag: str) -> Step:
 
 def _own(module: str, there: str, back: str, flag: str) -> Own:
     """The user's own functions, tried once on the numbers 0 to 1."""
-    step = Own(module, there, back)
+    if (file := _file_of(module)) is None:
+        raise UserError(
+            f"{flag}: there is no {module}.py of your own beside installed packages; put the functions into a file in "
+            "the folder of the command, or in one that PYTHONPATH names"
+        )
+    step = Own(module, there, back, _sha256_of(file))
     try:
         again = np.asarray(step.inverse(step.forward(_TRIED.copy(), NUMPY), NUMPY))
-    except UserError as error:
+    except RunError as error:
         raise UserError(f"{flag}: {error}") from error
-    except Exception as error:  # the user's code may raise anything
-        raise UserError(f"{flag}: {step}: {type(error).__name__}: {in_one_line(error)}") from error
     if again.shape != _TRIED.shape:
         raise UserError(f"{flag}: {step} changes the shape of an array from {_TRIED.shape} to {again.shape}")
     if not np.allclose(again, _TRIED, rtol=_TOLERANCE, atol=_TOLERANCE):
         worst = int(np.argmax(np.abs(again - _TRIED)))
         raise UserError(f"{flag}: {back} of {module} does not undo {there}: {_TRIED[worst]:g} became {again[worst]:g}")
-    return dataclasses.replace(step, given=step.results())
+    return step
 
 
 def _numbers(text: str) -> list[float]:
@@ -306,26 +317,3 @@ def _exact(value: float) -> str:
 
 def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.6g}" for value in values)
-
-
-def _results_of(function: Callable[[Any], Any]) -> Iterator[float | None]:
-    """What a function returns for each of the probes."""
-    for numbers in _PROBES:
-        try:
-            with np.errstate(all="ignore"):
-                found = np.asarray(function(numbers.copy()), np.float64)
-        except Exception:  # the user's code may raise anything for numbers that the data do not have
-            found = np.array(np.nan)
-        if found.shape != numbers.shape:
-            found = np.full(numbers.shape, np.nan)
-        yield from (float(f"{each:.9g}") if math.isfinite(each) else None for each in found.tolist())
-
-
-def _are_close(before: float | None, after: float | None) -> bool:
-    if before is None or after is None:
-        return before is after
-    return math.isclose(before, after, rel_tol=_SAME, abs_tol=_SMALLEST)
-
-
-def _shown(result: float | None) -> str:
-    return "not finite" if result is None else f"{result:.9g}"

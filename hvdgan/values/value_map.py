@@ -1,6 +1,5 @@
 """The declared map from the numbers of the data to those that networks see; it is saved, and can be undone."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -117,15 +116,19 @@ class ValueMap:
         words = f"{self.channels[place[-1]]}{where(place[:-1])} is {values[place]:g}"
         return f"{words}, which its map {self.channel(place[-1])} turns into {seen[place]:g}"
 
-    def changed_functions(self) -> str:
-        """The first result of the user's own functions that differs since the map was declared; "" if there is none."""
-        for step in (step for chain in self.chains for step in chain):
-            if isinstance(step, Own) and step.given is not None:
-                # Without the module, the commands that need it fail with this error, and the others work.
-                with contextlib.suppress(UserError):
-                    if words := step.changed(step.results()):
-                        return words
-        return ""
+    def own_functions(self) -> list[Own]:
+        """The steps that are functions of the user's own."""
+        return [step for chain in self.chains for step in chain if isinstance(step, Own)]
+
+    def differs_in_statistics(self, other: "ValueMap") -> bool:
+        """Whether the other map is this one, but for statistics which this one lacks and the other has."""
+        return (
+            self.lacks_statistics
+            and not other.lacks_statistics
+            and self.channels == other.channels
+            and self.chains == tuple(tuple(map(_without_statistics, chain)) for chain in other.chains)
+            and [step.sha256 for step in self.own_functions()] == [step.sha256 for step in other.own_functions()]
+        )
 
     def before_statistics(self, values: np.ndarray) -> np.ndarray:
         """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""
@@ -166,10 +169,6 @@ class ValueMap:
     def to_json(self) -> dict[str, Any]:
         chains = [[[step.name, step.arguments()] for step in chain] for chain in self.chains]
         return {"chains": chains, "channels": list(self.channels), "units": list(self.units)}
-
-    def identity(self) -> list[Any]:
-        """What tells this map from any other, as JSON types: its steps, and digests of functions of the user's own."""
-        return [self.to_json(), *(step.digest() for chain in self.chains for step in chain if isinstance(step, Own))]
 
     def __str__(self) -> str:
         texts = ["+".join(map(str, chain)) or "none" for chain in self.chains]
@@ -252,6 +251,10 @@ def _undone(chain: Chain, values: Any, ops: Operations) -> Any:
 def _unresolved_in(chain: Chain) -> int | None:
     places = [number for number, step in enumerate(chain) if isinstance(step, Standard) and not step.means]
     return places[0] if places else None
+
+
+def _without_statistics(step: Step) -> Step:
+    return Standard() if isinstance(step, Standard) else step
 
 
 def _of_channel(step: Step, place: int) -> Step:

@@ -163,8 +163,8 @@ def test_a_command_that_prepares_waits_too(tmp_path, holder, monkeypatch, capsys
     monkeypatch.setattr("hvdgan.cli.files.lock.LEASE_SECONDS", 0.0, raising=False)
     (tmp_path / "images").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a.png")
-    (tmp_path / "made" / ".work").mkdir(parents=True)
-    (tmp_path / "run").symlink_to(tmp_path / "made" / ".work")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "made")
     holder("host lost-node, pid 7\n")
     assert prepare([str(tmp_path / "images"), str(tmp_path / "made"), "--image-size", "8"]) == 2
     assert "waiting up to 0 s for its lock" in capsys.readouterr().err

@@ -198,7 +198,7 @@ def folder(tmp_path, monkeypatch):
         ("rgb", "--mask white.png", "--mask white.png: all of it is white"),
         ("rgb", "--mask nowhere.png", "--mask nowhere.png: No such file"),
         ("rgb", "--image nowhere.png", "--image nowhere.png: No such file"),
-        ("rgb", "--image text.png", "--image text.png: not a PNG, JPEG, WebP, BMP or GIF image"),
+        ("rgb", "--image text.png", "--image text.png: not a PNG, JPEG, WebP, BMP, GIF or TIFF image"),
         ("rgb", "--image clear.png", "--image clear.png: it has transparent pixels"),
         ("rgb", "--image deep.png", "--image deep.png: its colour mode is I"),
         ("rgb", "--image photos --out new", "--mask mask.png: expected a folder"),

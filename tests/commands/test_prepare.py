@@ -1,12 +1,11 @@
-"""hvdgan.prepare writes the same bytes for any number of processes, killed or not; the manifest and --verify.
+"""hvdgan.prepare writes the same bytes for any number of processes, killed or not; --verify and mistakes are one line.
 
-Modules: data.packing.destination, data.packing.parts, data.packing.shard_writer, data.packing.verify,
-data.packing.worker_pool.
+Modules: data.packing.
 """
 
 import itertools
-import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,18 +13,22 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
 
 from hvdgan.cli.files import replacing
-from hvdgan.data.packing import shard_writer
+from hvdgan.cli.files.lock import lock
+from hvdgan.data.pictures import PictureFiles
 from hvdgan.prepare import main
-from launching import HAS_MPI, ROOT, environment, run
-from packed import bytes_of, manifest_of, names_in, prepare, shards_of, write_images, zipped
+from launching import HAS_MPI, environment, run
+from packed import bytes_of, index_of, prepare, write_images
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
-SMALL = ["--image-size", "8", "--fit", "crop"]
+SMALL = ["--image-size", "8", "--fit", "crop", "--shards", "3"]
+MPIRUN = ["mpirun", "-n", "3", "--oversubscribe"]
+needs_mpi = pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
 
 
 @pytest.fixture(scope="module")
@@ -39,66 +42,62 @@ def wanted(images):
     return bytes_of(prepare(images, images.parent / "by one"))
 
 
+def damage(path, name="images", number=0):
+    """Change a byte of one sample."""
+    with h5py.File(path) as file:
+        place = file[name].id.get_chunk_info(number).byte_offset
+    content = bytearray(path.read_bytes())
+    content[place + 1] ^= 1
+    path.write_bytes(content)
+
+
 # the same bytes
 
 
-WAYS = {"two processes": ["--workers", "2"], "three processes": ["--workers", "3"]}
+def test_two_processes_make_the_same_bytes(images, wanted, tmp_path):
+    assert bytes_of(prepare(images, tmp_path / "made", "--workers", "2")) == wanted
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_any_number_of_processes_makes_the_same_bytes(images, wanted, tmp_path, way):
-    assert bytes_of(prepare(images, tmp_path / "made", *WAYS[way])) == wanted
-
-
-@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
-@pytest.mark.parametrize("flags", [[], ["--dedup", "--workers", "2"]])
-def test_two_ranks_under_mpirun_make_the_same_bytes(images, tmp_path, flags):
-    alone = prepare(images, tmp_path / "alone", *flags)
-    command = ["mpirun", "-n", "2", "--oversubscribe", *PREPARE, images, tmp_path / "made", *SMALL]
-    done = run([*command, "--shards", "3", *flags], tmp_path)
+@needs_mpi
+def test_ranks_under_mpirun_make_the_same_bytes(images, wanted, tmp_path):
+    done = run([*MPIRUN, *PREPARE, images, tmp_path / "made", *SMALL], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert bytes_of(tmp_path / "made") == bytes_of(alone)
-    assert done.stdout.count("30 images") == 1
+    assert bytes_of(tmp_path / "made") == wanted and done.stdout.count("30 pictures") == 1
 
 
-@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
+@needs_mpi
 def test_a_mistake_under_mpirun_is_reported_once_with_exit_code_2(tmp_path):
-    done = run(["mpirun", "-n", "2", "--oversubscribe", *PREPARE, "nowhere", "made", "--image-size", "8"], tmp_path)
+    done = run([*MPIRUN, *PREPARE, "nowhere", "made", *SMALL], tmp_path)
     assert done.returncode == 2 and done.stderr.count("hvdgan: ") == 1
     assert "nowhere: no such file or folder" in done.stderr and not (tmp_path / "made").exists()
 
 
-FAULTS = {
-    "killed": ("os.kill(os.getpid(), 9)", "signal 9"),
-    "full disk": (
-        "raise OSError(28, 'No space left on device')",
-        "hvdgan: rank 1: made/images-00001-of-00003.tfrecord",
-    ),
-}
+FAULTS = {"killed": "os.kill(os.getpid(), 9)", "full disk": "raise OSError(28, 'No space left on device')"}
 
 
-@pytest.mark.skipif(not HAS_MPI, reason="no MPI on this machine")
+@pytest.mark.parametrize("launcher", [[], pytest.param(MPIRUN, marks=needs_mpi)], ids=["workers", "ranks"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_rank_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault):
-    """Rank 1 fails while it packs its first shard, and rank 0 packs two."""
-    code, said = FAULTS[fault]
+def test_a_process_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault, launcher):
+    """While it writes the last file."""
     (tmp_path / "failing.py").write_text(
         "import os, sys\n"
-        "from hvdgan.data.packing import shard_writer\n"
-        "record_of = shard_writer.record_of\n"
-        "def fail(part, number, *rest):\n"
-        "    if os.environ['OMPI_COMM_WORLD_RANK'] == '1' and number == 4:\n"
-        f"        {code}\n"
-        "    return record_of(part, number, *rest)\n"
-        "shard_writer.record_of = fail\n"
+        "from hvdgan.data import packing\n"
+        "write = packing._write\n"
+        "def fail(path, *rest):\n"
+        "    if '00002-of' in path.name:\n"
+        f"        {FAULTS[fault]}\n"
+        "    write(path, *rest)\n"
+        "packing._write = fail\n"
         "from hvdgan.prepare import main\n"
-        "sys.exit(main())\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main())\n"
     )
-    flags = [images, "made", *SMALL, "--shards", "3"]
-    done = run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, "failing.py", *flags], tmp_path)
-    assert done.returncode not in (0, 2) and said in done.stderr, done.stderr
-    assert not (tmp_path / "made" / "manifest.json").exists() and "Traceback" not in done.stderr
-    done = run(["mpirun", "-n", "2", "--oversubscribe", *PREPARE, *flags], tmp_path)
+    flags = [images, "made", *SMALL, *([] if launcher else ["--workers", "2"])]
+    done = run([*launcher, sys.executable, "failing.py", *flags], tmp_path)
+    assert done.returncode not in (0, 2) and "Traceback" not in done.stderr, done.stderr
+    said = {"killed": "signal 9" if launcher else "has died, killed or out of memory", "full disk": "No space left"}
+    assert said[fault] in done.stderr and not index_of(tmp_path / "made")["complete"]
+    done = run([*launcher, *PREPARE, *flags], tmp_path)
     assert done.returncode == 0, done.stderr
     assert bytes_of(tmp_path / "made") == wanted
 
@@ -106,17 +105,29 @@ def test_a_rank_that_fails_ends_all_and_the_same_command_continues(images, wante
 # killed
 
 
-def kill_when(folder, condition, flags, cwd):
-    """Start the command, kill it with SIGKILL when the condition holds, and wait until its processes are gone."""
-    process = subprocess.Popen([*PREPARE, *flags], cwd=cwd, env=environment(), start_new_session=True)
+def kill_when(condition, command, cwd, number):
+    """Start the command, send its process a signal when the condition holds, and wait until all processes are gone."""
+    process = subprocess.Popen(
+        # A shell ignores SIGINT for what it starts in the background, such as these tests.
+        ["env", "--default-signal=INT", *command],
+        cwd=cwd,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 60
     while not condition() and process.poll() is None:
         assert time.monotonic() < deadline
-    process.kill()
-    process.wait()
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.kill()
+    _, error = process.communicate(timeout=60)
     while _group(process.pid):  # the processes of the pool end by themselves
         assert time.monotonic() < deadline, "a process has stayed"
         time.sleep(0.01)
+    return process.returncode, error
 
 
 def _group(leader):
@@ -127,34 +138,32 @@ def _group(leader):
     return True
 
 
-@pytest.mark.parametrize(("finished", "dedup"), [(0, False), (3, False), (0, True)])
-def test_after_a_kill_the_same_command_continues_to_the_same_bytes(tmp_path, finished, dedup):
-    """Killed when its work has begun, or when some shards are finished; these are not written again."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_after_a_kill_the_same_command_continues_to_the_same_bytes(tmp_path, number):
+    """Killed when some files are whole; these are not written again. No process stays."""
     images = write_images(tmp_path / "images", 200, width=64, height=64)
-    flags = ["--shards", "20", "--image-size", "32", "--fit", "crop", *(["--dedup"] if dedup else [])]
+    flags = ["--shards", "40", "--image-size", "32", "--fit", "crop"]
     whole, cut = prepare(images, tmp_path / "whole", *flags), tmp_path / "cut"
-    work = cut / ".work"
-
-    def far_enough():
-        return len(list(cut.glob("*.json"))) > finished if not dedup else len(list(work.glob("*.json"))) > 3
-
-    kill_when(cut, far_enough, [images, cut, *flags, "--workers", "2"], tmp_path)
-    assert not (cut / "manifest.json").exists()
-    done = {path: path.stat().st_mtime_ns for path in cut.glob("*.tfrecord") if path.with_suffix(".json").exists()}
-    assert len(done) >= finished
+    code, error = kill_when(
+        lambda: len(list(cut.glob("packed-*.h5"))) > 3,
+        [*PREPARE, images, cut, *flags, "--workers", "2"],
+        tmp_path,
+        number,
+    )
+    if number == signal.SIGINT:
+        assert code == 130 and error.endswith("hvdgan: interrupted; the same command resumes it\n"), error
+    assert not index_of(cut)["complete"]
+    done = {path: path.stat().st_mtime_ns for path in cut.glob("packed-*.h5")}
+    assert len(done) > 3
     prepare(images, cut, *flags)
     assert bytes_of(cut) == bytes_of(whole)
     assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
-@pytest.mark.parametrize("dedup", [False, True])
-def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeypatch, dedup):
+def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeypatch):
     """After each of the renames by which a file becomes whole, as if the power had gone."""
-    images = write_images(tmp_path / "images", 6)
-    Image.open(images / "class 0" / "000.png").save(images / "class 1" / "again.png")
-    flags = ["--shards", "2", *(["--dedup"] if dedup else [])]
-    wanted = bytes_of(prepare(images, tmp_path / "whole", *flags))
-    rename, made = Path.rename, tmp_path / "made"
+    images, made, rename = write_images(tmp_path / "images", 6), tmp_path / "made", Path.rename
+    wanted = bytes_of(prepare(images, tmp_path / "whole", "--shards", "2"))
     for number in itertools.count(1):
         calls = []
 
@@ -165,133 +174,75 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(Path, "rename", crash_at_last)
-        code = main([str(images), str(made), *SMALL, "--workers", "1", *flags])
+        code = main([str(images), str(made), *SMALL[:4], "--workers", "1", "--shards", "2"])
         monkeypatch.setattr(Path, "rename", rename)
         if code == 0:
             break
         assert code == 130
-        assert bytes_of(prepare(images, made, *flags)) == wanted, f"crash after {calls[-1]}"
+        assert bytes_of(prepare(images, made, "--shards", "2")) == wanted, f"crash after {calls[-1]}"
         shutil.rmtree(made)
-    assert number == 15
+    assert number == 5  # the index, two files, the index
 
 
 def test_a_finished_folder_is_left_as_it_is(images, tmp_path, capsys):
     made = prepare(images, tmp_path / "made")
-    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
     prepare(images, made)
     assert "it was finished before" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
 
 
-def test_a_process_that_dies_is_reported(images, tmp_path):
-    (tmp_path / "dying.py").write_text(
-        "import os, sys\n"
-        "from hvdgan.data.packing import shard_writer\n"
-        "shard_writer.encoded = lambda *_: os._exit(9)\n"
-        "from hvdgan.prepare import main\n"
-        "if __name__ == '__main__':\n"
-        "    sys.exit(main())\n"
-    )
-    done = run([sys.executable, "dying.py", images, "made", *SMALL, "--workers", "2"], tmp_path)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "a process of --workers has died" in done.stderr
-
-
-def test_a_full_disk_is_one_line_and_the_command_continues_later(images, wanted, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_one_line(images, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(replacing, "flush", full)
-    flags = [str(images), str(tmp_path / "made"), *SMALL, "--shards", "3", "--workers", "1"]
-    assert main(flags) == 1
+    assert main([str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]) == 1
     error = capsys.readouterr().err
     assert "cannot be written: [Errno 28] No space left" in error and error.count("\n") == 1
-    monkeypatch.undo()
-    assert bytes_of(prepare(images, tmp_path / "made")) == wanted
 
 
-@pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path, monkeypatch, capsys, kind):
+def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path, monkeypatch, capsys):
     """A file system that goes away for a while would else leave its images out for ever."""
-    source, away = tmp_path / "originals", tmp_path / "away"
-    shutil.copytree(images, source) if kind == "folder" else zipped(images, source)
-    read, done = shard_writer.record_of, []
+    source = shutil.copytree(images, tmp_path / "originals")
+    read, count = PictureFiles.fetch, itertools.count()
 
-    def read_and_vanish(*arguments):
-        done.append(read(*arguments))
-        if len(done) == 15:
-            source.rename(away)
-        return done[-1]
+    def read_and_vanish(self, index):
+        if next(count) == 15:
+            source.rename(tmp_path / "away")
+        return read(self, index)
 
-    monkeypatch.setattr(shard_writer, "record_of", read_and_vanish)
-    assert main([str(source), str(tmp_path / "made"), *SMALL, "--shards", "3", "--workers", "1"]) == 1
-    error = capsys.readouterr().err
-    assert "No such file or directory" in error and "it existed when the images were listed" in error
-    assert "class 1/" in error and error.count("\n") == 1 and not (tmp_path / "made" / "manifest.json").exists()
-    away.rename(source)
-    prepare(source, tmp_path / "made")
-    assert shards_of(tmp_path / "made") == {name: wanted[name] for name in shards_of(tmp_path / "made")}
-
-
-def test_originals_changed_between_a_kill_and_the_restart_are_refused(images, tmp_path, monkeypatch, capsys):
-    """Even where each still has its size."""
-    source, made = shutil.copytree(images, tmp_path / "originals"), tmp_path / "made"
-    flags = [str(source), str(made), *SMALL, "--shards", "3", "--workers", "1"]
     with monkeypatch.context() as patch:
-        patch.setattr(replacing, "flush", lambda path: os.fsync(-1) if "00002" in path.name else None)
-        assert main(flags) == 1
-    assert len(list(made.glob("*.tfrecord"))) == 2
-    changed = source / "class 0" / "002.bmp"
-    size = changed.stat().st_size
-    Image.new(Image.open(changed).mode, (12, 10)).save(changed)
-    assert changed.stat().st_size == size
-    capsys.readouterr()
-    assert main(flags) == 2
+        patch.setattr(PictureFiles, "fetch", read_and_vanish)
+        assert main([str(source), str(tmp_path / "made"), *SMALL, "--workers", "1"]) == 1
     error = capsys.readouterr().err
-    assert f"begun from other images: files of {source} were written again since" in error
-    changed.unlink()
-    assert main(flags) == 2
-    assert "begun from other images: images 30 then, 29 in" in capsys.readouterr().err
+    assert "class 1/" in error and "No such file or directory" in error and error.count("\n") == 1
+    (tmp_path / "away").rename(source)
+    assert bytes_of(prepare(source, tmp_path / "made")) == wanted
 
 
 def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
     """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
     (tmp_path / "spy.py").write_text(
         "import os, sys\n"
-        "from hvdgan.data.packing import shard_writer\n"
-        "original = shard_writer.encoded\n"
-        "def encoded(*arguments):\n"
+        "from hvdgan.data import packing\n"
+        "original = packing._write\n"
+        "def write(*arguments):\n"
+        "    original(*arguments)\n"
         "    found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())\n"
         "    os.write(1, f'{found} {__name__}\\n'.encode())\n"
-        "    return original(*arguments)\n"
-        "shard_writer.encoded = encoded\n"
+        "packing._write = write\n"
         "from hvdgan.prepare import main\n"
         "if __name__ == '__main__':\n"
         "    sys.exit(main())\n"
     )
     for workers, name in (("1", "__main__"), ("2", "__mp_main__")):
-        flags = [images, f"made by {workers}", *SMALL, "--workers", workers]
-        done = run([sys.executable, "spy.py", *flags], tmp_path)
+        done = run([sys.executable, "spy.py", images, f"by {workers}", *SMALL, "--workers", workers], tmp_path)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[:-1] == [f"[] {name}"] * 30
+        assert done.stdout.splitlines()[:-1] == [f"[] {name}"] * 3
 
 
 # what is left out, and what is reported
-
-
-def test_the_manifest_tells_what_the_shards_hold(images, tmp_path):
-    (tmp_path / "images").symlink_to(images)
-    made = prepare(tmp_path / "images", tmp_path / "made", "--encoding", "raw")
-    manifest = manifest_of(made)
-    assert (manifest["count"], manifest["image_size"], manifest["channels"]) == (30, 8, 3)
-    assert manifest["class_names"] == ["class 0", "class 1"] and manifest["images_per_label"] == {"0": 15, "1": 15}
-    assert names_in(made) == sorted(str(path.relative_to(images)) for path in images.rglob("*.*"))
-    from hvdgan.cli.config import Config
-    from hvdgan.data import open_source
-
-    pixels = open_source(Config(data=str(made), image_size=8)).fetch_batch(np.arange(30))
-    np.testing.assert_allclose(manifest["channel_means"], pixels.mean(axis=(0, 1, 2)))
-    assert set(manifest["files"]) == {path.name for path in made.iterdir()} - {"manifest.json", "prepare.json"}
 
 
 def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
@@ -299,88 +250,137 @@ def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
     (images / "class 0" / "000.png").write_bytes(b"")
     cut = images / "class 1" / "003.png"
     cut.write_bytes(cut.read_bytes()[:100])
-    os.mkfifo(images / "class 0" / "pipe.png")
     command = [str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "3 of 19 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
+    assert " of 18 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
     assert error.count("\n") == 1
-    assert main([*command, "--max-bad-fraction", "0.2"]) == 0  # continues, and only writes the manifest
-    failures = dict(manifest_of(tmp_path / "made")["failures"])
-    assert failures.keys() == {"class 0/000.png", "class 0/pipe.png", "class 1/003.png"}
-    assert failures["class 0/000.png"] == "empty file" and failures["class 0/pipe.png"] == "not a regular file"
-    assert "skipped class 1/003.png: " in capsys.readouterr().err
+    assert main([*command, "--max-bad-fraction", "0.2"]) == 0
+    told = capsys.readouterr()
+    assert "left out class 1/003.png: " in told.err and "16 pictures in 3 files" in told.out
+    left_out = dict(index_of(tmp_path / "made")["left_out"])
+    assert left_out.keys() == {"class 0/000.png", "class 1/003.png"} and left_out["class 0/000.png"] == "empty file"
 
 
-def test_duplicates_and_small_images_are_left_out(tmp_path):
-    images = write_images(tmp_path / "images", 12, width=20, height=16)
-    Image.open(images / "class 0" / "000.png").save(images / "class 1" / "again.bmp")
-    Image.new("RGB", (30, 7), "red").save(images / "class 1" / "flat.png")
-    for shards in ("1", "5"):
-        made = prepare(images, tmp_path / f"made {shards}", "--shards", shards, "--dedup", "--min-size", "8")
-        manifest = manifest_of(made)
-        assert (manifest["count"], manifest["small"], manifest["duplicates"]) == (12, 1, 1)
-        facts = [json.loads(path.read_text()) for path in made.glob("images-*.json")]
-        assert [pair for one in facts for pair in one["duplicates"]] == [["class 1/again.bmp", "class 0/000.png"]]
-        assert [pair for one in facts for pair in one["small"]] == [["class 1/flat.png", 7]]
-        assert main(["--verify", str(made)]) == 0
-    everything = prepare(images, tmp_path / "all")
-    assert manifest_of(everything)["count"] == 14
+def test_samples_with_nan_are_left_out_by_place(tmp_path):
+    fields = np.random.default_rng(0).random((10, 4, 4, 2), np.float32)
+    fields[7, 1, 2, 0] = np.nan
+    np.savez(tmp_path / "a.npz", images=fields, labels=np.arange(10))
+    command = [str(tmp_path / "a.npz"), str(tmp_path / "made"), "--workers", "1", "--shards", "2"]
+    assert main(command) == 2
+    assert main([*command, "--max-bad-fraction", "0.1"]) == 0
+    index = index_of(tmp_path / "made")
+    assert [reason for _, reason in index["left_out"]] == ["1 of 32 numbers are NaN"]
+    with h5py.File(tmp_path / "made" / "packed-00001-of-00002.h5") as file:
+        assert file["labels"][()].tolist() == [5, 6, 8, 9] and file["names"][()].tolist() == [b"5", b"6", b"8", b"9"]
+        np.testing.assert_array_equal(file["images"][2], fields[8])
+        assert file["left_out"].asstr()[0, 1] == "1 of 32 numbers are NaN"
 
 
-def test_more_shards_than_images_are_as_many_as_images(tmp_path):
-    made = prepare(write_images(tmp_path / "images", 2), tmp_path / "made", "--shards", "50")
-    assert len(list(made.glob("*.tfrecord"))) == 2
+def test_a_refused_command_does_not_bind_the_corrected_one(tmp_path, monkeypatch, capsys):
+    """What the first command began holds no sample: with its wrong option none of them has finite numbers."""
+    (tmp_path / "my_scaled_set.py").write_text(
+        "import numpy as np\n"
+        "class Fields:\n"
+        "    def __init__(self, low, high): self.scale = np.float32(high - low)\n"
+        "    def __len__(self): return 6\n"
+        "    def __getitem__(self, i):\n"
+        "        with np.errstate(all='ignore'): return np.full((4, 3, 2), i + 1, np.float32) / self.scale\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = "my_scaled_set:Fields made --workers 1 --shards 2 --data-options".split()
+    assert main([*command, "low=1,high=1"]) == 2
+    assert "numbers are infinite" in capsys.readouterr().err
+    assert main([*command, "low=1,high=3"]) == 0
+    assert main([*command, "low=1,high=4"]) == 2
+    assert "made: begun with --data-options " in capsys.readouterr().err
 
 
-def test_verify_names_file_and_record(images, tmp_path, capsys):
+def test_verify_names_file_and_sample(images, tmp_path, capsys):
     made = prepare(images, tmp_path / "made")
     assert main(["--verify", str(made)]) == 0
-    assert "30 images" in (said := capsys.readouterr().out) and said.endswith("verified\n")
-    path = made / "images-00001-of-00003.tfrecord"
-    content = bytearray(path.read_bytes())
-    second = int(path.with_suffix(".idx").read_text().splitlines()[1].split()[0])
-    content[second + 40] ^= 1
-    path.write_bytes(content)
-    os.truncate(made / "images-00002-of-00003.tfrecord", 1000)
-    (made / "labels.npy").unlink()
+    assert capsys.readouterr().out.endswith("verified\n")
+    damage(made / "packed-00001-of-00003.h5", number=1)
+    (made / "packed-00002-of-00003.h5").unlink()
     assert main(["--verify", str(made)]) == 1
     told = capsys.readouterr()
     lines = told.out.splitlines()
-    assert f"{made}/images-00001-of-00003.tfrecord, record 1 (class 0/022.jpg): its checksum does not match" in lines
-    assert sum("images-00002" in line and "the file is cut inside this record" in line for line in lines) >= 7
-    assert f"{made}/labels.npy: No such file or directory" in lines and not any(
-        "images-00000" in line for line in lines
-    )
-    assert told.err.count("\n") == 1 and "is damaged in" in told.err
+    assert any(line.startswith(f"{made}/packed-00001-of-00003.h5[1] (class 0/022.jpg): ") for line in lines)
+    assert any(line.startswith(f"{made}/packed-00002-of-00003.h5: ") and "No such file" in line for line in lines)
+    assert len(lines) == 3 and not any("00000" in line for line in lines)
+    assert told.err.count("\n") == 1 and "is damaged in 3 places" in told.err
 
 
-def test_interrupted_by_ctrl_c_no_process_stays(images, tmp_path):
-    many = write_images(tmp_path / "many", 300, width=200, height=200)
-    process = subprocess.Popen(
-        # A shell ignores SIGINT for what it starts in the background, such as these tests.
-        ["env", "--default-signal=INT", *PREPARE, many, "made", "--image-size", "128", "--workers", "2"],
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("made/*.json")) and process.poll() is None:
-        assert time.monotonic() < deadline
-    os.killpg(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert (
-        process.returncode == 130 and "interrupted; the same command resumes it" in error and "Traceback" not in error
-    )
-    while _group(process.pid):
-        assert time.monotonic() < deadline
+@pytest.mark.parametrize("name", ["labels", "names", "digests"])
+def test_verify_finds_damage_beside_the_samples(images, tmp_path, capsys, name):
+    made = prepare(images, tmp_path / "made")
+    damage(made / "packed-00001-of-00003.h5", name)
+    assert main(["--verify", str(made)]) == 1
+    assert f"{made}/packed-00001-of-00003.h5: its checksum does not match" in capsys.readouterr().out
 
 
-def test_the_benchmark_compares_one_process_with_two(tmp_path):
-    small = "--images 12 --width 32 --image-size 16 --shards 4 --repeats 1 --folder".split()
-    done = run([sys.executable, ROOT / "benchmarks" / "prepare.py", *small, tmp_path], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "1 -> 2 workers: " in done.stdout and done.stdout.endswith("the bytes are the same\n")
-    assert list(tmp_path.iterdir()) == []
+# mistakes
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, images):
+    """The working folder, with things that are not what they should be."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").symlink_to(images)
+    (tmp_path / "text.txt").write_text("text")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    (tmp_path / "others").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "others" / "a.png")
+    np.save(tmp_path / "flat.npy", np.zeros(4, np.uint8))
+    np.save(tmp_path / "volumes.npy", np.zeros((4, 2, 3, 4)))
+    prepare(images, tmp_path / "made")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", "expected SRC and DST, or --verify DST"),
+        ("images", "expected SRC and DST"),
+        ("images new", "--image-size: expected the height and width|pixels; expected|--fit"),
+        ("images new --image-size 8 --shards 0", "--shards"),
+        ("images new --image-size 8 --shards 100000", "--shards 100000: expected at most 99999"),
+        ("images new --image-size 8 --compression zip", "--compression"),
+        ("images new --image-size 8 --nothing", "--nothing"),
+        ("images new --image-size 8 --axes HW", "--axes HW: is for arrays, and images holds 8-bit pictures"),
+        ("images new --image-size 8 --data-options a=1", "--data-options a=1: is for data of your own"),
+        ("images new --image-size 8 --inputs x", "--inputs x: packs an input with each sample; add --pairs"),
+        ("nowhere new --image-size 8", "nowhere: no such file or folder"),
+        ("empty new --image-size 8", "empty: found no images"),
+        ("text.txt new --image-size 8", "text.txt: of no known kind"),
+        ("flat.npy new", r"flat.npy: array of shape \(4,\)"),
+        ("volumes.npy new --axes DHW --values standart", "'standart' is no value map"),
+        ("volumes.npy new --axes DHW --values my:there,back", "functions of your own are not packed"),
+        ("images mine --image-size 8", "mine: holds other files, and nothing is ever overwritten"),
+        ("images text.txt --image-size 8", "text.txt: is a file; expected the name of a new folder"),
+        ("images made --image-size 16 --shards 3", "made: begun with --image-size 8, and now 16; give the same value"),
+        ("others made --image-size 8 --shards 3", "made: begun from other data, or files of SRC have changed"),
+        ("--verify nowhere", "--verify nowhere: no such folder"),
+        ("--verify images", "--verify images: not a folder made by hvdgan.prepare"),
+        ("images new --verify made", "--verify made: takes no SRC and DST"),
+    ],
+)
+def test_a_mistake_is_one_line_and_changes_nothing(place, capsys, arguments, complaint):
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
+    fit = ["--fit", "crop"] if "--image-size" in arguments else []
+    assert main([*arguments.split(), *fit]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvdgan: ") and error.count("\n") == 1
+    assert re.search(complaint, error), error
+    assert not (place / "new").exists()
+    after = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert after == before
+
+
+def test_two_at_once_in_one_folder_are_refused(place, capsys):
+    with lock(place / "made"):
+        assert main("images made --image-size 8 --fit crop --shards 3".split()) == 2
+    assert "made: another hvdgan.prepare writes into it (host " in capsys.readouterr().err

@@ -16,9 +16,9 @@ from hvdgan.data.order import sample_indices
 from hvdgan.train import main
 from launching import CONTROLLERS, ROOT, launcher, run
 from recording import FLAGS, STEPS, seen_by
-from table_of_arrays import ALL, TYPES, axes_of, gzip_tfrecords, numbers, shards, tfrecords, zlib_shards
+from table_of_arrays import ALL, TYPES, axes_of, gzip_shards, numbers, shards, tfrecords
 
-OWN_AXES = (netcdf, netcdf3, zarr, shards, zlib_shards)
+OWN_AXES = (netcdf, netcdf3, zarr, shards, gzip_shards)
 SHAPE = (18, 3, 5, 2)
 ROWS = [(write, names[(7 * place) % len(names)]) for place, (write, names) in enumerate(ALL)]
 """each kind of file with one of its types, and each type in some file"""
@@ -34,7 +34,7 @@ def stopped(tmp_path_factory):
         array = numbers(name, SHAPE)
         (folder / write.__name__).mkdir()
         words = ["--data", write(folder / write.__name__, array)]
-        if write in (tfrecords, gzip_tfrecords):
+        if write is tfrecords:
             words += ["--tfrecord-shape", ",".join(map(str, SHAPE[1:])), "--tfrecord-dtype", name]
         if write not in OWN_AXES:
             words += ["--axes", axes_of(array)]

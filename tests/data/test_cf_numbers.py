@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from hvdgan.data.packing.array_part import read_block
 
 from arrays_on_disk import arrays
 from hvdgan.cli.errors import UserError
@@ -11,9 +12,7 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.base.cf_numbers import rules_of
-from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.data.base.source import BadImage
-from hvdgan.data.packing.array_part import read_block
 
 FIELDS = np.random.default_rng(0).random((6, 4, 5)).astype(np.float32)
 UNWRITTEN = 9.969209968386869e36
@@ -121,7 +120,7 @@ def test_a_missing_number_beyond_the_samples_looked_at_leaves_out_its_sample(tmp
     numbers = np.random.default_rng(1).random((200, 4, 5)).astype(np.float32)
     numbers[1, 2, 3] = number  # none of the 64 that are looked at before
     source = arrays(f"{written(tmp_path, kind, numbers, **attributes)}:t2m", values="standard")
-    values = with_statistics(source, ALONE, NO_SCANS)
+    values = with_statistics(source, ALONE)
     (step,) = values.images.chains[0]
     np.testing.assert_allclose(step.means, np.delete(numbers, 1, 0).astype(np.float64).mean(), rtol=1e-12)
     networks_see = mapped(source, values)

@@ -1,6 +1,6 @@
 """Pictures of another aspect ratio are refused unless --fit says how they get it; squares have the bits they had.
 
-Modules: data.formats.pixels.
+Modules: data.pixels.
 """
 
 import numpy as np
@@ -11,8 +11,7 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.formats.images import read_image
-from hvdgan.data.formats.pixels import to_pixels
+from hvdgan.data.pixels import read_image, to_pixels
 from reading import all_images, opened
 from tfrecord_files import png, write
 
@@ -51,7 +50,7 @@ def test_tfrecords_are_refused_with_the_first_record(tmp_path):
     path = write(tmp_path / "a.tfrecord", [{"image": png(striped(64, 32))}] * 3)
     with pytest.raises(UserError) as caught:
         open_source(Config(data=str(path), image_size=8))
-    assert str(caught.value) == f"--data {path}: a.tfrecord[0] has {refusal(64, 32)}"
+    assert str(caught.value).startswith(f"--data {path}: a.tfrecord[0]: {refusal(64, 32)}; expected samples in")
     raw = write(tmp_path / "raw.tfrecord", [{"image": striped(64, 32).tobytes()}] * 3)
     with pytest.raises(UserError, match="has 64 x 32 pixels, and 8 x 8 are wanted"):
         open_source(Config(data=str(raw), image_size=8, tfrecord=TFRecordConfig(shape="32,64,3")))

@@ -1,8 +1,9 @@
 """HDF5: data sets of every layout, several files as one, and what happens when a file changes.
 
-Modules: data.arrays.joined_files, data.base.raw_files, data.base.bounded_cache, data.sources.array_containers.
+Modules: data.arrays.joined_files, data.sources.array_containers.
 """
 
+import fcntl
 import itertools
 import os
 
@@ -14,7 +15,6 @@ from arrays_on_disk import arrays, hdf5, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import holdout
 from hvdgan.data.arrays.hdf5_files import Hdf5File
-from hvdgan.data.base.bounded_cache import BoundedCache
 from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
@@ -51,11 +51,8 @@ def test_every_layout_gives_the_numbers_of_h5py(tmp_path, options, dtype):
     assert source.dtype == np.dtype(dtype).newbyteorder("=")
 
 
-@pytest.mark.parametrize("place", ["library", "memory"])
-def test_what_is_not_decoded_here_is_read_through_the_library(tmp_path, monkeypatch, place):
-    """A user block before the file, numbers of 12 bits, chunks that were never written, and a virtual data set."""
-    if place == "library":
-        monkeypatch.setattr("hvdgan.data.arrays.hdf5_files.MOST_CHUNKS", 0)
+def test_what_is_unusual_is_read_as_h5py_reads_it(tmp_path):
+    """A user block before the file, numbers of 12 bits, chunks that were never written, virtual sets and links."""
     small = np.arange(10 * 4 * 4, dtype=np.int16).reshape(10, 4, 4, 1)
     twelve = h5py.h5t.STD_I16LE.copy()
     twelve.set_precision(12)
@@ -73,10 +70,11 @@ def test_what_is_not_decoded_here_is_read_through_the_library(tmp_path, monkeypa
         layout = h5py.VirtualLayout((10, 4, 4, 1), "i2")
         layout[:] = h5py.VirtualSource(tmp_path / "a.h5", "plain", small.shape)
         file.create_virtual_dataset("virtual", layout)
+        file["linked"] = h5py.ExternalLink("a.h5", "/plain")
     some = np.zeros_like(small)
     some[4] = small[4]
     order = np.array([9, 4, 5, 0])
-    expected = {"twelve": small, "unwritten": small * 0 + 7, "some": some, "virtual": small}
+    expected = {"twelve": small, "unwritten": small * 0 + 7, "some": some, "virtual": small, "linked": small}
     expected |= {"unwritten gzip": small * 0, "unwritten plain": small * 0}
     for name, numbers in expected.items():
         np.testing.assert_array_equal(Hdf5File(f"{tmp_path}/b.h5").get(name).read(order), numbers[order], name)
@@ -87,107 +85,22 @@ def test_what_is_not_decoded_here_is_read_through_the_library(tmp_path, monkeypa
 # Numbers of other files, and numbers that mean others
 
 
-@pytest.mark.parametrize("options", [LAYOUTS["contiguous"], LAYOUTS["four samples"], LAYOUTS["gzip"]])
-@pytest.mark.parametrize("suffix", ["h5", "nc"])
-def test_a_link_to_another_file_is_refused_with_the_name_of_that_file(tmp_path, options, suffix):
-    """Its data sets lie at places of the other file, where this one holds other numbers."""
-    with h5py.File(tmp_path / "part.h5", "w") as file:
-        file.create_dataset("run/x", data=ARRAY, **options)
-    with h5py.File(tmp_path / f"all.{suffix}", "w") as file:
-        file["own"] = ARRAY + 1
-        file["x"], file["group"] = h5py.ExternalLink("part.h5", "/run/x"), h5py.ExternalLink("part.h5", "/run")
-        file["here"] = h5py.SoftLink("/own")
-    problem = r"all\.\w+:{}: a link to another file; name that one, as in --data .*part\.h5:run/x$"
-    of_group = problem.format("group/x") if suffix == "h5" else r"all\.nc:group: cannot be read by xarray: [^\n]*$"
-    for name, expected in (("x", problem.format("x")), ("group/x", of_group)):
-        with pytest.raises(UserError, match=expected):
-            arrays(f"{tmp_path}/all.{suffix}:{name}")
-    np.testing.assert_array_equal(Hdf5File(f"{tmp_path}/all.{suffix}").get("here").read(ORDER), ARRAY[ORDER] + 1)
+def test_a_file_that_another_process_locks_is_read(tmp_path):
+    data = hdf5(tmp_path, ARRAY)
+    with open(tmp_path / "a.h5") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        np.testing.assert_array_equal(arrays(data).fetch_batch(ORDER), ARRAY[ORDER])
 
 
-def test_a_virtual_data_set_needs_all_its_sources(tmp_path):
-    """The library gives fill values in place of those that are missing."""
-    (tmp_path / "parts").mkdir()
-    for number in range(2):
-        with h5py.File(tmp_path / "parts" / f"{number}.h5", "w") as file:
-            file["x"] = ARRAY[10 * number : 10 * number + 10]
-    with h5py.File(tmp_path / "all.h5", "w") as file:
-        layout = h5py.VirtualLayout((20, 6, 7, 5), "f4")
-        for number in range(2):
-            layout[10 * number : 10 * number + 10] = h5py.VirtualSource(f"parts/{number}.h5", "x", (10, 6, 7, 5))
-        file.create_virtual_dataset("x", layout, fillvalue=0.5)
-        nested = h5py.VirtualLayout((20, 6, 7, 5), "f4")
-        nested[:] = h5py.VirtualSource(".", "x", (20, 6, 7, 5))
-        file.create_virtual_dataset("nested", nested)
-    order = np.array([19, 3, 3])
-    for name in ("x", "nested"):
-        np.testing.assert_array_equal(arrays(f"{tmp_path}/all.h5:{name}").fetch_batch(order), ARRAY[order])
-    stamp = arrays(f"{tmp_path}/all.h5:nested").stamp()
-    os.utime(tmp_path / "parts" / "1.h5", (1, 1))
-    assert arrays(f"{tmp_path}/all.h5:nested").stamp() != stamp
-    with h5py.File(tmp_path / "other.h5", "w") as file:
-        file["y"] = ARRAY[:10]
-    (tmp_path / "other.h5").replace(tmp_path / "parts" / "1.h5")
-    for missing in ("data set x in the file parts/1.h5", "file parts/1.h5"):
-        for name in ("x", "nested"):
-            with pytest.raises(UserError, match=f"all.h5:x: a virtual data set, whose {missing} is missing; put it"):
-                arrays(f"{tmp_path}/all.h5:{name}")
-        (tmp_path / "parts" / "1.h5").unlink(missing_ok=True)
-
-
-def virtual_sets(folder):
-    """Two files with a virtual data set each, which shows the numbers of a file of its own."""
-    (folder / "parts").mkdir()
-    for number in range(2):
-        with h5py.File(folder / "parts" / f"{number}.h5", "w") as file:
-            file["x"] = ARRAY[10 * number : 10 * number + 10]
-        layout = h5py.VirtualLayout((10, 6, 7, 5), "f4")
-        layout[:] = h5py.VirtualSource(f"parts/{number}.h5", "x", (10, 6, 7, 5))
-        with h5py.File(folder / f"v{number}.h5", "w") as file:
-            file.create_virtual_dataset("x", layout)
-    return f"{folder}/v*.h5:x"
-
-
-def test_the_stamp_of_joined_virtual_data_sets_covers_their_sources(tmp_path):
-    data = virtual_sets(tmp_path)
-
-    def stamps():
-        found = {}
-
-        def work(peers):
-            found[peers.rank] = arrays(data, peers=peers).stamp()
-
-        assert Threads(2).run(work) == [None, None]
-        assert found[0] == found[1]
-        return found[0]
-
-    before = stamps()
-    assert stamps() == before
-    os.utime(tmp_path / "parts" / "1.h5", (1, 1))
-    assert stamps() != before
-
-
-def test_the_sources_of_a_virtual_data_set_are_opened_again_only_if_they_change(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.arrays.joined_files.MOST_OPEN", 1)
-    data, opened, open_file = virtual_sets(tmp_path), [], h5py.File
-
-    def counted(path, *options, **more):
-        opened.append(os.path.relpath(path, tmp_path))
-        return open_file(path, *options, **more)
-
-    monkeypatch.setattr(h5py, "File", counted)
-    source = arrays(data)
-    for index in (0, 19, 0, 19, 0):
-        np.testing.assert_array_equal(source.fetch(index), ARRAY[index])
-    assert opened.count("v0.h5") > 2
-    assert opened.count("parts/0.h5") == opened.count("parts/1.h5") == 1
-    os.utime(tmp_path / "parts" / "1.h5", (1, 1))
-    source.fetch(19)
-    assert opened.count("parts/1.h5") == 2
-    source.fetch(0)
-    (tmp_path / "parts" / "1.h5").unlink()
-    with pytest.raises(RunError, match="v1.h5:x: a virtual data set, whose file parts/1.h5 is missing"):
-        source.fetch(19)
+def test_a_filter_that_is_not_installed_is_named(tmp_path):
+    """Of such a file only the names of the filters are read here: 32001 is Blosc, of a plugin."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1, 6))
+        plist.set_filter(32001, h5py.h5z.FLAG_OPTIONAL)
+        h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_FLOAT, h5py.h5s.create_simple((4, 6)), plist)
+    with pytest.raises(UserError, match=r"a.h5:x: needs the HDF5 filter .*\(32001\); pip install hdf5plugin"):
+        Hdf5File(f"{tmp_path}/a.h5").get("x")
 
 
 def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_path):
@@ -366,14 +279,3 @@ def test_a_damaged_chunk_is_named(tmp_path):
         stored.read(np.array([10, 11]))
     with pytest.raises(RunError, match=r"ECAL\[11\] cannot be read"):
         arrays(data)
-
-
-def test_the_decoded_chunks_in_memory_are_bounded():
-    cache = BoundedCache(1000)
-    for number in range(100):
-        cache.put(number, np.zeros(10, np.float32))
-    cache.put("large", np.zeros(1001, np.uint8))
-    assert cache.bytes == 1000 and cache.get(74) is None and cache.get("large") is None
-    assert cache.get(75) is not None
-    cache.put(100, np.zeros(10, np.float32))
-    assert cache.get(75) is not None and cache.get(76) is None, "that used longest ago makes room"

@@ -1,10 +1,4 @@
-"""Which images are held out; a later start reads the choice from the run folder.
-
-Modules: data.base.scan_cache.
-"""
-
-import io
-import os
+"""Which images are held out."""
 
 import numpy as np
 import pytest
@@ -13,13 +7,8 @@ from PIL import Image
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import Source, cached, hold_out, open_source
-from hvdgan.data.base.scan_cache import ScanCache
-from hvdgan.data.formats.shard_reader import ShardReader
-from hvdgan.data.formats.tf_example import example
-from hvdgan.data.formats.tfrecord import framed
-from hvdgan.train import main
-from packed import prepare
+from hvdgan.data import hold_out, open_source
+from hvdgan.data.holdout import split
 
 
 def digits(fraction, image_size=8):
@@ -81,131 +70,10 @@ def test_an_empty_side_is_refused(fraction):
         digits(fraction)
 
 
-@pytest.fixture
-def digests(monkeypatch):
-    """The images whose digest was asked for."""
-    asked = []
-    for kind in (Source, ShardReader):
-        monkeypatch.setattr(kind, "digest", lambda self, index, of=kind.digest: asked.append(index) or of(self, index))
-    return asked
-
-
-COUNT = 1200
-
-
-def write_array(path, seed=0):
-    np.save(path / "some.npy", np.random.default_rng(seed).integers(0, 256, (COUNT, 8, 8, 3), np.uint8))
-    return path / "some.npy", False
-
-
-def write_pairs(path):
-    np.save(path / "pairs.npy", np.random.default_rng(0).integers(0, 256, (COUNT, 8, 16, 3), np.uint8))
-    return path / "pairs.npy", True
-
-
-def write_folder(path):
-    image = Image.fromarray(np.zeros((8, 8, 3), np.uint8))
-    (path / "images").mkdir()
-    for number in range(COUNT):
-        image.save(path / "images" / f"{number}.bmp")
-    return path / "images", False
-
-
-def write_shards(path):
-    return prepare(write_folder(path)[0], path / "shards"), False
-
-
-def write_records(path):
-    encoded = io.BytesIO()
-    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(encoded, "png")
-    (path / "some.tfrecord").write_bytes(framed(example({"image": encoded.getvalue()})) * COUNT)
-    return path / "some.tfrecord", False
-
-
-def held_with(kept_in, data, paired=False, fraction=0.1, cache="none", peers=ALONE):
-    """What is held out at a start that keeps what it finds."""
-    kept = ScanCache(kept_in)
-    source = cached(open_source(Config(data=str(data), image_size=8), paired=paired), cache, kept_in)
-    held = hold_out(source, fraction, peers, kept)[1]
-    kept.write()
-    return held.indices.tolist(), held.places.tolist(), held.some(7).indices.tolist()
-
-
-@pytest.mark.parametrize("write", [write_array, write_pairs, write_folder, write_shards, write_records])
-@pytest.mark.parametrize("cache", ["none", "memory"])
-def test_the_second_start_hashes_nothing(tmp_path, digests, write, cache):
-    data, paired = write(tmp_path)
-    first = held_with(tmp_path / "kept", data, paired, cache=cache)
-    assert set(digests) == set(range(COUNT))
-    digests.clear()
-    assert held_with(tmp_path / "kept", data, paired, cache=cache) == first
-    more = held_with(tmp_path / "kept", data, paired, fraction=0.3)[0]
-    assert set(first[0]) < set(more) and not digests
-
-
-def touch(path):
-    status = path.stat()
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-
-
-def change(path):
-    """Other images, by as many bytes."""
-    size = path.stat().st_size
-    write_array(path.parent, seed=1)
-    touch(path)
-    assert path.stat().st_size == size
-
-
-def change_one(path):
-    """One that the fingerprint does not look at."""
-    with path.open("r+b") as file:
-        file.seek(-300, os.SEEK_END)
-        file.write(bytes(100))
-    touch(path)
-
-
-@pytest.mark.parametrize("changed", [touch, change, change_one])
-def test_an_array_that_was_changed_is_hashed_again(tmp_path, digests, changed):
-    data, _ = write_array(tmp_path)
-    held_with(tmp_path / "kept", data)
-    changed(data)
-    digests.clear()
-    again = held_with(tmp_path / "kept", data)
-    assert set(digests) == set(range(COUNT)) and again == held_with(None, data)
-
-
-def test_shards_whose_names_were_changed_are_hashed_again(tmp_path, digests):
-    data, _ = write_shards(tmp_path)
-    held_with(tmp_path / "kept", data)
-    touch(sorted(data.glob("*.json"))[0])
-    digests.clear()
-    held_with(tmp_path / "kept", data)
-    assert set(digests) == set(range(COUNT))
-
-
-def test_what_is_kept_and_damaged_counts_as_none(tmp_path, digests):
-    data, _ = write_array(tmp_path)
-    first = held_with(tmp_path / "kept", data)
-    (kept,) = (tmp_path / "kept").iterdir()
-    content = bytearray(kept.read_bytes())
-    content[-9] ^= 1
-    kept.write_bytes(content)
-    digests.clear()
-    assert held_with(tmp_path / "kept", data) == first and set(digests) == set(range(COUNT))
-
-
-def test_of_data_without_files_nothing_is_kept(tmp_path, digests):
-    for _ in range(2):
-        digests.clear()
-        held_with(tmp_path / "kept", "digits")
-        assert len(set(digests)) == 1797
-    assert not (tmp_path / "kept").exists()
-
-
-def test_a_run_keeps_them(tmp_path, digests):
-    data, _ = write_array(tmp_path)
-    words = f"--recipe measured:Bright --data {data} --image-size 8 --global-batch-size 4".split()
-    for steps in (1, 2):
-        digests.clear()
-        assert main([*words, "--steps", str(steps), "--run-dir", str(tmp_path / "run")]) == 0
-        assert len(set(digests)) == (COUNT if steps == 1 else 0)
+def test_an_error_while_the_default_is_held_out_is_no_smaller_hold_out(tmp_path, monkeypatch):
+    """Only too few images are: here 3, of which 5 % are none."""
+    three = folder(tmp_path / "few", ["a.png", "b.png", "c.png"])
+    assert split(three, None, ALONE, is_evaluated=True) == (three, None)
+    monkeypatch.setattr(type(three), "digest", lambda *_: (_ for _ in ()).throw(UserError("no key")))
+    with pytest.raises(UserError, match="no key"):
+        split(three, None, ALONE, is_evaluated=True)

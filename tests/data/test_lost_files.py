@@ -6,9 +6,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError
+from hvdgan.data import open_source
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
@@ -40,7 +44,7 @@ def test_a_folder_deleted_under_two_ranks(tmp_path):
         process.wait()
     text = (tmp_path / "out.txt").read_text()
     assert re.search(
-        r"hvdgan: (rank \d: )?--data data: class .* has changed since the run began, .*: No such file or directory",
+        r"hvdgan: (rank \d: )?--data data: class .* was listed by rank 0, and is gone, or .*: No such file",
         text,
     )
     assert f'File "{ROOT}/hvdgan' not in text  # horovodrun's own traceback is not ours to mend
@@ -60,7 +64,7 @@ def test_a_file_of_records_deleted(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checkpoint, "write", write_and_damage)
     assert main([*FLAGS.split(), "--data", str(data), "--run-dir", str(tmp_path / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"hvdgan: --data {data}: {data}, record ") and "no record begins here" in error
+    assert error.startswith(f"hvdgan: --data {data}: {data}, record ") and "its checksum does not match" in error
     assert_whole(tmp_path / "run")
 
 
@@ -75,9 +79,22 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk(small_disk, capsys):
-    flags = FLAGS.replace("100000", "200").replace("-every 20", "-every 1") + " --keep 0 --cache disk --data"
+    flags = FLAGS.replace("100000", "200").replace("-every 20", "-every 1") + " --keep 0 --data"
     data = write_images(small_disk / "data")
     assert main([*flags.split(), str(data), "--run-dir", str(small_disk / "run")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("hvdgan: ") and "cannot be written" in error and "No space left on device" in error
     assert_whole(small_disk / "run")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path, name):
+    """Otherwise the run would train on the new numbers without a word."""
+    fields = np.random.default_rng(0).random((20, 4, 4), np.float32)
+    save = np.save if name == "a.npy" else np.savez
+    save(tmp_path / name, fields)
+    source = open_source(Config(data=str(tmp_path / name)))
+    source.fetch(3)
+    save(tmp_path / name, 1 - fields)
+    with pytest.raises(RunError, match=rf"{name}.* cannot be read: the file has changed since the run began"):
+        source.fetch(3)

@@ -12,7 +12,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import holdout, open_source
 from hvdgan.data.base.source import BadImage
-from hvdgan.data.sources.folder_listing import find_arrays
+from hvdgan.data.pictures import find
 from thread_ranks import Threads
 
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
@@ -121,8 +121,9 @@ def test_images_beside_arrays_are_refused(folder):
 
 
 def test_a_rank_that_does_not_see_a_file_says_so(folder, monkeypatch):
-    files = [*find_arrays(str(folder))[0], "muon/97.npy", "muon/98.npy"]  # the last one is rank 1's to look at
-    monkeypatch.setattr("hvdgan.data.sources.array_containers.find_arrays", lambda name: (files, []))
+    listing = find(str(folder), (".npy",))
+    listing.files += ["muon/97.npy", "muon/98.npy"]  # the last one is rank 1's to look at
+    monkeypatch.setattr("hvdgan.data.sources.array_containers.find", lambda *_: listing)
     errors = Threads(2).run(lambda peers: arrays(folder, peers=peers, max_bad_fraction=0.5))
     assert [type(error) for error in errors] == [RunError] * 2
     assert all("rank 1 on" in str(error) and "does not see muon/98.npy" in str(error) for error in errors)

@@ -8,6 +8,7 @@ from PIL import Image
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.opening import EXPECTED
+from hvdgan.data.sources.keras_datasets import KERAS
 from reading import opened
 
 
@@ -56,3 +57,14 @@ def test_words_and_paths_that_name_nothing(tmp_path):
         with pytest.raises(UserError) as caught:
             opened(data)
         assert str(caught.value) == f"--data {data}: {problem}; {expected}"
+
+
+def test_a_set_that_keras_does_not_know_or_cannot_fetch(monkeypatch):
+    def unreachable():
+        raise OSError("no route to host")
+
+    with pytest.raises(UserError, match=f"--data keras:faces: expected one of .*keras:{KERAS[0]}"):
+        opened("keras:faces")
+    monkeypatch.setattr("keras.datasets.mnist.load_data", unreachable)
+    with pytest.raises(UserError, match="--data keras:mnist: Keras cannot load it: no route to host; .*KERAS_HOME"):
+        opened("keras:mnist")

@@ -10,12 +10,14 @@ import pytest
 from PIL import Image
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.cli.config import Config
+from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.sources.outlines import outline
 from hvdgan.training.monitoring.samples import Sampler
 from reading import batches_of
+from tfrecord_files import png
+from tfrecord_files import write as write_records
 from tiny import Tiny
 
 
@@ -57,15 +59,6 @@ def test_an_image_outside_the_folders_leaves_no_classes(tmp_path):
     write(tmp_path / "2.png", 0)
     source = opened(tmp_path, paired=False)
     assert (source.labels, source.class_names, source.num_classes) == (None, None, 0)
-
-
-def test_a_class_whose_images_are_all_broken_is_none(tmp_path):
-    write(tmp_path / "b" / "1.png", 0)
-    write(tmp_path / "c" / "1.png", 0)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "1.png").write_bytes(b"")
-    source = opened(tmp_path, paired=False, max_bad_fraction=0.5)
-    assert source.class_names == ["b", "c"] and source.labels.tolist() == [0, 1]
 
 
 def test_without_pairs_a_and_b_are_classes(tmp_path):
@@ -121,9 +114,9 @@ def test_a_broken_file_takes_its_partner_out(tmp_path):
         for number in range(3):
             write(tmp_path / side / f"{number}.png", number)
     (tmp_path / "B" / "1.png").write_bytes(b"")
-    source = opened(tmp_path, max_bad_fraction=0.5)
-    assert values_of(source) == [(0, 0), (2, 2)]
-    assert source.bad_files == [("B/1.png", "empty file")]
+    with batches_of(opened(tmp_path), global_batch_size=3, max_bad_fraction=0.5) as batches:
+        assert set(next(batches)["index"].numpy()) == {0, 2}
+        assert batches.bad_files == [("B/1.png", "empty file")]
 
 
 def test_partners_of_different_sizes_would_not_be_cropped_equally(tmp_path):
@@ -191,6 +184,26 @@ def test_grey_inputs_go_with_coloured_images(tmp_path):
     np.savez(tmp_path / "pairs.npz", images=RAMP, inputs=RAMP[..., 0])
     pair = opened(tmp_path / "pairs.npz").fetch(1)
     np.testing.assert_array_equal(pair, np.concatenate([np.repeat(RAMP[1, ..., :1], 3, -1), RAMP[1]], axis=-1))
+
+
+def test_encoded_images_of_records_are_looked_at_at_the_start(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), np.uint8)
+    path = write_records(tmp_path / "a.tfrecord", [{"image": png(image)} for image in images])
+    with pytest.raises(UserError, match=r"a\.tfrecord\[0\]: 16 x 16 pixels; .* twice as wide as high"):
+        opened(path)
+    wide = write_records(tmp_path / "b.tfrecord", [{"image": png(image[:8])} for image in images])
+    np.testing.assert_array_equal(opened(wide).fetch(1)[..., 3:], images[1, :8, 8:])
+
+
+@pytest.mark.parametrize(("shape", "fits"), [("8,16,3", True), ("3,8,16", True), ("8,8,3", False), ("16,8,1", False)])
+def test_raw_records_are_twice_as_wide_as_high(tmp_path, shape, fits):
+    numbers = np.prod([int(number) for number in shape.split(",")])
+    path = write_records(tmp_path / "a.tfrecord", [{"image": bytes(int(numbers))}] * 2)
+    if fits:
+        assert opened(path, tfrecord=TFRecordConfig(shape=shape)).fetch(0).shape == (8, 8, 6)
+        return
+    with pytest.raises(UserError, match="or one array whose width is twice its height"):
+        opened(path, tfrecord=TFRecordConfig(shape=shape))
 
 
 def test_the_halves_of_an_array_are_cropped_apart(tmp_path):

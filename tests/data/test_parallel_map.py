@@ -5,14 +5,10 @@ import threading
 import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.data import open_source
 from hvdgan.data.base.parallel_map import parallel_map
-from hvdgan.data.sources import folder
 
 
 @pytest.fixture
@@ -31,19 +27,6 @@ def submitted(monkeypatch):
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", counting)
     return seen
-
-
-def test_headers_are_checked_in_portions(tmp_path, monkeypatch, submitted):
-    for number in range(3000):
-        (tmp_path / f"{number:04}.png").touch()
-
-    def check_header(path, name):
-        return SimpleNamespace(st_size=int(name[:4]) + 1, st_mtime_ns=0)
-
-    monkeypatch.setattr(folder, "check_header", check_header)
-    source = open_source(Config(data=str(tmp_path), image_size=8))
-    assert [source.file_sizes[f"{number:04}.png"] for number in range(3000)] == list(range(1, 3001))
-    assert submitted["all"] < 200 and submitted["most"] < 100
 
 
 @pytest.mark.parametrize(("count", "together"), [(0, 7), (1, 7), (10_000, 7), (10_000, 1), (100, 1000)])

@@ -1,6 +1,6 @@
 """uint8 arrays of pictures in .npy and .npz files.
 
-Modules: data.formats.pixels.
+Modules: data.pixels.
 """
 
 from pathlib import Path

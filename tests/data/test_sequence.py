@@ -1,6 +1,6 @@
 """Every source gives the same sequence of samples to any number of ranks, over epochs and after resuming.
 
-Modules: data.base.source, data.sources.keras_datasets, data.sources.tfds.
+Modules: data.base.source, data.sources.keras_datasets.
 """
 
 import gzip
@@ -159,22 +159,6 @@ def keras_set(path):
     return {"data": "keras:fashion_mnist", "channels": 3}
 
 
-def tfds_set(path):
-    """A set as `tfds build` leaves it on the disk."""
-    import tensorflow_datasets as tfds  # seconds to load
-
-    image = tfds.features.Image(shape=(SIZE, SIZE, 3), encoding_format="png")
-    label = tfds.features.ClassLabel(names=["a", "b", "c"])
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="shades",
-        version="1.0.0",
-        data_dir=path,
-        features=tfds.features.FeaturesDict({"image": image, "label": label}),
-        split_datasets={"train": tf.data.Dataset.from_tensor_slices({"image": IMAGES, "label": LABELS})},
-    )
-    return {"data": "tfds:shades"}
-
-
 # maker, whether there are labels, whether there are pairs
 SOURCES = [
     (folder, False, False),
@@ -192,7 +176,6 @@ SOURCES = [
     (shards, True, False),
     (shards_of_pairs, True, True),
     (keras_set, True, False),
-    (tfds_set, True, False),
 ]
 
 
@@ -220,7 +203,6 @@ def assert_equal(one, other):
 )
 def test_one_sequence_for_any_ranks_over_epochs_and_after_resuming(tmp_path, monkeypatch, make, labelled, paired):
     monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))  # KERAS_HOME, read when it is imported
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     settings = make(tmp_path)
     config = Config(image_size=SIZE, **settings | {"data": str(settings["data"])})
     source = open_source(config, paired=paired)
@@ -241,10 +223,8 @@ def test_one_sequence_for_any_ranks_over_epochs_and_after_resuming(tmp_path, mon
     for size in (2, 3, 4):
         assert_equal(alone, together(source, size))
     # In the middle of the third epoch another number of ranks resumes, with what is kept of the images.
-    for kind in ("memory", "disk"):
-        kept = cached(source, kind, tmp_path / "cache")
-        resumed = together(kept, 3, steps=STEPS - 4, start_step=4)
-        assert_equal({name: values[4:] for name, values in alone.items()}, resumed)
+    resumed = together(cached(source, "memory"), 3, steps=STEPS - 4, start_step=4)
+    assert_equal({name: values[4:] for name, values in alone.items()}, resumed)
 
 
 def test_another_batch_size_continues_at_the_next_sample(tmp_path):
@@ -274,7 +254,7 @@ cpus = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpus[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 source = open_source(Config(image_size=8))
 options = dict(seed=0, global_batch_size=4, places=(0, 4), position=0, threads=2, prefetch=2, max_bad_fraction=0)
 with Batches(source, device="cpu:1", **options) as copied, Batches(source, device=None, **options) as plain:

@@ -3,22 +3,22 @@
 Modules: data.base.sharing.
 """
 
+import builtins
 import errno
 import os
 import threading
 
 import pytest
-from PIL import Image, ImageOps
+from PIL import ImageOps
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import open_source
+from hvdgan.data import BadImage, open_source, pixels
 from hvdgan.data.base.sharing import in_turn
-from hvdgan.data.formats.images import read_image
-from hvdgan.data.sources.folder import find_images
+from hvdgan.data.pictures import Listing
 from hvdgan.prepare import main as prepare
-from packed import manifest_of, names_in, write_images
+from packed import index_of, write_images
 from reading import batches_of
 from thread_ranks import Threads
 
@@ -38,7 +38,7 @@ def opened(folder, peers=ALONE, **changes):
 def let_fail(monkeypatch, what, name, number, thread=None):
     """From now on a function that takes a path fails at the path that ends like this; in one thread, if it is named."""
     module, function = what
-    original = getattr(module, function)
+    original = getattr(module, function, getattr(builtins, function, None))
 
     def fail(path, *rest, **options):
         here = thread in (None, threading.current_thread().name)
@@ -46,10 +46,10 @@ def let_fail(monkeypatch, what, name, number, thread=None):
             raise OSError(number, os.strerror(number), path)
         return original(path, *rest, **options)
 
-    monkeypatch.setattr(module, function, fail)
+    monkeypatch.setattr(module, function, fail, raising=False)
 
 
-LIST, STAT, OPEN = (os, "scandir"), (os, "stat"), (Image, "open")
+LIST, OPEN = (os, "scandir"), (pixels, "open")
 PREPARE = ["--image-size", "8", "--fit", "crop", "--shards", "3", "--workers", "1", "--max-bad-fraction"]
 
 
@@ -61,8 +61,8 @@ def prepared(folder, fraction="0.9"):
 @pytest.mark.parametrize("fraction", [0.9, 1.0])
 @pytest.mark.parametrize(
     ("what", "name"),
-    [(LIST, "class 1"), (LIST, "images"), (STAT, "class 1/003.png"), (OPEN, "class 1/003.png")],
-    ids=["list a class", "list all", "stat", "read"],
+    [(LIST, "class 1"), (LIST, "images"), (OPEN, "class 1/003.png")],
+    ids=["list a class", "list all", "read"],
 )
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
 def test_a_disk_that_fails_ends_the_opening(folder, monkeypatch, what, name, number, fraction):
@@ -75,11 +75,12 @@ def test_a_disk_that_fails_ends_the_opening(folder, monkeypatch, what, name, num
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ENOENT, errno.ELOOP])
-@pytest.mark.parametrize("what", [STAT, OPEN])
-def test_what_is_wrong_with_one_file_leaves_it_out(folder, monkeypatch, what, number):
-    let_fail(monkeypatch, what, "class 1/003.png", number)
+def test_what_is_wrong_with_one_file_makes_it_a_broken_image(folder, monkeypatch, number):
+    let_fail(monkeypatch, OPEN, "class 1/003.png", number)
     source = opened(folder)
-    assert source.bad_files == [("class 1/003.png", os.strerror(number))] and len(source) == 9
+    with pytest.raises(BadImage) as caught:
+        source.fetch(6)
+    assert caught.value.bad_file == ("class 1/003.png", os.strerror(number)) and source.fetch(5).shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
@@ -107,43 +108,40 @@ FAILURES = [
     (LIST, "class 1", errno.EIO, RunError),
     (LIST, "class 1", errno.EACCES, UserError),
     (LIST, "images", errno.EACCES, UserError),
-    (STAT, "class 1/003.png", errno.EIO, RunError),
+    (OPEN, "class 1/003.png", errno.EIO, RunError),
 ]
 
 
 @pytest.mark.parametrize(("what", "name", "number", "kind"), FAILURES)
 def test_what_one_rank_meets_all_ranks_say(folder, monkeypatch, what, name, number, kind):
     """No rank is left to wait for one that has ended."""
-    # Rank 0 lists all folders, and each rank looks at half of the files, in threads of its own.
-    let_fail(monkeypatch, what, name, number, thread="rank 0" if what is LIST else None)
+    let_fail(monkeypatch, what, name, number, thread="rank 0")
     failures = Threads().run(lambda peers: opened(folder, peers))
     assert [type(failure) for failure in failures] == [kind] * 2, failures
     assert str(failures[0]) == str(failures[1]) and os.strerror(number) in str(failures[0])
 
 
 def test_no_images_are_missed_by_all(folder, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.sources.folder.find_images", lambda name: ([], []))
+    monkeypatch.setattr("hvdgan.data.pictures.find", lambda *_: Listing())
     failures = Threads().run(lambda peers: opened(folder, peers))
     assert all(isinstance(failure, UserError) and "found no images" in str(failure) for failure in failures), failures
 
 
-@pytest.mark.parametrize("missing", ["class 0/001.png", "class 00/001.png"])
-def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder, monkeypatch, missing):
-    """Rank 1 looks at every second file of the list, and this is one of them."""
-    files, unlisted = find_images(str(folder))
-    monkeypatch.setattr("hvdgan.data.sources.folder.find_images", lambda name: (sorted([*files, missing]), unlisted))
-    failures = Threads().run(lambda peers: opened(folder, peers))
-    assert [type(failure) for failure in failures] == [RunError] * 2, failures
-    assert str(failures[0]) == str(failures[1]) and "\n" not in str(failures[0])
-    assert f"--data {folder}: rank 1 on {os.uname().nodename} does not see {missing}" in str(failures[0])
+def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder):
+    source = opened(folder)
+    (folder / "class 1" / "003.png").unlink()
+    with pytest.raises(RunError) as caught:
+        source.fetch(6)
+    message = str(caught.value)
+    assert message.startswith(f"--data {folder}: class 1/003.png was listed by rank 0, and is gone, or ")
+    assert f"{os.uname().nodename} does not see it: No such file or directory" in message and "\n" not in message
 
 
-def test_a_link_that_leads_nowhere_is_a_broken_image_for_every_rank(folder):
+def test_a_link_that_leads_nowhere_is_a_broken_image(folder):
     (folder / "class 1" / "009.png").unlink()
     (folder / "class 1" / "009.png").symlink_to("nothing")
-    bad_files = []
-    assert Threads().run(lambda peers: bad_files.append(opened(folder, peers).bad_files)) == [None, None]
-    assert bad_files == [[("class 1/009.png", os.strerror(errno.ENOENT))]] * 2
+    with pytest.raises(BadImage, match=r"^class 1/009\.png: No such file or directory$"):
+        opened(folder).fetch(9)
 
 
 def test_what_is_done_in_turn_fails_on_all_ranks():
@@ -167,48 +165,17 @@ def test_what_is_done_in_turn_fails_on_all_ranks():
 # hvdgan.prepare
 
 
-@pytest.mark.parametrize(
-    ("what", "name"),
-    [(LIST, "class 1"), (STAT, "class 1/003.png"), (OPEN, "class 1/001.jpg"), (OPEN, "class 1/003.png")],
-    ids=["list", "stat", "read while listing", "read while packing"],
-)
-def test_preparing_ends_and_continues_when_the_disk_is_back(folder, monkeypatch, capsys, what, name):
+@pytest.mark.parametrize("what", [LIST, OPEN], ids=["list", "read"])
+def test_preparing_ends_and_continues_when_the_disk_is_back(folder, monkeypatch, capsys, what):
+    name = "class 1" if what is LIST else "class 1/003.png"
     with monkeypatch.context() as patch:
         let_fail(patch, what, name, errno.EIO)
         assert prepared(folder) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {folder}: class 1") and name in error and "Input/output error" in error
-    assert error.count("\n") == 1 and "give the same command again" in error
+    assert name in error and "Input/output error" in error and error.count("\n") == 1
     assert prepared(folder) == 0
-    made = folder.parent / "made"
-    assert manifest_of(made)["failures"] == [] and len(names_in(made)) == 10
-
-
-def test_preparing_leaves_out_a_folder_only_where_all_may_fail(folder, monkeypatch, capsys):
-    let_fail(monkeypatch, LIST, "class 1", errno.EACCES)
-    assert prepared(folder) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {folder}: class 1/: folder: Permission denied") and error.count("\n") == 1
-    assert not (folder.parent / "made").exists()  # before any work
-    assert prepared(folder, "1") == 0
-    manifest = manifest_of(folder.parent / "made")
-    assert manifest["failures"] == [["class 1/", "folder: Permission denied"]] and manifest["count"] == 5
-
-
-@pytest.mark.parametrize(("number", "code"), [(errno.EIO, 1), (errno.EACCES, 2)])
-def test_an_archive_that_cannot_be_read_is_named(folder, monkeypatch, capsys, number, code):
-    archive = folder.parent / "images.tar"
-    archive.write_bytes(b"never looked at")
-    monkeypatch.setattr("hvdgan.data.packing.archives.unpacker", out_of_order(number))
-    assert prepare([str(archive), str(folder.parent / "made"), *PREPARE, "0"]) == code
-    assert capsys.readouterr().err == f"hvdgan: {archive}: {os.strerror(number)}\n"
-
-
-def out_of_order(number):
-    def fail(*_, **__):
-        raise OSError(number, os.strerror(number))
-
-    return fail
+    index = index_of(folder.parent / "made")
+    assert index["left_out"] == [] and sum(facts["count"] for facts in index["files"].values()) == 10
 
 
 # memory
@@ -218,7 +185,7 @@ def out_of_memory(*_, **__):
     raise MemoryError
 
 
-@pytest.mark.parametrize("where", ["hvdgan.data.formats.images.to_pixels", "PIL.ImageOps.exif_transpose"])
+@pytest.mark.parametrize("where", ["hvdgan.data.pixels.to_pixels", "PIL.ImageOps.exif_transpose"])
 def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     """The image is not left out: the other ranks would keep it."""
     source = opened(folder, max_bad_fraction=1.0)
@@ -231,19 +198,11 @@ def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     assert "\n" not in message and source.bad_files == []
 
 
-def test_a_file_that_the_memory_does_not_hold_is_named(folder, monkeypatch):
-    source = opened(folder)
-    monkeypatch.setattr("hvdgan.data.sources.folder.open", out_of_memory, raising=False)
-    with pytest.raises(RunError, match=r"^out of memory while reading class 0/000\.png, of [\d,]+ bytes$"):
-        source.fetch(0)
-
-
 def test_memory_that_runs_out_ends_the_preparing(folder, monkeypatch, capsys):
-    monkeypatch.setattr("hvdgan.data.formats.images.to_pixels", out_of_memory)
+    monkeypatch.setattr("hvdgan.data.pixels.to_pixels", out_of_memory)
     assert prepared(folder, "1") == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {folder}: out of memory while decoding class 0/000.png; ")
-    assert "--workers" in error and error.count("\n") == 1
+    assert error.startswith("hvdgan: out of memory while decoding class 0/000.png; ") and error.count("\n") == 1
 
 
 def test_a_damaged_note_on_turning_is_no_reason_to_fail(folder, monkeypatch):
@@ -251,4 +210,4 @@ def test_a_damaged_note_on_turning_is_no_reason_to_fail(folder, monkeypatch):
         raise ValueError("damaged")
 
     monkeypatch.setattr(ImageOps, "exif_transpose", damaged)
-    assert read_image(str(folder / "class 0" / "000.png"), "000.png", 8, 3, "crop").shape == (8, 8, 3)
+    assert opened(folder).fetch(0).shape == (8, 8, 3)

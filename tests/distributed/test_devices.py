@@ -1,5 +1,6 @@
 """The GPU of each rank, from fake lists of GPUs, and the check that the devices of the ranks agree."""
 
+import dataclasses
 import os
 
 import pytest
@@ -7,8 +8,8 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed import devices
-from hvdgan.distributed.devices import Device, identity_of, unseen
+from hvdgan.distributed import cuda, devices
+from hvdgan.distributed.devices import Device, identity_of
 
 A, B = "MIG-aaaa", "MIG-bbbb"
 NOT_SET = None
@@ -148,12 +149,63 @@ def test_a_rank_takes_its_own_of_several_mig_instances(machine, monkeypatch):
     assert devices.claimed(1, 4).identity == B
 
 
-@pytest.mark.parametrize(
-    ("shown", "warns"), [("0", True), ("0,0", True), ("GPU-a", True), ("", False), ("-1", False), ("NoDevFiles", False)]
-)
-def test_gpus_that_are_named_and_not_seen_are_worth_a_warning(shown, warns):
-    assert bool(unseen({"CUDA_VISIBLE_DEVICES": shown})) == warns
-    assert unseen({}) is None
+@pytest.fixture
+def lost(machine, monkeypatch):
+    """Asks for the GPUs that are lost; what nvidia-smi lists and what TensorFlow says of its libraries are made up."""
+    found = cuda.Registration(0, True, {}, {"libcudnn.so.9": "no such file"}, "")
+    monkeypatch.setattr(cuda, "examine", lambda: found)
+    monkeypatch.setattr(cuda, "gpu_names", lambda: listed)
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": True})
+    listed = []
+
+    def ask(shown, by_nvidia_smi=(), nccl=False):
+        listed[:] = by_nvidia_smi
+        if shown is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        monkeypatch.setattr(devices.backend, "has_nccl", lambda: nccl)
+        devices.lost_gpus.cache_clear()
+        return devices.lost_gpus()
+
+    yield ask
+    devices.lost_gpus.cache_clear()
+
+
+@pytest.mark.parametrize("shown", ["0", "0,0", "GPU-a", "MIG-a"])
+def test_gpus_that_are_named_and_not_registered_are_lost(lost, shown):
+    assert "libcudnn.so.9" in lost(shown) and shown in lost(shown)
+
+
+def test_gpus_that_nvidia_smi_lists_and_a_horovod_with_nccl_ask_for_gpus_too(lost):
+    assert "A100" in lost(None, ["A100"]) and "NCCL" in lost(None, nccl=True)
+    assert lost(None) == ""
+    assert "NoDevFiles" in lost("NoDevFiles", ["A100"])  # of Slurm, in a job that has asked for none
+
+
+@pytest.mark.parametrize("shown", ["", "-1"])
+def test_who_hides_the_gpus_means_the_cpu(lost, shown):
+    assert lost(shown, ["A100"], nccl=True) == ""
+
+
+def test_a_rank_that_has_lost_its_gpu_is_refused_by_name(lost):
+    words = lost("0")
+    with pytest.raises(UserError, match="rank 1 on b: .*libcudnn.so.9.*; CUDA_VISIBLE_DEVICES= says"):
+        devices.check([of("a", 0), dataclasses.replace(of("b", None), lost=words)])
+
+
+def test_ranks_share_a_gpu_on_request(machine, monkeypatch, capsys):
+    found = claimed_by(machine, monkeypatch, [("0", 1, "0")] * 2)
+    devices.check(found, share_gpu=True)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("seen", "ranks", "limit"), [(1, 2, 36701), (1, 3, 24467), (2, 3, 36701), (4, 4, 73403)])
+def test_ranks_that_share_a_gpu_divide_its_memory(machine, monkeypatch, seen, ranks, limit):
+    machine.seen = seen
+    monkeypatch.setattr(devices, "local_size", lambda: ranks)
+    monkeypatch.setattr(cuda, "smallest_memory", lambda: 81559)
+    devices.claim(0)
+    devices.limit_memory(None, shared=True)
+    assert [each.memory_limit for given in machine.limits.values() for each in given] == [limit]
 
 
 def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again(machine):

@@ -19,7 +19,7 @@ def calls(monkeypatch):
         remove_listener=lambda listener: calls.append("remove"),
     )
 
-    def join(*, again, slice_unit):
+    def join(*, again, slice_unit, share_gpu):
         calls.append(("join", again, slice_unit))
         return Ranks(slice_unit=slice_unit)
 
@@ -50,7 +50,7 @@ def test_a_notice_is_forgotten_after_the_next_join_unless_it_arrives_during_that
         member.join()
         assert not member.hosts_changed()
 
-        def join(*, again, slice_unit):
+        def join(*, again, slice_unit, share_gpu):
             member.on_hosts_updated(1, None)
             return Ranks()
 

@@ -78,6 +78,20 @@ def test_two_ranks_compute_what_one_computes(ranks):
         assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
 
 
+def test_ranks_that_share_a_gpu_reduce_over_the_hosts_memory_what_others_reduce(ranks):
+    """Without a GPU here, only the devices in the graph tell: those of gradients and of BatchNorm's statistics."""
+    sharing = dataclasses.replace(ranks, reduces_on_host=True)
+    settings = {"options": TinyOptions(steps=20, norm="batch"), "sync_batch_norm": True}
+    run = tiny_run(ranks=sharing, **settings)
+    function = stage_step(run).function(run.schedule.stages[0].due(0))
+    number = tf.constant(0, tf.int64)
+    reductions = list(horovod_operations(function.get_concrete_function(number, number, data_of(run)).graph))
+    assert {operation.type for operation in reductions} >= {"HorovodAllreduce", "HorovodGroupedAllreduce"}
+    assert all(operation.device.lower().endswith("cpu:0") for operation in reductions)
+    apart = _train(tiny_run(ranks=ranks, **settings))
+    assert changed(apart, _train(run)) == set()
+
+
 def test_two_ranks_have_the_averages_of_one(ranks):
     """The half-life is in images of all ranks together, not of one rank."""
     settings = {"options": TinyOptions(steps=20), "ema_half_life": 64.0}

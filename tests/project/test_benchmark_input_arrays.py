@@ -18,7 +18,7 @@ def test_each_reader_reads_each_kind_of_file(tmp_path, monkeypatch):
     input_arrays.make(tmp_path / "made", (4, 4, 2), 1)
     results = {}
     for kind, file in input_arrays.FILES.items():
-        for how in input_arrays.HOWS[: 4 if kind == "shards" else 5]:
+        for how in input_arrays.HOWS[: 4 if kind == "packed" else 5]:
             rates = input_arrays.measured(how, str(tmp_path / "made" / file), 0.05)
             assert min(rates) > 0
             results.setdefault(f"fields, {kind}", {})[how] = [rates]

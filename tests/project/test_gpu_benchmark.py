@@ -200,7 +200,7 @@ def test_a_build_that_sees_no_gpu_is_one_line_that_says_what_to_run(tmp_path):
     """The launcher's environment names a GPU that TensorFlow cannot see."""
     done = run([SCRIPT], tmp_path, CUDA_VISIBLE_DEVICES="99")
     assert done.returncode == 2 and list(tmp_path.iterdir()) == [] and done.stderr.count("\n") == 1
-    assert "TensorFlow sees no GPU" in done.stderr and done.stderr.endswith("; run HVDGAN_GPU=1 make setup\n")
+    assert "TensorFlow registers no GPU" in done.stderr and done.stderr.endswith("; run HVDGAN_GPU=1 make setup\n")
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def sup3r(folder):
     return ["--nf", "2", "--blocks", "1"]
 
 
-def cgan(folder):
-    """Lists of floats, 20 x 20 x 9 and 200 x 200 x 1, in GZIP files."""
+def cgan(folder, options=None):
+    """Lists of floats, 20 x 20 x 9 and 200 x 200 x 1."""
     (folder / "data").mkdir()
     for number in range(2):
         rows = [
@@ -110,7 +110,7 @@ def cgan(folder):
             }
             for _ in range(3)
         ]
-        write(folder / "data" / f"{number}.tfrecords", rows, options=GZIP)
+        write(folder / "data" / f"{number}.tfrecords", rows, options=options)
     return ["--recipe", "own:Pairs"]
 
 
@@ -173,7 +173,7 @@ def test_the_flags_of_a_row_train_on_data_of_its_form(folder, capsys, name):
 
 def test_gzip_records_are_packed_and_trained_on(folder, capsys):
     """As the row of public-downscaling-cgan and docs/data.md say: the same flags, once for hvdgan.prepare."""
-    more = cgan(folder)
+    more = cgan(folder, GZIP)
     words = shlex.split(flags_of("public-downscaling-cgan")[0])
     pairs = list(zip(words[::2], words[1::2], strict=True))
     records = [word for flag, value in pairs if flag.startswith("--tfrecord") for word in (flag, value)]

@@ -15,7 +15,7 @@ from tensorflow.python.eager import context
 
 from hvdgan import train
 from hvdgan.cli.launcher import launched
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 from hvdgan.training import session
 from hvdgan.training.steps.step import StageStep
 

@@ -1,8 +1,6 @@
 """Small folders of images, and hvdgan.prepare in this process."""
 
-import io
 import json
-import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from hvdgan.data.arrays.packed_files import INDEX
 from hvdgan.prepare import main
 
 
@@ -45,32 +44,6 @@ def zipped(folder: Path, target: Path, prefix: str = "", method: int = zipfile.Z
     return target
 
 
-def tarred(folder: Path, target: Path, prefix: str = "", mode: str = "w") -> Path:
-    """A tar archive of a folder."""
-    with tarfile.open(target, mode) as archive:
-        for name, content in bytes_of(folder).items():
-            add(archive, prefix + name, content)
-    return target
-
-
-def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """Put a file into a tar archive."""
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    archive.addfile(info, io.BytesIO(content))
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Of a folder of shards."""
-    return json.loads((folder / "manifest.json").read_text())
-
-
-def names_in(folder: Path) -> list[str]:
-    """The images in the shards, in their order."""
-    return [name for path in sorted(folder.glob("images-*.json")) for name in json.loads(path.read_text())["names"]]
-
-
-def shards_of(folder: Path) -> dict[str, bytes]:
-    """The bytes of all files but those that tell of the originals."""
-    telling = ("manifest.json", "prepare.json")
-    return {name: content for name, content in bytes_of(folder).items() if name not in telling}
+def index_of(folder: Path) -> dict[str, Any]:
+    """What a folder of packed samples says about itself."""
+    return json.loads((folder / INDEX).read_text())

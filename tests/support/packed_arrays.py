@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 
 
 def pack(source: Path | str, target: Path, *flags: str, workers: int = 1) -> Path:
-    """Pack arrays into three shards, which must succeed; returns the new folder."""
+    """Pack arrays into three files, which must succeed; returns the new folder."""
     assert main([str(source), str(target), "--shards", "3", "--workers", str(workers), *flags]) == 0
     return target
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.data import Source, open_source
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 
 
 def opened(data, **changes) -> Source:

@@ -3,7 +3,6 @@
 `horovodrun -np 3 python table_of_arrays.py FOLDER` prints the rows that some rank did not read exactly.
 """
 
-import gzip
 import json
 import sys
 from pathlib import Path
@@ -30,11 +29,10 @@ from arrays_on_disk import (
     zarr,
 )
 from hvdgan.cli.data_config import TFRecordConfig
-from hvdgan.data.formats.tf_example import example
-from hvdgan.data.formats.tfrecord import framed
 from hvdgan.distributed import joining
 from packed_arrays import pack
 from reading import batches_of
+from tfrecord_files import write
 
 BATCH = 6
 STEPS = 3
@@ -43,28 +41,19 @@ STEPS = 3
 
 def shards(folder, array):
     np.save(folder / "a.npy", array)
-    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--encoding", "raw"))
+    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array)))
 
 
-def zlib_shards(folder, array):
+def gzip_shards(folder, array):
     np.save(folder / "a.npy", array)
-    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--encoding", "zlib"))
+    return str(pack(folder / "a.npy", folder / "shards", "--axes", axes_of(array), "--compression", "gzip"))
 
 
 def tfrecords(folder, array):
     """Raw bytes in two files."""
-    content = [framed(example({"image": sample.tobytes()})) for sample in array]
-    for number, some in enumerate((content[:7], content[7:])):
-        (folder / f"{number}.tfrecord").write_bytes(b"".join(some))
+    for number, some in enumerate((array[:7], array[7:])):
+        write(folder / f"{number}.tfrecord", [{"image": sample.tobytes()} for sample in some])
     return f"{folder}/*.tfrecord"
-
-
-def gzip_tfrecords(folder, array):
-    """The same files, compressed as a whole."""
-    data = tfrecords(folder, array)
-    for path in folder.glob("*.tfrecord"):
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    return data
 
 
 TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
@@ -80,8 +69,7 @@ KINDS = [
     (nameless_zarr2, TYPES[:-1]),
 ]
 """functions that write an array, and the types that their files have"""
-ALL = [*KINDS, (shards, TYPES[:-1]), (zlib_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
-ALL += [(gzip_tfrecords, TYPES[:-2])]
+ALL = [*KINDS, (shards, TYPES[:-1]), (gzip_shards, TYPES[:-1]), (tfrecords, TYPES[:-2])]
 """the same with the kinds that hold packed samples"""
 
 

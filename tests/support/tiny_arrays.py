@@ -29,7 +29,7 @@ class Volumes(Recipe):
 
     def networks(self):
         shape, conditions = self.data.shape, (len(self.data.conditions),)
-        convolution = {3: layers.Conv2D, 4: layers.Conv3D}[len(shape)]
+        convolution = {2: layers.Conv1D, 3: layers.Conv2D, 4: layers.Conv3D}[len(shape)]
         latents, given = keras.Input((4,), name="latents"), keras.Input(conditions, name="conditions")
         x = layers.Dense(2 * math.prod(shape[:-1]))(layers.Concatenate()([latents, given]))
         x = layers.BatchNormalization()(layers.Reshape((*shape[:-1], 2))(x))

@@ -12,7 +12,7 @@ import pytest
 import saved
 from building import tiny_run
 from hvdgan.cli.errors import RunError
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.training.observations import Observations

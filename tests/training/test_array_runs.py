@@ -23,6 +23,8 @@ VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditi
 VOLUMES += ["--axes", "DHW", "--global-batch-size", "12", "--log-every", "1"]
 FIELDS = ["--recipe", "tiny_arrays:Volumes", "--data", "f.npz:ECAL", "--conditions", "energy,theta", *UNITS]
 FIELDS += ["--global-batch-size", "12", "--log-every", "1"]
+SEQUENCES = ["--recipe", "tiny_arrays:Volumes", "--data", "q.npz:ECAL", "--conditions", "energy,theta", *UNITS]
+SEQUENCES += ["--axes", "WC", "--crop", "16", "--flip-axes", "width", "--global-batch-size", "12", "--log-every", "1"]
 PAIRS = ["--recipe", "tiny_arrays:Pairs", "--data", "p.npz", "--constants", "ground", "--global-batch-size", "8"]
 PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
 
@@ -31,6 +33,7 @@ PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
 def folder(tmp_path, monkeypatch):
     volumes(tmp_path / "v.npz")
     volumes(tmp_path / "f.npz", shape=(6, 10), channels=(3,))
+    volumes(tmp_path / "q.npz", shape=(24,), channels=(2,))
     pairs(tmp_path / "p.npz")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -48,7 +51,7 @@ def with_values(flags, values):
     return [values if before == "--values" else word for before, word in zip(["", *flags], flags, strict=False)]
 
 
-@pytest.mark.parametrize("flags", [VOLUMES, FIELDS, PAIRS], ids=["volumes", "fields", "pairs"])
+@pytest.mark.parametrize("flags", [VOLUMES, FIELDS, SEQUENCES, PAIRS], ids=["volumes", "fields", "sequences", "pairs"])
 def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
     assert main([*flags, "--run-dir", "whole"]) == 0
     assert main([*flags, "--run-dir", "parts", "--max-steps", "2"]) == 0
@@ -64,7 +67,6 @@ def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
         ["--accumulate", "2"],
         ["--precision", "mixed_bfloat16"],
         ["--precision", "mixed_float16"],
-        ["--cache", "disk"],
         ["--cache", "memory"],
         ["--flip-axes", "width,height", "--diff-augment", "color,translation,cutout"],
         ["--holdout", "0.2", "--eval-every", "2"],

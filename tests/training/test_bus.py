@@ -18,7 +18,6 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import cached, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import NO_SCANS
 from hvdgan.networks.devices.device import CPU, GPU, computing_as
 from hvdgan.networks.devices.numbers import to_device
 from hvdgan.recipe.draws import Random
@@ -145,7 +144,7 @@ def opened(request, tmp_path):
     """The samples as they are stored, those of a run, and the type that is expected on the bus."""
     settings, dtype = KINDS[request.param][0](tmp_path), KINDS[request.param][1]
     stored = open_source(Config(**settings), paired=request.param.startswith("pairs"))
-    return stored, mapped(stored, with_statistics(stored, ALONE, NO_SCANS)), dtype
+    return stored, mapped(stored, with_statistics(stored, ALONE)), dtype
 
 
 def batch_of(source, **changes):
@@ -204,10 +203,9 @@ def test_a_gpu_maps_them_by_itself(opened):
         assert faults_of(tf.function(seen, autograph=False).get_concrete_function(number, records), on_host=1) == []
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float16])
-def test_caches_keep_the_type(tmp_path, kind, dtype):
-    stored = cached(open_source(Config(**saved(tmp_path, dtype))), kind, tmp_path / "cache", ALONE)
+def test_the_cache_keeps_the_type(tmp_path, dtype):
+    stored = cached(open_source(Config(**saved(tmp_path, dtype))), "memory")
     source = mapped(stored, stored.values)
     for _ in range(2):
         batch = batch_of(source)
@@ -247,7 +245,7 @@ FLAGS += ["--global-batch-size", "8", "--log-every", "1", "--values", "standard"
     "more",
     [
         ["--crop", "4,4,4", "--flip-axes", "width", "--diff-augment", "translation"],
-        ["--holdout", "0.3", "--eval-every", "2", "--eval-samples", "8", "--cache", "disk"],
+        ["--holdout", "0.3", "--eval-every", "2", "--eval-samples", "8", "--cache", "memory"],
     ],
     ids=["augmented", "evaluated"],
 )

@@ -11,8 +11,8 @@ from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
-from hvdgan.data.sources.folder import FolderSource
-from hvdgan.data.sources.packed_shards import ShardSource
+from hvdgan.data.pictures import PictureFiles
+from hvdgan.data.sources.picture_arrays import PictureArraySource
 from hvdgan.train import main
 from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare
@@ -75,7 +75,7 @@ def test_threads_change_no_bit(folder, shards, kind, threads):
 
 def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
     """Each waits at the first image for another that decodes too."""
-    meeting, fetch = threading.Barrier(2), FolderSource.fetch
+    meeting, fetch = threading.Barrier(2), PictureFiles.fetch
     waited = threading.local()
 
     def together(self, index):
@@ -86,14 +86,14 @@ def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
 
     run = run_on(folder, threads=2)
     evaluator = evaluator_of(run)
-    monkeypatch.setattr(FolderSource, "fetch", together)
+    monkeypatch.setattr(PictureFiles, "fetch", together)
     assert evaluator()
 
 
 def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
     run = run_on(folder)
     evaluator, fetched, enough = evaluator_of(run), [], threading.Event()
-    fetch, function = FolderSource.fetch, evaluator.measure
+    fetch, function = PictureFiles.fetch, evaluator.measure
 
     def counting(self, index):
         fetched.append(index)
@@ -105,21 +105,20 @@ def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
         assert enough.wait(60)
         return function(step, data)
 
-    monkeypatch.setattr(FolderSource, "fetch", counting)
+    monkeypatch.setattr(PictureFiles, "fetch", counting)
     evaluator.measure = measure
     assert evaluator() and len(fetched) == len(set(fetched)) == len(run.held_out)
 
 
-def test_records_of_shards_are_read_together(shards, monkeypatch):
+def test_packed_pictures_are_read_together(shards, monkeypatch):
     run = run_on(shards)
-    calls, fetch_records = [], ShardSource.fetch_records
+    calls, fetch_batch = [], PictureArraySource.fetch_batch
 
     def counting(self, indices):
         calls.append(len(indices))
-        return fetch_records(self, indices)
+        return fetch_batch(self, indices)
 
-    monkeypatch.setattr(ShardSource, "fetch_records", counting)
-    monkeypatch.setattr(ShardSource, "fetch", None)
+    monkeypatch.setattr(PictureArraySource, "fetch_batch", counting)
     assert evaluator_of(run)()
     assert sum(calls) == len(run.held_out) and len(calls) == math.ceil(len(run.held_out) / 4)
 
@@ -141,7 +140,7 @@ FLAGS = "--recipe test_eval_images:Bright --image-size 8 --global-batch-size 4 -
 
 
 def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, monkeypatch):
-    fetched, fetch = [], FolderSource.fetch
+    fetched, fetch = [], PictureFiles.fetch
 
     def counting(self, index):
         fetched.append(index)
@@ -149,7 +148,7 @@ def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, m
 
     run = run_on(folder)
     held_out = {int(index) for index in run.held_out.indices}
-    monkeypatch.setattr(FolderSource, "fetch", counting)
+    monkeypatch.setattr(PictureFiles, "fetch", counting)
     flags = [*FLAGS.split(), "--data", str(folder), "--run-dir", str(tmp_path / "run"), "--eval-images", "6"]
     assert main([*flags, "--steps", "4"]) == 0
     looked_at = [index for index in fetched if index in held_out]

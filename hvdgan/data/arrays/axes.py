@@ -10,13 +10,15 @@ _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
 _FEW = 4
 _MANY = 16
 """most channels that are taken for such without --axes"""
+_LONG = 32
+"""length from which two axes, of which the other has few entries, may be those of a sequence"""
 
 
 class Axes:
     """Moves the channels of samples to the last axis, and adds that axis where there is none.
 
     Args:
-        order: letters of a sample's axes as they are stored: D, H, W in this order, with C first, last or missing.
+        order: letters of a sample's axes as they are stored: W, HW or DHW, with C first, last or missing.
         assumed: True if the shape would allow others, and neither a flag nor the file names these.
     """
 
@@ -53,14 +55,19 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
     if given is not None:
         order = given.upper()
         space = order.replace("C", "", 1)
-        if space not in ("", "HW", "DHW") or order not in (space, space + "C", "C" + space) or not order:
-            raise UserError(f"{flag} {given}: expected C, HW, HWC, CHW, DHW, DHWC or CDHW")
+        if space not in ("", "W", "HW", "DHW") or order not in (space, space + "C", "C" + space) or not order:
+            raise UserError(f"{flag} {given}: expected C, W, WC, CW, HW, HWC, CHW, DHW, DHWC or CDHW")
         if len(order) != rank:
             raise UserError(f"{flag} {given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
         return Axes(order)
     if rank not in _BY_RANK:
         raise UserError(
             f"{where}: array of shape {tuple(shape)}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)"
+        )
+    if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: sequences of channels, or fields? give {flag} WC for sequences "
+            "with channels last, CW for channels first, or HW for fields"
         )
     if rank == 3 and shape[-1] == _FEW:
         raise UserError(

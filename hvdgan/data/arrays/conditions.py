@@ -3,13 +3,11 @@
 import csv
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.kinds import check_numbers
 from hvdgan.data.arrays.stored import Container, Stored
@@ -32,7 +30,6 @@ class Described(SourceWrapper):
 
     def __init__(self, source: Source, values: SampleValues, conditions: np.ndarray) -> None:
         super().__init__(source, values=values, conditions=conditions)
-        self.decode = source.decode
 
     @property
     def samples(self) -> Source:
@@ -44,9 +41,6 @@ class Described(SourceWrapper):
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
         return self._source.fetch_batch(indices)
-
-    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        return self._source.fetch_records(indices)
 
 
 def with_conditions(source: Source, numbers: np.ndarray, value_map: ValueMap, *names: str) -> Described:
@@ -123,28 +117,6 @@ def of_table(path: Path, chosen: Sequence[str], source: Source) -> tuple[np.ndar
     Raises:
         UserError: the table cannot be read, or does not fit the samples.
     """
-    return of_rows(
-        path, chosen, len(source), lambda index: os.fsdecode(source.key(index)), lacks=bool(source.bad_files)
-    )
-
-
-def of_rows(
-    path: Path, chosen: Sequence[str], count: int, name_of: Callable[[int], str], *, lacks: bool
-) -> tuple[np.ndarray, list[str], str]:
-    """The same for samples of which only their names are known.
-
-    Args:
-        path, chosen: arguments of of_table().
-        count: number of the samples.
-        name_of: function of a sample's number that returns its path.
-        lacks: True if broken files are not among them, so that rows in order cannot be assigned.
-
-    Returns:
-        Numbers (N, k) float64, the names of the columns, and a line on rows that are not used, or "".
-
-    Raises:
-        UserError: the table cannot be read, or does not fit the samples.
-    """
     header, rows = _read(path)
     keyed = _file_column(header)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
@@ -153,9 +125,9 @@ def of_rows(
     _refuse_unclear(path, header, [*names, *([] if keyed is None else [header[keyed]])])
     _refuse_repeated(names)
     if keyed is None:
-        if len(rows) != count or lacks:
+        if len(rows) != len(source) or source.bad_files:
             raise UserError(
-                f"--condition-table {path}: {len(rows):,} rows, and the data have {count:,} samples; expected "
+                f"--condition-table {path}: {len(rows):,} rows, and the data have {len(source):,} samples; expected "
                 "one row for each, or a column `file` with their paths"
             )
         ordered = rows
@@ -163,7 +135,7 @@ def of_rows(
         by_file = {os.path.normpath(row[keyed]): row for row in rows}
         if len(by_file) < len(rows):
             raise UserError(f"--condition-table {path}: a file is named twice in column {header[keyed]}")
-        ordered = [_row_of(path, by_file, name_of(index)) for index in range(count)]
+        ordered = [_row_of(path, by_file, os.fsdecode(source.key(index))) for index in range(len(source))]
     places = [header.index(name) for name in names]
     numbers = np.array([[_number(path, row[place]) for place in places] for row in ordered], np.float64)
     _refuse_not_finite(f"--condition-table {path}", numbers, names)
@@ -200,44 +172,6 @@ def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -
     """
     _refuse_repeated(names)
     return value_map.parse(given or "standard", "--condition-values", names, units)
-
-
-def of_manifest(config: Config, manifest: dict[str, Any], numbers: np.ndarray | None) -> tuple[np.ndarray, ValueMap]:
-    """The packed conditions that --conditions names, and their map.
-
-    An array `x` of several columns was packed as x_0, x_1 and so on; both `x` and `x_1` choose among them.
-
-    Args:
-        config: settings of the data: a folder of packed shards.
-        manifest: its manifest.
-        numbers: all packed conditions, float64 (N, n), or None.
-
-    Returns:
-        Numbers (N, k) float64 and their map.
-
-    Raises:
-        UserError: one was not packed.
-    """
-    names = manifest.get("condition_names", [])  # older folders of pictures have none
-    places: list[int] = []
-    for asked in config.arrays.conditions:
-        columns = [asked] if asked in names else [name for name in names if _is_column(name, asked)]
-        if not columns:
-            packed = ", ".join(names) or "none"
-            raise UserError(
-                f"--conditions {asked}: the conditions that were packed into {config.data} are {packed}; pack others "
-                "with python -m hvdgan.prepare --conditions, or give --condition-table"
-            )
-        places += [names.index(name) for name in columns]
-    assert numbers is not None
-    units = manifest["condition_units"]
-    chosen_units = [units[place] for place in places] if units else []
-    chosen = [names[place] for place in places]
-    return numbers[:, places], map_of(config.arrays.condition_values, chosen, chosen_units)
-
-
-def _is_column(name: str, asked: str) -> bool:
-    return name.startswith(f"{asked}_") and name.removeprefix(f"{asked}_").isdecimal()
 
 
 def _file_column(header: Sequence[str]) -> int | None:

@@ -14,7 +14,6 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.kinds import check_numbers
 from hvdgan.data.arrays.stored import Container, Stored, first_broken
-from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.cf_numbers import Rules
 from hvdgan.data.base.scan_cache import identity
 from hvdgan.data.base.sharing import share_out
@@ -55,7 +54,7 @@ class JoinedFiles(Container):
         self._first.find(name, flag)
         return self.get(name)
 
-    def get(self, name: str) -> "JoinedArray":
+    def get(self, name: str) -> Stored:
         first = self._first.get(name)
         check_numbers(first)
 
@@ -160,7 +159,7 @@ class JoinedArray(Stored):
         return None
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        out = room(len(indices), self.shape[1:], self.dtype)
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for number, places in self._by_file(indices):
             out[places] = self._part(number).read(indices[places] - (self._past[number] - self._counts[number]))
         return out

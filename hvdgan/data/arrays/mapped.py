@@ -11,7 +11,9 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.data.arrays.conditions import Described
 from hvdgan.data.base.source import BadImage, Source, SourceWrapper
+from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import SampleValues, may_be_pictures
+from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import NARROW, ValueMap
 
 
@@ -50,7 +52,7 @@ class Mapped(SourceWrapper):
             dtype=source.dtype if _can_be_mapped_later(source, values) else np.float32,
             values=values,
             conditions=_seen(source, values, "conditions"),
-            constants=_seen(source, values, "constants"),
+            constants=_with_mask(_seen(source, values, "constants"), source.missing),
         )
         self._lock = threading.Lock()
         self._outside = 0
@@ -63,9 +65,10 @@ class Mapped(SourceWrapper):
         if is_stored and not new:
             return records
         inputs, images = self.layout.split(records)
-        with np.errstate(all="ignore"):
-            seen = self.values.images.forward(images)
-            inputs_seen = None if inputs is None or self.values.inputs is None else self.values.inputs.forward(inputs)
+        seen = self._seen_of(indices, images, self.values.images)
+        inputs_seen = None
+        if inputs is not None and self.values.inputs is not None:
+            inputs_seen = self._seen_of(indices, inputs, self.values.inputs)
         if new:
             self._check(indices, images, seen, self.values.images)
             if inputs_seen is not None and self.values.inputs is not None:
@@ -74,6 +77,20 @@ class Mapped(SourceWrapper):
         if is_stored:
             return records
         return seen if inputs_seen is None else self.layout.joined(inputs_seen, seen, np.dtype(np.float32))
+
+    def _seen_of(self, indices: np.ndarray, samples: np.ndarray, value_map: ValueMap) -> np.ndarray:
+        """Samples once they are mapped; one for which a function of the user's raises an error is a bad one."""
+        with np.errstate(all="ignore"):
+            try:
+                seen = value_map.forward(samples)
+            except FailedFunction as error:
+                for index, sample in zip(indices, samples, strict=True):
+                    try:
+                        value_map.forward(sample[None])
+                    except FailedFunction as its:
+                        raise BadImage(self._source.named(int(index)), str(its)) from its
+                raise error  # it takes each sample alone
+        return seen if self.missing is None else self.missing.filled(samples, seen)
 
     def take_outside(self) -> int:
         """How many numbers outside the declared ranges were found since the last call; each sample counts once."""
@@ -96,6 +113,8 @@ class Mapped(SourceWrapper):
 def _can_be_mapped_later(source: Source, values: SampleValues) -> bool:
     """Whether the step can map these numbers to the same bits, and takes them for no pictures, which it scales."""
     maps = [each for each in (values.images, values.inputs) if each is not None]
+    if source.missing is not None:
+        return False
     narrow = source.dtype in NARROW and not (source.dtype == np.uint8 and may_be_pictures(source.layout.shape))
     return narrow and all(each.is_one_step_of_arithmetic for each in maps)
 
@@ -137,6 +156,12 @@ def _seen(source: Source, values: SampleValues, part: str) -> np.ndarray | None:
         seen = value_map.forward(numbers)
     refuse_lost(source, part, value_map, seen)
     return seen
+
+
+def _with_mask(constants: np.ndarray | None, missing: Missing | None) -> np.ndarray | None:
+    """The constants with the field of missing numbers as the last one, if there is one."""
+    field = None if missing is None else missing.field
+    return constants if field is None else field if constants is None else np.concatenate([constants, field], axis=-1)
 
 
 def refuse_lost(source: Source, part: str, value_map: ValueMap, seen: np.ndarray) -> None:

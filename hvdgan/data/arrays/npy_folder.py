@@ -13,7 +13,6 @@ from numpy.lib import format as npy_format
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.stored import Container, Stored
-from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.parallel_map import parallel_map
 from hvdgan.data.base.scan_cache import identity_of_many
 from hvdgan.data.base.sharing import share_out
@@ -108,7 +107,7 @@ class NpyFiles(Stored):
         self._sample_bytes = int(np.prod(shape)) * dtype.itemsize
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        out = room(len(indices), self.shape[1:], self.dtype)
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for place, index in enumerate(indices.tolist()):
             out[place] = self._one(index)
         return out

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.arrays.stored import Container, Stored, named_errors
-from hvdgan.data.base.aligned_memory import room
 from hvdgan.data.base.scan_cache import identity
 
 LARGE_BYTES = 2**30
@@ -32,22 +31,40 @@ class NumpyArray(Stored):
         array: the array.
         units: unit of all numbers, or one for each channel.
         channels: names of the channels.
+        file: path of the file to which the array is mapped; None: it is in memory.
     """
 
     def __init__(
-        self, name: str, array: np.ndarray, *, units: Sequence[str] = (), channels: Sequence[str] = ()
+        self,
+        name: str,
+        array: np.ndarray,
+        *,
+        units: Sequence[str] = (),
+        channels: Sequence[str] = (),
+        file: str | None = None,
     ) -> None:
         super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, channels=channels)
+        self._file, self._identity = file, None if file is None else identity(file)
         self.array = np.asarray(array)  # each sample of a memmap would be one, too, which takes a microsecond
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        samples = room(len(indices), self.shape[1:], self.dtype)
+        if self._file is not None:
+            self._refuse_changed(self._file)
+        samples = np.empty((len(indices), *self.shape[1:]), self.dtype)
         if samples[:1].nbytes < _SMALL:
             samples[:] = self.array[indices]
         else:
             for place, index in enumerate(indices.tolist()):  # one copy; indexing with an array would make two
                 samples[place] = self.array[index]
         return samples
+
+    def _refuse_changed(self, file: str) -> None:
+        try:
+            problem = "" if identity(file) == self._identity else "the file has changed since the run began"
+        except OSError as error:
+            problem = str(error.strerror)
+        if problem:
+            raise RunError(f"--data {self.name} cannot be read: {problem}; restore the file, then resume")
 
 
 class NumpyFile(Container):
@@ -82,11 +99,12 @@ class NumpyFile(Container):
     def get(self, name: str) -> NumpyArray:
         with _reasons(self.data):
             if self._members is None:
-                return NumpyArray(self.data, npy_format.open_memmap(self.data, mode="r"))
+                return NumpyArray(self.data, npy_format.open_memmap(self.data, mode="r"), file=self.data)
             with zipfile.ZipFile(self.data) as archive:
                 array = _open_member(self.data, archive, self._members[name])
             units, channels = (self._texts.get(f"{name}_{kind}", ()) for kind in _KINDS_OF_TEXT)
-            return NumpyArray(f"{self.data}:{name}", array, units=units, channels=channels)
+            file = self.data if isinstance(array, np.memmap) else None
+            return NumpyArray(f"{self.data}:{name}", array, units=units, channels=channels, file=file)
 
     def stamp(self) -> list[Any]:
         return self._stamp

@@ -11,6 +11,7 @@ from hvdgan.data.arrays.axes import Axes
 from hvdgan.data.arrays.kinds import map_of, spread
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import BadImage, Source, fingerprint_of
+from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -63,9 +64,16 @@ class Samples:
 
     def map_of(self, given: str | None, flag: str) -> ValueMap:
         """The map of the numbers: the declared one, or that of floats within [0, 1] or [-1, 1]; see kinds.map_of()."""
-        places = spread(self.stored.shape[0])
-        some = self.axes.arranged(self._valid(places, self.stored.read(places)))
+        some = self.axes.arranged(self._valid(*self.stored.readable(spread(self.stored.shape[0]))))
         return map_of(given, self.stored, some, flag=flag, channels=self.stored.names_of(self.shape[-1]))
+
+    def missing(self, fill: float) -> Missing:
+        """The places that have no number in any of 64 samples spread over the data, and the number in their stead."""
+        _, some = self.stored.readable(spread(self.stored.shape[0]))
+        if some.dtype.kind != "f" or not len(some):
+            return Missing(fill)
+        mask = np.isnan(self.axes.arranged(some)).all(axis=0)
+        return Missing(fill, mask if mask.any() else None)
 
     def _valid(self, indices: np.ndarray, found: np.ndarray) -> np.ndarray:
         """Those of some samples whose numbers are all within the limits that the file declares.
@@ -122,7 +130,7 @@ class ArraySource(Source):
         told_by: list[bytes] = []
         for part in self.parts:
             told_by.append(f"{part.stored.shape} {part.stored.dtype.str} {part.axes.order}".encode())
-            told_by.append(np.ascontiguousarray(part.stored.read(places)).tobytes())
+            told_by.append(np.ascontiguousarray(part.stored.readable(places)[1]).tobytes())
         if container.identity:
             told_by.append(container.identity)
         told_by += [b"" if each is None else each.tobytes() for each in (labels, conditions, constants)]
@@ -148,6 +156,9 @@ class ArraySource(Source):
 
     def key(self, index: int) -> bytes:
         return self.parts[-1].stored.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self.parts[-1].stored.digest(index)
 
     def named(self, index: int) -> str:
         return self.parts[-1].stored.named(index)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,22 +11,19 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.arrays.mapped import refuse_lost
-from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.base.sharing import from_first, share_out
 from hvdgan.data.base.source import BadImage, Source
 from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
-_FILE = "value-statistics.json"
-_VERSION = 2
-"""version of the arithmetic that gives the kept moments"""
 BLOCK_BYTES = 32 * 2**20
 """size of the samples of a block"""
-Moments = tuple[int, np.ndarray, np.ndarray]
-"""count, mean (C,), sum of squared differences from the mean (C,)"""
+Moments = tuple[Any, np.ndarray, np.ndarray]
+"""count, a number or one for each channel (C,); mean (C,); sum of squared differences from the mean (C,)"""
 
 
-def with_statistics(source: Source, peers: Peers, scans: ScanCache) -> SampleValues:
+def with_statistics(source: Source, peers: Peers, known: SampleValues | None = None) -> SampleValues:
     """The maps of a source with the means and deviations that `standard` needs.
 
     The data are divided into blocks by their number alone, the ranks share the blocks, and the moments of all blocks
@@ -36,7 +32,8 @@ def with_statistics(source: Source, peers: Peers, scans: ScanCache) -> SampleVal
     Args:
         source: samples to train on, as they are stored.
         peers: the ranks; each calls this.
-        scans: cache of the result.
+        known: maps of the same data with their statistics, such as a checkpoint's; a part whose map differs in nothing
+            else takes its own.
 
     Raises:
         UserError: a channel is constant, no sample can be read, or a condition or constant cannot be mapped.
@@ -45,12 +42,16 @@ def with_statistics(source: Source, peers: Peers, scans: ScanCache) -> SampleVal
     Reference: Chan, Golub and LeVeque 1983, equation 1.5 (combination of moments).
     """
     values = source.values
+    if known is not None:
+        pairs = [(name, mine, known.parts()[name]) for name, mine in values.parts().items()]
+        taken = {name: its for name, mine, its in pairs if mine and its and mine.differs_in_statistics(its)}
+        values = dataclasses.replace(values, **taken)
     while any(each is not None and each.lacks_statistics for each in values.parts().values()):
-        values = _resolved_once(source, values, peers, scans)
+        values = _resolved_once(source, values, peers)
     return values
 
 
-def _resolved_once(source: Source, values: SampleValues, peers: Peers, scans: ScanCache) -> SampleValues:
+def _resolved_once(source: Source, values: SampleValues, peers: Peers) -> SampleValues:
     """Fill in the first missing statistics of each part."""
     new: dict[str, ValueMap] = {}
     for name, value_map in values.parts().items():
@@ -60,7 +61,7 @@ def _resolved_once(source: Source, values: SampleValues, peers: Peers, scans: Sc
             work = functools.partial(_of_memory, source, name, value_map)
             moments = _of_json(from_first(work, peers, f"--data {source.name}: {name}"))
         else:
-            moments = _of_samples(source, name, value_map, peers, scans)
+            moments = _of_samples(source, name, value_map, peers)
         new[name] = _filled(value_map, moments, source, name)
     return dataclasses.replace(values, **new)
 
@@ -72,11 +73,7 @@ def _of_memory(source: Source, part: str, value_map: ValueMap) -> list[Any]:
     return _to_json(moments_of(before))
 
 
-def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, scans: ScanCache) -> Moments:
-    work = functools.partial(_from_cache, source, part, value_map, scans)
-    key, kept = from_first(work, peers, f"--data {source.name}: kept statistics")
-    if kept is not None:
-        return _of_json(kept)
+def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers) -> Moments:
     each = max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
     blocks = [f"{first} {min(first + each, len(source))}" for first in range(0, len(source), each)]
 
@@ -84,25 +81,7 @@ def _of_samples(source: Source, part: str, value_map: ValueMap, peers: Peers, sc
         return [_to_json(_of_block(source, part, value_map, *map(int, block.split()))) for block in some]
 
     moments = [_of_json(found) for found in share_out(blocks, look, peers, f"--data {source.name}: statistics")]
-    total = moments[0]
-    for more in moments[1:]:
-        total = combined(total, more)
-    if key:
-        scans.put(f"{part}-{_FILE}", key, lambda: json.dumps(_to_json(total)).encode(), len(source))
-    return total
-
-
-def _from_cache(source: Source, part: str, value_map: ValueMap, scans: ScanCache) -> list[Any]:
-    """The key of the moments, or None if they cannot be cached; and the moments, if they are cached."""
-    try:
-        stamp = source.stamp()
-    except OSError:
-        stamp = None
-    if stamp is None:
-        return [None, None]
-    key = json.dumps([_VERSION, source.fingerprint, len(source), part, value_map.identity(), stamp])
-    content = scans.get(f"{part}-{_FILE}", key)
-    return [key, None if content is None else json.loads(content)]
+    return functools.reduce(combined, moments)
 
 
 def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: int) -> Moments:
@@ -116,9 +95,29 @@ def _of_block(source: Source, part: str, value_map: ValueMap, first: int, past: 
     samples = inputs if part == "inputs" else images
     assert samples is not None
     with np.errstate(all="ignore"):
-        before = value_map.before_statistics(samples)
+        try:
+            before = value_map.before_statistics(samples)
+        except FailedFunction:
+            before = np.concatenate([_before_or_nan(value_map, sample[None]) for sample in samples])
+    if source.missing is not None:
+        return _of_each_channel(before)
     finite = np.isfinite(before).reshape(len(before), -1).all(axis=1)
     return moments_of(before[finite])
+
+
+def _of_each_channel(numbers: np.ndarray) -> Moments:
+    """Moments of the finite numbers (..., C), of which each channel may have others."""
+    each = [numbers[..., place] for place in range(numbers.shape[-1])]
+    counts, means, squares = zip(*(moments_of(one[np.isfinite(one)][:, None]) for one in each), strict=True)
+    return np.array(counts, np.float64), np.concatenate(means), np.concatenate(squares)
+
+
+def _before_or_nan(value_map: ValueMap, sample: np.ndarray) -> np.ndarray:
+    """A sample to which the first steps are applied; NaN if a function of the user's raises an error for it."""
+    try:
+        return value_map.before_statistics(sample)
+    except FailedFunction:
+        return np.full(sample.shape, np.nan)
 
 
 def _readable(source: Source, indices: np.ndarray) -> Any:
@@ -147,17 +146,19 @@ def moments_of(numbers: np.ndarray) -> Moments:
 def combined(one: Moments, other: Moments) -> Moments:
     """The moments of two sets of numbers together."""
     count = one[0] + other[0]
-    if not count:
-        return one
+    divisor = np.maximum(count, 1) if isinstance(count, np.ndarray) else max(count, 1)
     apart = other[1] - one[1]
-    mean = one[1] + apart * (other[0] / count)
-    return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / count)
+    mean = one[1] + apart * (other[0] / divisor)
+    return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / divisor)
 
 
 def _filled(value_map: ValueMap, moments: Moments, source: Source, part: str) -> ValueMap:
     count, mean, squares = moments
-    if not count:
-        raise UserError(f"--data {source.name}: none of its {len(source)} samples has finite {part} only")
+    if not np.all(count):
+        raise UserError(
+            f"--data {source.name}: none of its {len(source)} samples has finite {part} only; --missing fill:0 fills "
+            "numbers that are missing (NaN), such as those on land"
+        )
     try:
         return value_map.with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
     except UserError as error:
@@ -165,8 +166,10 @@ def _filled(value_map: ValueMap, moments: Moments, source: Source, part: str) ->
 
 
 def _to_json(moments: Moments) -> list[Any]:
-    return [moments[0], moments[1].tolist(), moments[2].tolist()]
+    count = moments[0].tolist() if isinstance(moments[0], np.ndarray) else moments[0]
+    return [count, moments[1].tolist(), moments[2].tolist()]
 
 
 def _of_json(values: Sequence[Any]) -> Moments:
-    return int(values[0]), np.array(values[1]), np.array(values[2])
+    count = np.array(values[0]) if isinstance(values[0], list) else int(values[0])
+    return count, np.array(values[1]), np.array(values[2])

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.data.base.cf_numbers import Rules
-from hvdgan.data.base.source import BadFile
+from hvdgan.data.base.source import BadFile, BadImage
 
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
@@ -93,6 +94,17 @@ class Stored(abc.ABC):
             RunError: the file has changed or the disk has failed.
         """
 
+    def readable(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of some samples that are not broken: their numbers (B,), and the samples (B, ...)."""
+        try:
+            return indices, self.read(indices)
+        except BadImage:
+            found = {}
+            for index in indices.tolist():
+                with contextlib.suppress(BadImage):
+                    found[index] = self.read(np.array([index]))[0]
+            return np.array([*found], np.int64), np.array([*found.values()], self.dtype).reshape(-1, *self.shape[1:])
+
     def named(self, index: int) -> str:
         """The name of a sample, for messages."""
         return f"{self.name}[{index}]"
@@ -100,6 +112,10 @@ class Stored(abc.ABC):
     def key(self, index: int) -> bytes:
         """Bytes that identify a sample on every machine: its place, or its name."""
         return str(index).encode()
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of a sample's key."""
+        return hashlib.sha256(self.key(index)).digest()
 
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions."""
@@ -227,8 +243,8 @@ class Container(abc.ABC):
         """
 
     @abc.abstractmethod
-    def stamp(self) -> list[Any]:
-        """Facts that change when a file changes.
+    def stamp(self) -> list[Any] | None:
+        """Facts that change when a file changes; None if there is no file.
 
         Raises:
             OSError: a file is missing.

@@ -3,13 +3,14 @@
 import abc
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.types import Fit
+from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
 
 _NAMED_IN_ERRORS = 5
@@ -70,12 +71,10 @@ class Source(abc.ABC):
     """True for 8-bit pictures, whose uint8 0 to 255 the step itself maps to [-1, 1]"""
     prepared = False
     """True if `hvdgan.prepare` would not make reading faster"""
-    decode: Callable[[Any], Any] | None = None
-    """operations that turn a tensor of `fetch_records` (B,) into the images of `fetch_batch` (B, *shape); None if the
-    source has no records"""
-
     remarks: Sequence[str] = ()
     """lines to log when a run starts: numbers that are rounded, lie outside of a declared range, or are not used"""
+    missing: Missing | None = None
+    """what networks see in place of missing numbers; None: a sample with one is broken"""
     assumed_axes: Sequence[str] = ()
     """axes that arrays are taken to have although their shape allows others, in words, for the start of a run"""
 
@@ -202,17 +201,6 @@ class Source(abc.ABC):
         """
         return None
 
-    def fetch_records(self, indices: np.ndarray) -> list[bytes]:
-        """Read several images for `decode`, which decodes them without holding the GIL.
-
-        Args:
-            indices: numbers of the images, int64 (B,).
-
-        Raises:
-            RunError: the data have changed since they were opened.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no records")
-
 
 class PictureSource(Source):
     """8-bit pictures, all of one size.
@@ -259,7 +247,7 @@ class SourceWrapper(Source):
         super().__init__(**{**own, **changes})
         self.batched, self.in_memory, self.prepared = source.batched, source.in_memory, source.prepared
         self.is_pictures, self.stored_dtype = source.is_pictures, source.stored_dtype
-        self.remarks, self.assumed_axes = source.remarks, source.assumed_axes
+        self.remarks, self.assumed_axes, self.missing = source.remarks, source.assumed_axes, source.missing
         self._source = source
 
     @property

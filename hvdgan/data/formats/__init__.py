@@ -1,1 +1,1 @@
-"""The formats of files: images, TFRecords and their index, packed shards."""
+"""The formats of files: images and TFRecords."""

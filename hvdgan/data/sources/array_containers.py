@@ -14,19 +14,13 @@ from hvdgan.data.arrays.hdf5_files import Hdf5File
 from hvdgan.data.arrays.joined_files import JoinedFiles
 from hvdgan.data.arrays.npy_folder import NpyFolder
 from hvdgan.data.arrays.numpy_files import NumpyFile
+from hvdgan.data.arrays.packed_files import PackedFiles, is_packed
 from hvdgan.data.arrays.stored import Container
 from hvdgan.data.base.sharing import from_first, list_from_first
-from hvdgan.data.base.source import BadFile, Unreadable
+from hvdgan.data.base.source import Unreadable
 from hvdgan.data.base.zarr_stores import is_store
-from hvdgan.data.sources.folder_listing import (
-    ARRAYS,
-    JOINED,
-    classes_of,
-    find,
-    find_arrays,
-    first_suffix,
-    refuse_unlisted,
-)
+from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, refuse_unlisted
+from hvdgan.data.sources.own_data import OwnData, names_own
 
 _NUMPY = (".npy", ".npz")
 _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
@@ -49,9 +43,18 @@ def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None
     """
     if not config.data:
         return None
+    if names_own(config.data):
+        return OwnData(config.data, config.data_options, peers), ""
+    if config.data_options:
+        raise UserError(
+            f"--data-options {','.join(config.data_options)}: is for data of your own (--data my_module:source); "
+            "leave it out"
+        )
     path, name = _parts_of(config.data)
     if os.path.exists(path) and (opener := _opener_of(path, config)) is not None:
         return opener(path), name
+    if os.path.isdir(path) and is_packed(path):
+        return PackedFiles(path, peers), name or "images"
     if os.path.isdir(path):
         container = _of_folder(path, config, peers)
     elif not os.path.exists(path) and path.lower().endswith(_OF_PATTERNS) and glob.has_magic(path):
@@ -92,26 +95,25 @@ def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     """The arrays in a folder; None if it holds images, or nothing that is known."""
     suffix = from_first(lambda: first_suffix(path), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
-        files = list_from_first(lambda: _listed(path, config, find_arrays), peers, f"--data {path}: its files")
+        files = list_from_first(lambda: _listed(path, config, ARRAYS), peers, f"--data {path}: its files")
         container = NpyFolder(path, files, config.max_bad_fraction, peers)
-        container.labels, container.class_names = classes_of([(file,) for file in container.files])
+        container.labels, container.class_names = classes_of(container.files)
         return container
     if (kind := next((each for each in JOINED if suffix in each), None)) is not None:
-        look = functools.partial(find, suffixes=kind)
-        return _joined(path, lambda: [os.path.join(path, file) for file in _listed(path, config, look)], config, peers)
+        return _joined(path, lambda: [os.path.join(path, file) for file in _listed(path, config, kind)], config, peers)
     return None
 
 
-def _listed(path: str, config: Config, find_files: Callable[[str], tuple[list[str], list[BadFile]]]) -> list[str]:
+def _listed(path: str, config: Config, suffixes: tuple[str, ...]) -> list[str]:
     """The files of arrays in a folder, sorted."""
     try:
-        files, unlisted = find_files(path)
+        listing = find(path, suffixes)
     except Unreadable as error:
         raise RunError(f"--data {path}: {error}") from error
     except UserError as error:
         raise UserError(f"--data {error}") from error
-    refuse_unlisted(f"--data {path}", unlisted, config.max_bad_fraction)
-    return files
+    refuse_unlisted(f"--data {path}", listing.unlisted, config.max_bad_fraction)
+    return listing.files
 
 
 def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers: Peers) -> Container | None:

@@ -13,11 +13,14 @@ from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.axes import axes_of
 from hvdgan.data.arrays.kinds import check_labels, check_numbers, map_of
+from hvdgan.data.arrays.packed_files import PackedFiles
 from hvdgan.data.arrays.source import ArraySource, Samples
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import Source, sides
 from hvdgan.data.sources.array_containers import open_container
+from hvdgan.data.sources.own_data import OwnData
 from hvdgan.data.sources.picture_arrays import ArrayPairs, PictureArraySource
+from hvdgan.values import missing
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -44,6 +47,12 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     if (opened := open_container(config, peers)) is None:
         return None
     container, name = opened
+    if isinstance(container, OwnData) and "conditions" in container.names() and not config.arrays.conditions:
+        arrays = dataclasses.replace(config.arrays, conditions=("conditions",))
+        config = dataclasses.replace(config, arrays=arrays)
+    is_array = False
+    if isinstance(container, PackedFiles):
+        config, is_array = container.settings(config, paired=paired), not container.holds_pictures
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     check_numbers(images)
     _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
@@ -51,9 +60,9 @@ def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped:
     labels = container.labels
     if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
         labels = _labels(container, config, images)
-    if _are_pictures(config, images, inputs):
-        return _pictures(config, container, images, inputs, labels, paired)
-    return _arrays(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
+    if not is_array and _are_pictures(config, images, inputs):
+        return pictures_of(config, container, images, inputs, labels, paired)
+    return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
 
 
 def without_maps(config: Config) -> Config:
@@ -114,7 +123,8 @@ def _inputs(container: Container, settings: ArrayConfig, images: Stored) -> Stor
 def _are_pictures(config: Config, images: Stored, inputs: Stored | None) -> bool:
     """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
     settings = config.arrays
-    if any((settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)):
+    of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
+    if any((*of_arrays, settings.missing)):
         return False
     alike = inputs is None or inputs.shape[:3] == images.shape[:3]
     return alike and all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
@@ -126,7 +136,7 @@ def _is_picture(stored: Stored, channels: int | None) -> bool:
     return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
 
 
-def _pictures(
+def pictures_of(
     config: Config,
     container: Container,
     images: Stored,
@@ -156,7 +166,7 @@ def _pictures(
     )
 
 
-def _arrays(
+def arrays_of(
     config: Config,
     container: Container,
     stored: Stored,
@@ -182,7 +192,7 @@ def _arrays(
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
     layout = Layout(images.shape, None if inputs is None else inputs.shape)
-    return ArraySource(
+    made = ArraySource(
         config.data,
         container,
         images,
@@ -193,6 +203,9 @@ def _arrays(
         conditions=numbers,
         constants=constants,
     )
+    if settings.missing is not None:
+        made.missing = images.missing(missing.parse(settings.missing))
+    return made
 
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Fit
 from hvdgan.data.base.source import PictureSource, Size, fingerprint, sides
-from hvdgan.data.formats.pixels import WrongAspect, to_pixels
+from hvdgan.data.pixels import WrongAspect, to_pixels
 
 
 @functools.lru_cache(maxsize=1)

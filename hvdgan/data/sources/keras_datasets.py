@@ -11,7 +11,7 @@ from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.cli.types import Fit
 from hvdgan.data.base.sharing import in_turn
 from hvdgan.data.base.source import PictureSource, Size, fingerprint
-from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
+from hvdgan.data.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 

@@ -9,7 +9,7 @@ from hvdgan.cli.types import Fit
 from hvdgan.data.arrays.kinds import spread
 from hvdgan.data.arrays.stored import Container, Stored
 from hvdgan.data.base.source import PictureSource, Size, fingerprint
-from hvdgan.data.formats.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
+from hvdgan.data.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 
 
 class PictureArraySource(PictureSource):
@@ -60,7 +60,7 @@ class PictureArraySource(PictureSource):
             raise UserError(f"--data {name}: each picture has {error}") from error
         channels = channels or (1 if self.array_shape[-1] == 1 else 3)
         header = f"array {self.array_shape} {stored.dtype.str}".encode()
-        sample = stored.read(spread(self.array_shape[0])).tobytes()
+        sample = stored.readable(spread(self.array_shape[0]))[1].tobytes()
         parts = [header, sample, b"" if labels is None else labels.tobytes()]
         if container.identity:
             parts.append(container.identity)
@@ -88,6 +88,9 @@ class PictureArraySource(PictureSource):
         if self._container.has_names:
             return self._stored.key(index)
         return np.ascontiguousarray(self._pictures(np.array([index]))[0]).tobytes()
+
+    def digest(self, index: int) -> bytes:
+        return self._stored.digest(index) if self._container.has_names else super().digest(index)
 
     def named(self, index: int) -> str:
         return self._stored.named(index)
@@ -156,6 +159,7 @@ class ArrayPairs(PictureSource):
             fit=fit,
             fingerprint=fingerprint(self._images.image_size, self._images.channels, [b"pairs", *parts], fit),
             labels=labels,
+            class_names=container.class_names,
             paired=True,
         )
         self.array_shape = self._images.array_shape
@@ -168,6 +172,9 @@ class ArrayPairs(PictureSource):
 
     def key(self, index: int) -> bytes:
         return self._images.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._images.digest(index)
 
     def named(self, index: int) -> str:
         return self._images.named(index)

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.data.pipeline import Batches
+from hvdgan.data.batches import Batches
 from hvdgan.diagnostics.speed.blocks import Block, Clock
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization

@@ -50,11 +50,13 @@ def main(spec: Spec) -> None:
     from hvdgan.training.building.command import parse
 
     joining.claim()
-    if command := parse(spec.arguments):
-        devices.limit_memory(command.config.gpu_memory_limit)
+    command = parse(spec.arguments)
+    share_gpu = command is not None and command.config.share_gpu
+    if command is not None:
+        devices.limit_memory(command.config.gpu_memory_limit, shared=share_gpu)
     folder, number = Path(spec.folder), launched()[2]
     meeting = Meeting(folder, number, spec.copies) if spec.copies else None
-    ranks = joining.alone(local_rank()) if spec.copies else joining.start()
+    ranks = joining.alone(local_rank()) if spec.copies else joining.start(share_gpu=share_gpu)
     result = measure(spec, ranks, folder / f"run-{number}", meeting)
     if ranks.is_root:
         write_json(folder / f"result-{number}.json", result)

@@ -7,7 +7,8 @@ import numpy as np
 from keras import ops
 
 from hvdgan.cli.errors import UserError
-from hvdgan.values import sample_values
+from hvdgan.values import missing, sample_values
+from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures
 from hvdgan.values.steps import Operations, Range
 
@@ -41,6 +42,8 @@ class DataSpec:
         pixels: True if the data are 8-bit pictures, also as uint8 arrays with the map range:0,255; False if they are
             other arrays; None: their map and shape decide, as in older checkpoints.
         class_names: names of the classes 0, 1, ...; empty if the data do not name them.
+        missing: number that networks see in place of missing ones (--missing); its mask is the last of the constants, 1
+            where there are numbers and 0 where there are none.
     """
 
     shape: tuple[int, ...]
@@ -54,6 +57,7 @@ class DataSpec:
     constants: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     pixels: bool | None = dataclasses.field(default=None, repr=False)
     class_names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    missing: Missing | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def channels(self) -> int:
@@ -112,6 +116,7 @@ class DataSpec:
             "layout": None if self.layout is None else dataclasses.asdict(self.layout),
             "pixels": self.pixels,
             "class_names": list(self.class_names),
+            "missing": None if self.missing is None else self.missing.to_json(),
         }
 
 
@@ -139,6 +144,7 @@ def of_json(facts: dict[str, Any], *, paired: bool = False) -> DataSpec:
     for name in ("shape", "input_shape", "constants_shape", "conditions"):
         facts[name] = facts[name] and tuple(facts[name])
     facts["conditions"] = facts["conditions"] or ()
+    facts["missing"] = facts.get("missing") and missing.of_json(facts["missing"])
     facts["class_names"] = tuple(facts.get("class_names", ()))  # older checkpoints do not have them
     return DataSpec(
         **facts,

@@ -5,13 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdgan.cli.files.field_pictures import Panel, save_panels
+from hvdgan.cli.files.field_pictures import Curves, Fields, Histogram, Panel, save_panels
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.values.value_map import ValueMap
 
 _VOLUMES = 25
 """volumes whose slices are shown, at most"""
+_CURVES = 16
+"""sequences that are shown, at most"""
+_COLUMNS = 24
+"""most columns of vectors that have a histogram each; longer vectors are rows of colours"""
 
 
 def to_uint8(images: np.ndarray) -> np.ndarray:
@@ -31,14 +35,24 @@ def shown(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
     return spec.values.images.inverse(samples)
 
 
+def restored(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
+    """Samples as people see them, with NaN where the data have no numbers; those of crops have no such places.
+
+    Args:
+        samples: result of shown().
+        spec: facts about the data.
+    """
+    return samples if spec.missing is None or spec.parts.crop is not None else spec.missing.restored(samples)
+
+
 def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarray | None = None) -> None:
-    """Write a grid of samples: pictures side by side; arrays in colours with a scale, in the units of the data.
+    """Write samples: pictures side by side; arrays in the units of the data, as colours, curves or histograms.
 
     Args:
         path: name of the PNG; its folder is made.
         samples: result of shown().
         spec: facts about the data.
-        like: samples whose least and largest numbers the scale has; None: these samples'.
+        like: samples of the data, whose least and largest numbers the scale has; None: these samples.
     """
     if samples.dtype == np.uint8 or spec.values is None:
         save_grid(path, samples)
@@ -47,21 +61,24 @@ def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarr
 
 
 def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Iterator[Panel]:
-    """One panel for each channel of fields; three for each channel of volumes, of the middle slices."""
+    """One panel for each channel of sequences and fields, or column of vectors; three for each channel of volumes."""
     units = value_map.units or ("",) * len(value_map.channels)
-    if samples.ndim == 2:  # vectors: a row for each
-        samples, like = samples[None, :, :, None], like[None, :, :, None]
-        yield Panel("vectors, one a row", samples[..., 0], (float(like.min()), float(like.max())))
+    if samples.ndim == 2 and samples.shape[1] > _COLUMNS:
+        yield Fields("vectors, one a row", samples[None], (float(like.min()), float(like.max())))
         return
     for place, (name, unit) in enumerate(zip(value_map.channels, units, strict=True)):
         one = value_map.channel(place)
-        title = " ".join(
-            part for part in (f"channel {name}" if name.isdecimal() else name, unit and f"[{unit}]") if part
-        )
-        numbers, limits = samples[..., place], (float(like[..., place].min()), float(like[..., place].max()))
-        if numbers.ndim == 3:
-            yield Panel(title, numbers, limits, one.forward, one.inverse)
-            continue
-        for axis, along in enumerate(("depth", "height", "width"), 1):
-            middle = np.take(numbers[:_VOLUMES], numbers.shape[axis] // 2, axis=axis)
-            yield Panel(f"{title}, middle slice along {along}", middle, limits, one.forward, one.inverse)
+        noun = "column" if samples.ndim == 2 else "channel"
+        title = f"{noun} {name}" if name.isdecimal() else name
+        title += f" [{unit}]" if unit else ""
+        numbers, limits = samples[..., place], (float(np.nanmin(like[..., place])), float(np.nanmax(like[..., place])))
+        if numbers.ndim == 1:
+            yield Histogram(title, numbers, like[..., place])
+        elif numbers.ndim == 2:
+            yield Curves(title, numbers[:_CURVES], limits)
+        elif numbers.ndim == 3:
+            yield Fields(title, numbers, limits, one.forward, one.inverse)
+        else:
+            for axis, along in enumerate(("depth", "height", "width"), 1):
+                middle = np.take(numbers[:_VOLUMES], numbers.shape[axis] // 2, axis=axis)
+                yield Fields(f"{title}, middle slice along {along}", middle, limits, one.forward, one.inverse)

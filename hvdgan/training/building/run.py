@@ -16,7 +16,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
@@ -33,7 +32,7 @@ from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.state import TrainState
-from hvdgan.values.sample_values import are_pixels
+from hvdgan.values.sample_values import SampleValues, are_pixels
 
 T = TypeVar("T")
 
@@ -55,7 +54,6 @@ class Run:
         sampler: sampler of the grids.
         evaluator: evaluator of the held-out images.
         comparison: comparison of generated with real samples.
-        scans: cache of what was found out about the data, for the next start.
     """
 
     config: Config
@@ -70,7 +68,6 @@ class Run:
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
-    scans: ScanCache
 
     @property
     def run_dir(self) -> Path:
@@ -110,7 +107,22 @@ def checkpoints_of(config: Config) -> Path:
     return folder_of(config) / "checkpoints"
 
 
-def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks) -> Run:
+@dataclasses.dataclass(frozen=True)
+class KnownMaps:
+    """The value maps of data that a checkpoint was trained on.
+
+    Args:
+        fingerprint: fingerprint of the data.
+        values: their maps, with all statistics.
+    """
+
+    fingerprint: str
+    values: SampleValues
+
+
+def build(
+    config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks, known: KnownMaps | None = None
+) -> Run:
     """Build a run, and write nothing; every rank calls this.
 
     Args:
@@ -118,6 +130,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         recipe_class: class of the recipe.
         options: instance of recipe_class.Options.
         ranks: ranks of the run.
+        known: maps of the checkpoint to resume, whose statistics serve if the data are the same; None: there is none.
 
     Raises:
         UserError: the data, the batch size or the recipe cannot be used.
@@ -126,8 +139,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
     check_jit(config, ranks)
-    scans = ScanCache(folder_of(config) / "cache", is_root=ranks.is_root)
-    source, held_out = _open(config, recipe_class, ranks, scans)
+    source, held_out = _open(config, recipe_class, ranks, known)
     check_augmentations(config, source.layout.seen, source.layout.input_seen)
     spec = spec_of(source)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
@@ -145,7 +157,7 @@ def build(config: Config, recipe_class: type[Recipe], options: Any, ranks: Ranks
         ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
     )
     check_best_metric(config.best_metric, metrics)
-    made = parts.schedule, parts.steps, sampler, evaluator, comparison, scans
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison
     return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
 
 
@@ -154,12 +166,15 @@ def _compared(config: Config, parts: Parts, sources: tuple[Source, Source | None
     return comparison_in_training(config, parts.recipe, parts.state, sources, ranks, threads=threads, folder=folder)
 
 
-def _open(config: Config, recipe_class: type[Recipe], ranks: Ranks, scans: ScanCache) -> tuple[Source, HeldOut | None]:
+def _open(
+    config: Config, recipe_class: type[Recipe], ranks: Ranks, known: KnownMaps | None
+) -> tuple[Source, HeldOut | None]:
     """Open the data and split them; the numbers of those to train on, which alone determine the maps, are mapped."""
-    everything = open_source(config, paired=recipe_class.paired, peers=ranks, scans=scans)
-    everything = cached(everything, config.pipeline.cache, folder_of(config) / "cache", ranks)
-    source, held_out = split(everything, config.holdout, ranks, scans, is_evaluated=recipe_class.evaluates())
-    return mapped(source, with_statistics(source, ranks, scans)), held_out
+    everything = open_source(config, paired=recipe_class.paired, peers=ranks)
+    everything = cached(everything, config.pipeline.cache, ranks)
+    source, held_out = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
+    are_known = known is not None and known.fingerprint == source.fingerprint
+    return mapped(source, with_statistics(source, ranks, known.values if known and are_known else None)), held_out
 
 
 def spec_of(source: Source) -> DataSpec:
@@ -177,6 +192,7 @@ def spec_of(source: Source) -> DataSpec:
         source.constants,
         source.is_pictures or are_pixels(values, layout, source.stored_dtype),
         tuple(source.class_names or ()),
+        source.missing,
     )
 
 

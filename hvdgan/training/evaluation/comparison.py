@@ -290,7 +290,7 @@ class Comparison:
         values = plan.spec.values
         facts = {
             "resize": self._measure.resize,
-            "values": None if values is None else values.identity(),
+            "values": None if values is None else values.to_json(),
             "shape": list(plan.spec.shape),
             "classes": plan.classes,
             "mirrored": self._reals.mirrored,

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.data.formats.manifest import sha256_of
+from hvdgan.cli.files.outputs import sha256_of
 from hvdgan.recipe.mistakes import described
 from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.training.evaluation.feature_networks import fitted, load_function, load_keras, load_saved_model

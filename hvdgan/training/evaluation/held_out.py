@@ -11,7 +11,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import from_all
 from hvdgan.data import BadFile, Source
-from hvdgan.data.reader import ImageReader
+from hvdgan.data.batches import ImageReader
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.checks.results import measured, prepare

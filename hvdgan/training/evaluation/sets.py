@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, Source
+from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
-from hvdgan.data.reader import ImageReader
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import drawn_by, generated
 from hvdgan.recipe.nets import Nets

@@ -12,7 +12,6 @@ from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
 from hvdgan.data import Source
 from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.base.scan_cache import ScanCache
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
@@ -189,7 +188,7 @@ class Evaluating:
 
     def _defined(self, trained: Trained) -> dict[str, Any]:
         """What tells the functions of the user's own that figures depend on from any others, as JSON types."""
-        return {"recipe_sha256": self._code, "values": maps_of(trained.recipe.data).identity()}
+        return {"recipe_sha256": self._code, "values": maps_of(trained.recipe.data).to_json()}
 
     def _how(self, trained: Trained) -> dict[str, Any]:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
@@ -240,8 +239,7 @@ class Evaluating:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
         if self._sources is None:
             config, recipe, asked = trained.config, trained.recipe, self._asked
-            scans = ScanCache(self._run_dir and self._run_dir / "cache", is_root=self._ranks.is_root)
-            everything, maps = open_data(config, recipe.data, asked.data, self._ranks, scans), maps_of(recipe.data)
+            everything, maps = open_data(config, recipe.data, asked.data, self._ranks), maps_of(recipe.data)
             if asked.data is not None:
                 everything, about = as_in_run(everything, recipe.data)
                 if about:
@@ -249,13 +247,9 @@ class Evaluating:
                 self._about_labels = about if everything.labels is None else ""
                 self._sources = mapped(everything, maps), mapped(everything, maps)
             else:
-                training, held_out = split(
-                    everything, config.holdout, self._ranks, scans, is_evaluated=recipe.evaluates()
-                )
+                training, held_out = split(everything, config.holdout, self._ranks, is_evaluated=recipe.evaluates())
                 some = held_out and mapped(held_out.some(config.evaluation.eval_images), maps)
                 self._sources = mapped(training, maps), some
-            with contextlib.suppress(OSError):  # the next evaluation scans again
-                scans.write()
         return self._sources
 
     def _stand(self, trained: Trained) -> None:

@@ -11,7 +11,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.pictures import picture
 from hvdgan.data import BadImage
 from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
-from hvdgan.data.formats.images import read_whole
+from hvdgan.data.pixels import read_whole
 from hvdgan.recipe import mistakes
 from hvdgan.training.inference.trained import Trained, Weights
 

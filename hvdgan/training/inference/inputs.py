@@ -15,7 +15,6 @@ from hvdgan.data import BadImage, Source, open_source
 from hvdgan.data.arrays import conditions
 from hvdgan.data.arrays.kinds import spread
 from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.base.scan_cache import NO_SCANS, ScanCache
 from hvdgan.data.base.sharing import from_first
 from hvdgan.data.base.source import PictureSource
 from hvdgan.data.order import sample_indices
@@ -68,9 +67,7 @@ def data_inputs(
     return _in_order(source, seed)
 
 
-def open_data(
-    config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE, scans: ScanCache = NO_SCANS
-) -> Source:
+def open_data(config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE) -> Source:
     """Open the data of a run, or others of the same shape; their numbers are not mapped yet.
 
     Args:
@@ -78,14 +75,13 @@ def open_data(
         spec: facts about the data of the run.
         data: value of --data; None: the data that the run was trained on.
         peers: the ranks; each calls this.
-        scans: cache of what was found out about the data.
 
     Raises:
         UserError: the data cannot be opened, or have another shape, other channels, or no conditions.
     """
     wanted, hint = _wanted(config, spec, data)
     try:
-        return _opened(wanted, spec, [spec.parts], peers, scans, are_others=wanted.data != config.data)
+        return _opened(wanted, spec, [spec.parts], peers, are_others=wanted.data != config.data)
     except UserError as error:
         raise UserError(f"{error}{hint}") from error
 
@@ -117,7 +113,7 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
     wanted, are_others = dataclasses.replace(config, data=images, arrays=arrays), images != config.data
     layouts = [Layout(spec.shape), whole] if are_others and spec.shape != whole.shape else [whole]
     try:
-        source = _opened(wanted, spec, layouts, peers, NO_SCANS, are_others=are_others)
+        source = _opened(wanted, spec, layouts, peers, are_others=are_others)
     except UserError as error:
         raise UserError(str(error).replace("--data ", "--images ")) from error
     return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes, layout=source.layout)
@@ -149,9 +145,7 @@ class _OtherData(UserError):
     """The data can be opened, and are not such as the run was trained on."""
 
 
-def _opened(
-    config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Peers, scans: ScanCache, *, are_others: bool
-) -> Source:
+def _opened(config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Peers, *, are_others: bool) -> Source:
     """Open data with the first settings with which they are such as the run was trained on.
 
     Arrays need no maps, because those of the checkpoint apply.
@@ -161,7 +155,6 @@ def _opened(
         spec: facts about the data of the run.
         layouts: layouts that the samples may have, the most likely first.
         peers: the ranks; each calls this.
-        scans: cache of what was found out about the data.
         are_others: True if these are not the data of the run, so that the axes of their arrays may be others.
 
     Returns:
@@ -177,7 +170,6 @@ def _opened(
                 settings,
                 paired=spec.input_shape is not None,
                 peers=peers,
-                scans=scans,
                 unmapped=are_others or not pictures,
             )
             if source.is_pictures == pictures:
@@ -278,6 +270,7 @@ def _check_parts(source: Source, spec: DataSpec) -> None:
             f"{', '.join(spec.conditions)}; name these, in this order"
         )
     fields = 0 if source.constants is None else source.constants.shape[-1]
+    fields += source.missing is not None and source.missing.mask is not None
     if spec.constants_shape is not None and fields != spec.constants_shape[-1]:
         raise _OtherData(
             f"--data {source.name}: {fields} constant fields, and the run was trained with {spec.constants_shape[-1]}; "

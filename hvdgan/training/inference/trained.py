@@ -8,7 +8,8 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.distributed import joining
+from hvdgan.cli.launcher import warn_once
+from hvdgan.distributed import devices, joining
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.checks.results import make_recipe
 from hvdgan.recipe.nets import Nets
@@ -63,6 +64,7 @@ def load_trained(path: Path) -> Trained:
         RunError: the checkpoint is damaged, or the recipe now makes other networks.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
+    devices.refuse_cpu_by_mistake()
     found = find(path)
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
@@ -88,15 +90,17 @@ def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:
 
 
 def _check_functions(found: Path, spec: DataSpec) -> None:
-    """Refuse maps of the user's own whose functions have been edited: the networks learned the numbers of the old ones.
+    """Refuse maps of the user's own whose file was edited: the networks learned the numbers of the old functions.
 
     Raises:
-        UserError: names the function, and what it returned.
+        UserError: names the file.
     """
     for part, value_map in spec.values.parts().items() if spec.values else ():
-        if value_map is not None and (words := value_map.changed_functions()):
-            raise UserError(
-                f"{found}: the map of the {part}, {value_map}, is not that of the run: {words}; restore the file of "
-                "its functions, give the command in the folder that has it, or adopt the new ones by resuming the run "
-                "for a step with --allow-changed data"
-            )
+        for step in value_map.own_functions() if value_map else ():
+            if step.has_changed:
+                raise UserError(
+                    f"{found}: {step.file}, whose functions map the {part}, has changed since the run was trained; "
+                    "restore it, or adopt the new one by resuming the run for a step with --allow-changed data"
+                )
+            if step.file is not None:  # without it the commands that need it fail, and the others work
+                warn_once(f"{found}: the map of the {part} calls {step.there} and {step.back} of {step.file}")

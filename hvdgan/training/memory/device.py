@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hvdgan.data.cache import free_memory
+from hvdgan.cli import hosts
 from hvdgan.distributed.devices import claimed, openable_gpus
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.memory.gpu_memory import free_gpu_memory
@@ -44,7 +44,7 @@ def room(ranks: Ranks, *, failed: bool = False) -> int | None:
         failed: True if memory has just been refused: then a GPU has at least what had been taken of it.
     """
     if not _has_gpu():
-        free = free_memory()
+        free = hosts.free_memory()
         return None if free is None else free // ranks.local_size
     gpu = tf.config.get_visible_devices("GPU")[0]
     limits = [each.memory_limit for each in tf.config.get_logical_device_configuration(gpu) or ()]

@@ -72,7 +72,7 @@ def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: in
         return f"input keeps up: {part:.0%} of the first {_STEPS} steps was spent waiting for images"
     remedies = [] if prepared else ["pack the data once (python -m hvdgan.prepare)"]
     if config.pipeline.cache == "none":
-        remedies.append("cache decoded images (--pipeline.cache memory or disk)")
+        remedies.append("cache decoded images (--pipeline.cache memory)")
     remedies.append(f"if there are idle cores, read with more threads (--pipeline.threads, now {threads})")
     return (
         f"warning: input is the bottleneck: rank {rank} waits for images {part:.0%} of the time; the pipeline reads "

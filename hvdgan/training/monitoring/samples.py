@@ -13,7 +13,7 @@ from hvdgan.data import BadImage, Source
 from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.samples.showing import save_samples, shown
+from hvdgan.recipe.samples.showing import restored, save_samples, shown
 from hvdgan.recipe.unpacking import unpack
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.steps.forward import specs_of
@@ -43,7 +43,8 @@ class Sampler:
 
     def __call__(self) -> np.ndarray:
         """Draw samples with the current weights, as shown() returns them."""
-        return shown(self._function(self._examples).numpy(), self._recipe.data)
+        spec = self._recipe.data
+        return restored(shown(self._function(self._examples).numpy(), spec), spec)
 
     def trace(self) -> None:
         """Trace sample() without an image, so that a mistake in it is found before the first grid is due.
@@ -62,7 +63,7 @@ class Sampler:
         """Real samples, as shown() returns them; the two pictures of a pair side by side."""
         spec = self._recipe.data
         images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
-        real = shown(images.numpy(), spec)
+        real = restored(shown(images.numpy(), spec), spec)
         if inputs is None or not spec.is_pictures:
             return real
         return np.concatenate([shown(inputs.numpy(), spec), real], axis=2)

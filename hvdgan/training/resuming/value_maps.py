@@ -1,26 +1,53 @@
 """Checks that the run which resumes maps numbers as its checkpoint did.
 
-The statistics of `standard` are computed anew at each start, and functions of the user's own may have been edited.
+Functions of the user's own may have been edited, and the statistics of `standard` are computed anew for other data.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.cli.errors import UserError
-from hvdgan.training.building.run import Run
+from hvdgan.checkpoints.files import find, read_manifest
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import from_root
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.building.run import KnownMaps, Run, folder_of
 from hvdgan.values import sample_values
 from hvdgan.values.steps import Own, Standard, Step
 from hvdgan.values.value_map import ValueMap
 
-_TOLERANCE = 1e-6  # far above what the order of a sum changes
 _FLAGS = {
     "images": "values",
     "inputs": "input_values",
     "conditions": "condition_values",
     "constants": "constant_values",
 }
+
+
+def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
+    """The maps of the checkpoint that a run resumes, with their statistics, so that these need not be computed again.
+
+    Args:
+        config: settings of the run.
+        resume: value of --resume.
+        ranks: ranks of the run; each calls this.
+
+    Returns:
+        None if there is no such checkpoint, or if it cannot be read, which is reported when it is restored.
+    """
+
+    def look() -> list[Any] | None:
+        folder = folder_of(config) if resume == "auto" else Path(resume)
+        try:
+            data = {} if resume == "never" else read_manifest(find(folder))["data"]
+        except (RunError, KeyError):
+            return None
+        values = (data.get("spec") or {}).get("values")
+        return None if values is None else [data.get("fingerprint"), values]
+
+    found = from_root(look, ranks, "the value maps of the checkpoint")
+    return None if found is None else KnownMaps(found[0], sample_values.of_json(found[1]))
 
 
 def check_value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed: Sequence[str]) -> list[str]:
@@ -88,20 +115,10 @@ def _differences(old: ValueMap, new: ValueMap) -> Iterator[str]:
             return
         for step, other in zip(before, now, strict=True):
             if isinstance(step, Own) and isinstance(other, Own) and step == other:
-                if words := step.changed(other.given):
-                    yield f"channel {name} has {step}, and {words} now"
-            elif not _are_close(step, other):
+                if step.sha256 != other.sha256:
+                    yield f"channel {name} has {step}, and {other.file} has changed"
+            elif step != other:
                 yield f"channel {name} had {_exactly(step)}, and has {_exactly(other)} now"
-
-
-def _are_close(one: Step, other: Step) -> bool:
-    if not isinstance(one, Standard) or not isinstance(other, Standard):
-        return one == other
-    (mean,), (deviation,), (new_mean,), (new_deviation,) = one.means, one.deviations, other.means, other.deviations
-    # A mean near 0 is as exact as the deviation is large.
-    return math.isclose(mean, new_mean, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE * deviation) and math.isclose(
-        deviation, new_deviation, rel_tol=_TOLERANCE
-    )
 
 
 def _exactly(step: Step) -> str:

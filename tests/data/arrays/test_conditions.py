@@ -11,7 +11,6 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import NO_SCANS
 
 RNG = np.random.default_rng(0)
 FIELDS = RNG.uniform(0, 1, (6, 4, 4)).astype(np.float32)
@@ -56,7 +55,7 @@ def test_networks_see_them_normalised(tmp_path):
     np.savez(tmp_path / "a.npz", x=FIELDS, energy=ENERGY, angle=ENERGY / 100)
     settings = {"conditions": ("energy", "angle"), "condition_values": "energy=standard;angle=range:0,1"}
     source = opened(tmp_path / "a.npz", **settings)
-    seen = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    seen = mapped(source, with_statistics(source, ALONE))
     assert seen.conditions.dtype == np.float32 and not seen.values.conditions.lacks_statistics
     expected = np.column_stack([(ENERGY - 35) / ENERGY.std(), ENERGY / 50 - 1])
     np.testing.assert_allclose(seen.conditions, expected, rtol=1e-6, atol=1e-7)
@@ -69,7 +68,7 @@ def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
     np.savez(tmp_path / "a.npz", x=fields, energy=ENERGY, ground=FIELDS[0] * 100)
     ground = {"constants": "ground", "constant_values": "range:0,50"} if kind == "arrays" else {}
     source = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:20,45", **ground)
-    seen = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    seen = mapped(source, with_statistics(source, ALONE))
     assert seen.is_pictures == (kind == "pictures")
     lines = ["conditions: 3 of 6 numbers lie outside of the declared range, and are not clipped: range:20,45"]
     if ground:
@@ -84,7 +83,7 @@ def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
 def test_the_map_is_that_of_the_samples_to_train_on(tmp_path):
     np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (40, 4, 4)), energy=np.arange(40.0) ** 2)
     training, held = hold_out(opened(tmp_path / "a.npz", conditions=("energy",)), 0.3)
-    values = with_statistics(training, ALONE, NO_SCANS)
+    values = with_statistics(training, ALONE)
     seen = mapped(training, values)
     assert abs(seen.conditions.mean()) < 1e-6 and seen.conditions.std() == pytest.approx(1)
     others = mapped(held, values)
@@ -110,14 +109,14 @@ def test_a_table_keyed_by_file_in_any_order(folder, tmp_path, column):
     assert source.is_pictures and source.values.conditions.channels == ("size",)
     assert source.conditions[:, 0].tolist() == [1, 2, 7]
     lines = [f"--condition-table {path}: 1 of 4 rows name none of the samples, and are ignored"]
-    assert source.remarks == lines and mapped(source, with_statistics(source, ALONE, NO_SCANS)).remarks == lines
+    assert source.remarks == lines and mapped(source, with_statistics(source, ALONE)).remarks == lines
     assert source.fetch(2).max() == 0 and source.fetch(0).max() == 1
 
 
 def test_pictures_with_conditions_stay_uint8(folder, tmp_path):
     path = table(tmp_path / "c.csv", "file,size", "b.png,7", "a/1.png,1", "a/2.png,2")
     source = open_source(Config(data=str(folder), image_size=8, arrays=ArrayConfig(condition_table=path)))
-    seen = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    seen = mapped(source, with_statistics(source, ALONE))
     assert seen.is_pictures and seen.fetch(0).dtype == np.uint8 and abs(seen.conditions.mean()) < 1e-6
 
 
@@ -216,7 +215,7 @@ def test_a_condition_that_its_map_cannot_take_is_named(tmp_path, kind, values):
     condition_values = f"energy=none;theta={values}"
     source = opened(path, conditions=("energy", "theta"), condition_values=condition_values)
     with pytest.raises(UserError) as refused:
-        mapped(source, with_statistics(source, ALONE, NO_SCANS))
+        mapped(source, with_statistics(source, ALONE))
     assert str(refused.value) == (
         f"--data {path}: theta of sample 3 ({path}:x[3]) is -2, which its map {values} turns into nan; correct the "
         "number, or declare another map with --condition-values"
@@ -240,7 +239,7 @@ def test_a_constant_that_its_map_cannot_take_is_named(tmp_path, values):
     np.savez(path, x=FIELDS, ground=ground)
     source = opened(path, constants="ground", constant_values=values)
     with pytest.raises(UserError) as refused:
-        mapped(source, with_statistics(source, ALONE, NO_SCANS))
+        mapped(source, with_statistics(source, ALONE))
     assert str(refused.value) == (
         f"--data {path}: ground_0 at (1, 2) is -430, which its map {values} turns into nan; correct the number, or "
         "declare another map with --constant-values"

@@ -14,7 +14,6 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, cached, hold_out, open_source
 from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.arrays.statistics import with_statistics
-from hvdgan.data.base.scan_cache import NO_SCANS
 from reading import batches_of
 
 RNG = np.random.default_rng(0)
@@ -25,7 +24,7 @@ def seen(path, array, values="none", paired=False, **settings):
     np.savez(path / "a.npz", x=array, **settings)
     arrays = ArrayConfig(values=values, input_values="log1p" if paired else None)
     source = open_source(Config(data=str(path / "a.npz"), arrays=arrays), paired=paired)
-    return mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    return mapped(source, with_statistics(source, ALONE))
 
 
 def steps_of(source, steps, **changes):
@@ -48,16 +47,15 @@ def test_values_arrive_exactly_on_any_number_of_ranks_and_after_resuming(tmp_pat
         np.testing.assert_array_equal(joined["numbers"], joined["index"])
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
-def test_a_cache_keeps_the_numbers_of_the_file(tmp_path, kind):
+def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS)
     source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="standard")))
-    kept = cached(source, kind, tmp_path / "cache", ALONE)
+    kept = cached(source, "memory")
     everything = np.arange(17)
     for _ in range(2):
         read = kept.fetch_batch(everything)
         assert read.dtype == np.float64 and read.tobytes() == FIELDS.tobytes()
-    values = with_statistics(kept, ALONE, NO_SCANS)
+    values = with_statistics(kept, ALONE)
     plain = mapped(source, values).fetch_batch(everything)
     np.testing.assert_array_equal(mapped(kept, values).fetch_batch(everything), plain)
 
@@ -110,7 +108,7 @@ def test_a_sample_beyond_those_looked_at_is_counted_where_no_map_is_declared(tmp
     array[1, 0] = 500  # none of the 64 that decide
     np.save(tmp_path / "a.npy", array)
     source = open_source(Config(data=str(tmp_path / "a.npy")))
-    read = mapped(source, with_statistics(source, ALONE, NO_SCANS))
+    read = mapped(source, with_statistics(source, ALONE))
     assert str(read.values.images) == "none" and read.values.has_ranges
     assert read.fetch_batch(np.arange(200)).max() == 500 and read.take_outside() == 2
     assert read.values.ranges_in_words == "the declared range, or of [-1, 1] where no map is declared,"
@@ -128,7 +126,7 @@ def test_integers_that_float32_rounds_are_named_at_once(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(40).reshape(20, 2) + 2**24)
     source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none")))
     training, _ = hold_out(source, 0.3)
-    (line,) = mapped(training, with_statistics(training, ALONE, NO_SCANS)).remarks
+    (line,) = mapped(training, with_statistics(training, ALONE)).remarks
     assert line.startswith(f"--values: {tmp_path}/a.npy has integers up to 16,777,255 in 20 samples looked at")
 
 

@@ -1,0 +1,252 @@
+"""Reads samples ahead on threads: a rank's slices of the global batches without end, or each sample once.
+
+In training a broken sample is replaced by the next good one, the same on any number of ranks; in evaluations it is left
+out.
+"""
+
+import collections
+import itertools
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.errors import RunError
+from hvdgan.data.base.source import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.data.order import sample_indices
+
+_HOST = "cpu:0"
+_PORTION_BYTES = 8 * 2**20
+_PORTION = 64
+"""size and number of the samples that a thread reads at a time for an evaluation, at most, unless one is larger"""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batches:
+    """Iterator over a rank's slices of the global batches, without end.
+
+    A batch is a function of the data, the seed and the position. Nothing before the first position is read. Each thread
+    reads whole batches and copies them to the device.
+
+    Args:
+        source: the samples.
+        seed: seed of the run, >= 0.
+        global_batch_size: samples per step over all ranks.
+        places: this rank's slice of each global batch, (first place, one past the last).
+        position: place of the first batch in the order of all samples, >= 0.
+        threads: threads that read, >= 1.
+        prefetch: batches prepared ahead, besides those that the threads are reading, >= 1.
+        max_bad_fraction: largest allowed fraction of broken samples, in [0, 1].
+        device: device that batches are copied to, such as "gpu:0"; None: they stay on the host.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        seed: int,
+        global_batch_size: int,
+        places: tuple[int, int],
+        position: int,
+        threads: int,
+        prefetch: int,
+        max_bad_fraction: float,
+        device: str | None,
+    ) -> None:
+        self._loader = loader = _Loader(source, max_bad_fraction)
+        first, past = places
+
+        # It must not refer to self, which the threads would then keep alive.
+        def read(begin: int) -> dict[str, tf.Tensor]:
+            found = loader(sample_indices(seed, begin, global_batch_size, len(source))[first:past])
+            return {name: _tensor(values, device if name != "index" else None) for name, values in found.items()}
+
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")
+        self._batches = _ahead(self._pool, read, itertools.count(position, global_batch_size), threads + prefetch)
+        # It does not wait for the threads, of which any may be the one that collects garbage.
+        self._finalizer = weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> dict[str, tf.Tensor]:
+        """The next step's batch. The places of its samples are on the host, all else on the device, if one was named.
+
+        Returns:
+            images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
+            source; and the source's facts about them, such as labels (B,): int32, or int64 on a device.
+
+        Raises:
+            RunError: too many samples are broken, or the data have changed.
+        """
+        if not self._finalizer.alive:
+            raise ValueError("these batches are closed")
+        return next(self._batches)
+
+    @property
+    def loaded(self) -> int:
+        """Number of reading calls so far; it grows while reading makes progress."""
+        return self._loader.loaded
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """The distinct broken samples that this rank has met, including those found on opening."""
+        return self._loader.bad_files()
+
+    def close(self) -> None:
+        """Stop reading ahead and wait for the threads; may be called twice."""
+        self._finalizer()
+        self._pool.shutdown(wait=True)
+
+    def __enter__(self) -> "Batches":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class ImageReader:
+    """Reads batches of a source's samples in a given order, each once; broken ones are not replaced.
+
+    Args:
+        source: the samples.
+        batch_size: samples per batch.
+        threads: threads that read, >= 1.
+    """
+
+    def __init__(self, source: Source, batch_size: int, threads: int) -> None:
+        self.bad: dict[int, BadFile] = {}
+        """the broken samples so far, by index"""
+        self._source, self._batch_size, self._threads = source, batch_size, threads
+        bytes_each = math.prod(source.record_shape) * source.dtype.itemsize
+        self._portion = max(1, min(_PORTION, batch_size, _PORTION_BYTES // bytes_each))
+
+    def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Read ahead of the caller, each thread two portions.
+
+        Args:
+            indices: numbers of the samples, int64 (N, batch_size); a number >= len(source) is a place without a sample.
+
+        Yields:
+            Samples (batch_size, *source.record_shape), zeros for broken ones and for places without one; and a mask
+            (batch_size,), True for the samples that were read.
+
+        Raises:
+            RunError: the data have changed since they were opened.
+        """
+        flat = indices.reshape(-1)
+        portions = (flat[first : first + self._portion] for first in range(0, len(flat), self._portion))
+        blank = self._source.blank(1)[0]
+        with ThreadPoolExecutor(self._threads) as pool:
+            samples = itertools.chain.from_iterable(_ahead(pool, self._read, portions, 2 * self._threads))
+            for _ in indices:
+                some = list(itertools.islice(samples, self._batch_size))
+                readable = np.array([sample is not None for sample in some], bool)
+                yield np.stack([blank if sample is None else sample for sample in some]), readable
+
+    def _read(self, indices: np.ndarray) -> list[np.ndarray | None]:
+        """Samples; None for broken ones and for places without one."""
+        there = indices < len(self._source)
+        found: list[np.ndarray | None] = [None] * len(indices)
+        try:
+            samples = list(self._source.fetch_batch(indices[there])) if there.any() else []
+        except BadImage:
+            samples = [self._read_one(index) for index in indices[there].tolist()]
+        for place, sample in zip(np.flatnonzero(there), samples, strict=True):
+            found[place] = sample
+        return found
+
+    def _read_one(self, index: int) -> np.ndarray | None:
+        try:
+            return self._source.fetch(index)
+        except BadImage as error:
+            self.bad[index] = error.bad_file
+            return None
+
+
+class _Loader:
+    """Reads the samples of batches and replaces broken ones; several threads call it at once."""
+
+    def __init__(self, source: Source, max_bad_fraction: float) -> None:
+        self._source, self._max_bad_fraction = source, max_bad_fraction
+        self.loaded = 0
+        self._lock = threading.Lock()
+        self._bad: dict[int, BadFile] = {}
+
+    def __call__(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Samples (B, *source.record_shape), their indices (B,) after substitution, and the facts about them."""
+        self.loaded += 1
+        images, indices = self._fetch(indices)
+        return {"images": images, "index": indices, **self._source.facts(indices)}
+
+    def bad_files(self) -> list[BadFile]:
+        with self._lock:
+            return [*self._source.bad_files, *self._bad.values()]
+
+    def _fetch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self._bad.keys().isdisjoint(indices.tolist()):
+            try:
+                return self._source.fetch_batch(indices), indices
+            except BadImage:
+                pass  # found again, and noted, one by one
+        images, used = zip(*(self._fetch_or_substitute(index) for index in indices.tolist()), strict=True)
+        return np.stack(images), np.array(used, np.int64)
+
+    def _fetch_or_substitute(self, index: int) -> tuple[np.ndarray, int]:
+        """The sample, or the next one that can be read, and its index."""
+        count = len(self._source)
+        for candidate in (each % count for each in range(index, index + count)):
+            if candidate in self._bad:
+                continue
+            try:
+                return self._source.fetch(candidate), candidate
+            except BadImage as bad:
+                self._note_bad(candidate, bad.bad_file)
+        raise RunError(f"--data {self._source.name}: none of its {count} images can be read")
+
+    def _note_bad(self, index: int, bad_file: BadFile) -> None:
+        with self._lock:
+            self._bad[index] = bad_file
+        refuse_if_too_many(
+            RunError,
+            name=self._source.name,
+            bad_files=self.bad_files(),
+            total=self._source.total,
+            max_bad_fraction=self._max_bad_fraction,
+        )
+
+
+def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
+    """A tensor on a device, or on the host.
+
+    On a device int32 becomes int64: a tf.function takes its arguments of type int32 from the host's memory, so that
+    TensorFlow would wait for the device before each step, and copy labels back.
+    """
+    if device is not None and values.dtype == np.int32:
+        values = values.astype(np.int64)
+    with tf.device(device or _HOST):
+        return tf.constant(values)
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterator[Item], most: int
+) -> Iterator[Result]:
+    """The results of a function in the order of the items, of which at most `most` are begun before they are taken."""
+    begun: collections.deque[Future[Result]] = collections.deque()
+    try:
+        for item in items:
+            begun.append(pool.submit(function, item))
+            if len(begun) == most:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for future in begun:
+            future.cancel()

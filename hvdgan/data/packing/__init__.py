@@ -1,1 +1,0 @@
-"""Converts images to packed shards for python -m hvdgan.prepare, without TensorFlow and Horovod."""

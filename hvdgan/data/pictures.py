@@ -1,0 +1,454 @@
+"""The picture files in a folder or in a zip archive as a source: names, classes, pairs."""
+
+import collections
+import dataclasses
+import errno
+import io
+import itertools
+import os
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.shared_errors import ALONE, Peers, on_all
+from hvdgan.cli.types import Fit
+from hvdgan.data import pixels
+from hvdgan.data.arrays import hdf5_files, xarray_files
+from hvdgan.data.arrays.kinds import spread
+from hvdgan.data.base.scan_cache import identity, identity_of_many
+from hvdgan.data.base.sharing import from_first
+from hvdgan.data.base.source import (
+    BadFile,
+    BadImage,
+    PictureSource,
+    Size,
+    Unreadable,
+    fingerprint,
+    in_words,
+    printable,
+)
+
+ARRAYS = (".npy",)
+JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
+"""suffixes of the kinds of files that hold several samples each"""
+_KNOWN = tuple(itertools.chain(pixels.SUFFIXES, ARRAYS, *JOINED))
+_NEVER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""errors of a folder that can never be listed; any other may be temporary"""
+_RUN, _OF_RUNS = "config.json", {"checkpoints", "metrics.jsonl"}
+"""a run folder has the first of these names and one of the others"""
+_MOST_SINGLE = 0.5
+"""fraction of 64 files that need not be pairs: single odd ones are left out when they are decoded"""
+_MOST_KINDS = 5
+_Sizes = dict[str, tuple[int, int, int]]
+"""bytes, width and height of files by name"""
+_UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
+
+
+class PictureFiles(PictureSource):
+    """The pictures of a folder and of all folders below it, or of a zip archive, in the order of their paths.
+
+    Hidden names, the `lost+found` of a disk, run folders, and files without one of the suffixes of hvdgan.data.pixels
+    are passed over. Symbolic links to folders are followed, and each folder counts once. Rank 0 lists the names, and no
+    file is read but 64, for their sizes: a broken one is found when it is read. A folder that cannot be listed is left
+    out only if max_bad_fraction is 1.
+
+    If all pictures lie in subfolders, the first folder of a picture's path is its class. Classes are numbered in the
+    order of their names. A folder that holds all pictures of an archive is left out of their paths.
+
+    A pair is two files of the same path, apart from the suffix, in the subfolders `A` (inputs) and `B` (images), if no
+    pictures lie elsewhere. Otherwise each file holds the input in its left half and the image in its right half, and
+    must be twice as wide as high.
+
+    Args:
+        name: value of `--data`, the path of the folder or archive.
+        image_size: height and width in pixels; one number for both, or two.
+        channels: 1 or 3.
+        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
+        max_bad_fraction: largest fraction of the files, or of the pairs, that may be broken, in [0, 1].
+        paired: True if each image comes with an input.
+        peers: the ranks that open the data together.
+
+    Raises:
+        UserError: there are no pictures, they are not pairs, or a folder may not be listed.
+        RunError: the disk has failed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        image_size: Size,
+        channels: int,
+        fit: Fit | None = None,
+        max_bad_fraction: float,
+        paired: bool = False,
+        peers: Peers = ALONE,
+    ) -> None:
+        place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
+
+        def look() -> list[Any]:
+            try:
+                return _look(place, paired, max_bad_fraction, image_size, fit)
+            except Unreadable as error:
+                raise RunError(f"--data {name}: {error}") from error
+
+        found: tuple[list[str], list[str] | None, list[list[str]], str, str]
+        found = from_first(look, peers, f"--data {name}: its files")
+        images, inputs, bad_files, sizes, passed_over = found
+        self._place, self._images, self._inputs = place, images, inputs
+        if passed_over:
+            self.remarks = [f"--data {name}: {passed_over}"]
+        labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
+        parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
+        super().__init__(
+            name=name,
+            image_size=image_size,
+            channels=channels,
+            fit=fit,
+            fingerprint=fingerprint(image_size, channels, itertools.chain([b"pairs"] * paired, parts), fit),
+            labels=labels,
+            class_names=class_names,
+            paired=paired,
+            bad_files=[BadFile(*each) for each in bad_files],
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, index: int) -> np.ndarray:
+        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
+        files = [io.BytesIO(self._place.content(file)) for file in together]
+        names = [printable(file) for file in together]
+        return pixels.read_sample(files, names, self.image_size, self.channels, self.fit, paired=self.paired)
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        try:
+            _, width, height = self._place.sizes(self._images[index])
+        except BadImage:
+            return None
+        return height, width
+
+    def key(self, index: int) -> bytes:
+        return os.fsencode(self._images[index])
+
+    def stamp(self) -> list[Any]:
+        return self._place.stamp(itertools.chain(self._images, self._inputs or ()))
+
+
+@dataclasses.dataclass
+class Listing:
+    """The files of a kind in a folder and below it."""
+
+    files: list[str] = dataclasses.field(default_factory=list)
+    """paths relative to the folder, sorted"""
+    unlisted: list[BadFile] = dataclasses.field(default_factory=list)
+    """folders that may not be listed"""
+    others: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    """number of the files of each other suffix"""
+    runs: list[str] = dataclasses.field(default_factory=list)
+    """run folders, which are not listed"""
+
+    def passed_over(self) -> str:
+        """What is not used, in one line; "" if there is nothing."""
+        counts = sorted(self.others.items(), key=lambda each: (-each[1], each[0]))
+        kinds = [f"{count:,} {printable(suffix) or 'without suffix'}" for suffix, count in counts]
+        if (more := len(kinds) - _MOST_KINDS) > 0:
+            kinds[_MOST_KINDS:] = [f"{more} other kinds"]
+        parts = [f"{self.others.total():,} file(s): {', '.join(kinds)}"] if kinds else []
+        if self.runs:
+            parts.append(f"{len(self.runs):,} run folder(s), such as {printable(self.runs[0])}")
+        return f"passed over {'; '.join(parts)}" if parts else ""
+
+
+def find(folder: str, suffixes: tuple[str, ...]) -> Listing:
+    """List the files with one of these suffixes, which are in lower case and match in upper case, too.
+
+    Raises:
+        UserError: there are files of another known kind, too.
+        Unreadable: the disk has failed, or a folder has disappeared.
+    """
+    listing, mixed = Listing(), list[str]()
+    for path in _files_below(folder, listing):
+        if path.lower().endswith(suffixes):
+            listing.files.append(path)
+        elif path.lower().endswith(_KNOWN):
+            mixed.append(path)
+        else:
+            listing.others[_suffix_of(path)] += 1
+    if listing.files and mixed:
+        pictures = pixels.SUFFIXES
+        first, second = sorted((min(listing.files), min(mixed)), key=lambda path: not path.lower().endswith(pictures))
+        kinds = "images and arrays" if first.lower().endswith(pictures) else "arrays in files of two kinds"
+        examples = f"{printable(first)} and {printable(second)}"
+        raise UserError(f"{folder}: holds {kinds}, such as {examples}; move one kind elsewhere")
+    listing.files.sort()
+    return listing
+
+
+def first_suffix(folder: str) -> str | None:
+    """The suffix of the first file of a known kind in a folder or below it; None if there is none."""
+    try:
+        paths = (path.lower() for path in _files_below(folder, Listing()))
+        return next((suffix for path in paths for suffix in _KNOWN if path.endswith(suffix)), None)
+    except Unreadable:
+        return None  # the source of pictures meets it again, and raises it
+
+
+def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
+    """Refuse folders that may not be listed, unless all images may be broken: each could hold a class.
+
+    Raises:
+        UserError: there is one; the message names it.
+    """
+    if unlisted and max_bad_fraction < 1:
+        folder, reason = unlisted[0]
+        raise UserError(
+            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable, move it away, or leave "
+            f"it out with --max-bad-fraction 1 (now {max_bad_fraction:g})"
+        )
+
+
+def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | None]:
+    """Labels (N,) and class names, from the first folder of each path; None if a file lies in no folder."""
+    folders = [_first_folder(file) for file in files]
+    if not all(folders):
+        return None, None
+    numbers = {name: number for number, name in enumerate(sorted(set(folders)))}
+    return np.array([numbers[name] for name in folders], np.int32), [printable(name) for name in numbers]
+
+
+class _Folder:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def listing(self) -> Listing:
+        return find(self.name, pixels.SUFFIXES)
+
+    def content(self, file: str) -> bytes:
+        """The bytes of a file."""
+        path = os.path.join(self.name, file)
+        try:
+            with pixels.open_file(path, printable(file)) as opened:
+                return opened.read()
+        except BadImage as bad:
+            if not isinstance(bad.__cause__, FileNotFoundError | NotADirectoryError) or os.path.lexists(path):
+                raise
+            raise RunError(
+                f"--data {self.name}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
+                f"does not see it: {bad.bad_file.reason}; restore the file for all ranks, then resume"
+            ) from bad
+
+    def sizes(self, file: str) -> tuple[int, int, int]:
+        """Bytes, width and height of a picture, by its header."""
+        with pixels.open_file(os.path.join(self.name, file), printable(file)) as opened:
+            return os.fstat(opened.fileno()).st_size, *pixels.read_size(opened, printable(file))
+
+    def stamp(self, files: Iterable[str]) -> list[Any]:
+        found = (os.stat(os.path.join(self.name, file)) for file in files)
+        return identity_of_many((status.st_size, status.st_mtime_ns) for status in found)
+
+
+class _Archive:
+    """A zip archive, which several threads read one after another."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        try:
+            self._zip = zipfile.ZipFile(name)
+        except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else in_one_line(error)
+            raise UserError(f"--data {name}: cannot be read as a zip archive: {reason}") from error
+        names = [each for each in self._zip.NameToInfo if not each.endswith("/") and "/." not in f"/{each}"]
+        folders = {_first_folder(each) for each in names if each.lower().endswith(pixels.SUFFIXES)}
+        self._prefix = f"{folders.pop()}/" if len(folders) == 1 and "" not in folders else ""
+        self._names = [each.removeprefix(self._prefix) for each in names]
+
+    def listing(self) -> Listing:
+        listing = Listing()
+        for file in self._names:
+            if file.lower().endswith(pixels.SUFFIXES):
+                listing.files.append(file)
+            else:
+                listing.others[_suffix_of(file)] += 1
+        listing.files.sort()
+        return listing
+
+    def content(self, file: str) -> bytes:
+        with pixels.reasons(printable(file)), self._lock:
+            pixels.check_bytes(self._zip.getinfo(self._prefix + file).file_size, printable(file))
+            return self._zip.read(self._prefix + file)
+
+    def sizes(self, file: str) -> tuple[int, int, int]:
+        content = self.content(file)
+        return len(content), *pixels.read_size(io.BytesIO(content), printable(file))
+
+    def stamp(self, files: Iterable[str]) -> list[Any]:
+        return identity(self.name)
+
+
+def _look(
+    place: _Folder | _Archive, paired: bool, max_bad_fraction: float, image_size: Size, fit: Fit | None
+) -> list[Any]:
+    """Images, inputs or None, bad files, sizes of 64 pictures as text, and what was passed over, all as JSON types."""
+    where, listing = f"--data {place.name}", place.listing()
+    refuse_unlisted(where, listing.unlisted, max_bad_fraction)
+    images, inputs, bad_files = listing.files, None, listing.unlisted
+    if paired and {file[:2] for file in images} == {"A/", "B/"}:
+        inputs, images, alone = _match_partners(images)
+        _refuse_without_partners(where, len(images), alone, max_bad_fraction)
+        bad_files += alone
+    passed_over = listing.passed_over()
+    if not images:
+        raise UserError(
+            f"{where}: found no images in it; expected files named {', '.join('*' + each for each in pixels.SUFFIXES)} "
+            f"(hidden ones are skipped){'; ' * bool(passed_over)}{passed_over}"
+        )
+    sizes: _Sizes = {}
+    broken: list[BadFile] = []
+    for index in spread(len(images)).tolist():
+        for file in images[index : index + 1] if inputs is None else (inputs[index], images[index]):
+            try:
+                sizes[printable(file)] = place.sizes(file)
+            except BadImage as bad:
+                broken.append(bad.bad_file)  # found again when it is read
+    if not sizes:
+        raise UserError(f"{where}: none of {len(broken)} images that were tried can be read: {in_words(broken)}")
+    if paired and inputs is None:
+        _refuse_single_images(where, sizes)
+    elif fit is None:
+        _refuse_aspects(where, sizes, image_size)
+    return [images, inputs, bad_files, str(sizes), passed_over]
+
+
+def _refuse_aspects(where: str, sizes: _Sizes, image_size: Size) -> None:
+    """Refuse pictures of another aspect ratio than the wanted one."""
+    for name, (_, width, height) in sizes.items():
+        try:
+            pixels.refuse_aspect(width, height, image_size, None)
+        except pixels.WrongAspect as error:
+            raise UserError(f"{where}: {name} has {error}") from error
+
+
+def _refuse_single_images(where: str, sizes: _Sizes) -> None:
+    """Refuse files of which most do not hold an input in the left half and its image in the right one."""
+    single = [(name, width, height) for name, (_, width, height) in sizes.items() if width != 2 * height]
+    if len(single) <= _MOST_SINGLE * len(sizes):
+        return
+    name, width, height = single[0]
+    raise UserError(
+        f"{where}: {name} has {width} x {height} pixels; a recipe of pairs takes images twice as wide as high, with "
+        "the input in the left half and its image in the right, or two files of the same path in the subfolders "
+        f"A (inputs) and B (images); {_UNPAIRED}"
+    )
+
+
+def _refuse_without_partners(where: str, pairs: int, alone: Sequence[BadFile], max_bad_fraction: float) -> None:
+    """Refuse two folders if too many of their files have no partner."""
+    if not alone or (pairs and len(alone) <= max_bad_fraction * (pairs + len(alone))):
+        return
+    allow = f"; add the missing ones, or allow that with --max-bad-fraction (now {max_bad_fraction:g})" if pairs else ""
+    raise UserError(
+        f"{where}: {len(alone)} of {2 * pairs + len(alone)} files have no partner: {in_words(alone)}; a pair is two "
+        f"files of the same path in A (inputs) and B (images){allow}; {_UNPAIRED}"
+    )
+
+
+def _match_partners(files: Iterable[str]) -> tuple[list[str], list[str], list[BadFile]]:
+    """Inputs, the images of the same paths, and the files without a partner."""
+    sides: dict[str, dict[str, str]] = {"A": {}, "B": {}}
+    alone = []
+    for file in files:
+        side, _, path = file.partition("/")
+        stem = os.path.splitext(path)[0]
+        if stem in sides[side]:
+            alone.append(BadFile(printable(file), f"{printable(sides[side][stem])} has the same name"))
+        else:
+            sides[side][stem] = file
+    inputs, images = sides.values()
+    for one, other, side in ((inputs, images, "B"), (images, inputs, "A")):
+        alone += [BadFile(printable(one[stem]), f"no partner in {side}") for stem in one if stem not in other]
+    both = [stem for stem in inputs if stem in images]
+    return [inputs[stem] for stem in both], [images[stem] for stem in both], alone
+
+
+def _files_below(folder: str, listing: Listing) -> Iterator[str]:
+    """Paths of all files, folder by folder; folders that are passed over are noted in the listing."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [""]  # a list, since recursion would fail a thousand folders deep
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            if not prefix:
+                seen.add(_identity(os.stat(folder)))
+            with os.scandir(os.path.join(folder, prefix)) as found:
+                # Sorted, so that of two links to one folder the same one is followed on every machine.
+                entries = sorted(
+                    (entry for entry in found if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
+                )
+        except OSError as error:
+            listing.unlisted.append(_unlisted(prefix, error))
+            continue
+        names = {entry.name for entry in entries}
+        if _RUN in names and names & _OF_RUNS:
+            listing.runs.append(prefix or ".")
+            continue
+        inner = []
+        for entry in entries:
+            path = prefix + entry.name
+            try:
+                identity = _identity(entry.stat()) if _is_folder(entry) else None
+            except OSError as error:
+                listing.unlisted.append(_unlisted(f"{path}/", error))
+                continue
+            if identity is None:
+                if entry.is_file(follow_symlinks=False) or entry.is_symlink():  # reading a pipe would never end
+                    yield path
+            elif identity not in seen:
+                seen.add(identity)
+                inner.append(f"{path}/")
+        waiting += reversed(inner)
+
+
+def _unlisted(prefix: str, error: OSError) -> BadFile:
+    folder = printable(prefix) or "."
+    if error.errno not in _NEVER:
+        raise Unreadable(
+            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
+            "repair it, then give the same command again"
+        ) from error
+    return BadFile(folder, f"folder: {error.strerror}")
+
+
+def _is_skipped(prefix: str, name: str) -> bool:
+    """Check for hidden names, and for `lost+found` at the top of a disk, which only root may list."""
+    return name[0] == "." or (prefix, name) == ("", "lost+found")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Check for a folder, or a link to one; raises an OSError if that is unknown."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        # A dangling link is not a folder. With a file of a known suffix, the same error is met and named below.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(_KNOWN):
+            return False
+        raise
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """Numbers that identify a folder on this machine, whatever its path."""
+    return status.st_dev, status.st_ino
+
+
+def _first_folder(path: str) -> str:
+    """The first folder of a path; "" if there is none."""
+    return path.rpartition("/")[0].partition("/")[0]
+
+
+def _suffix_of(path: str) -> str:
+    return os.path.splitext(path)[1].lower()

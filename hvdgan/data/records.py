@@ -1,0 +1,547 @@
+"""Reads TFRecord files, each record a tf.train.Example, as pictures or as arrays.
+
+The ranks index the files together at the start, a file each; a record's checksum is verified whenever it is read.
+
+Reference: https://www.tensorflow.org/tutorials/load_data/tfrecord; tensorflow/core/example/example.proto.
+"""
+
+import functools
+import glob
+import gzip
+import hashlib
+import io
+import os
+import struct
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data import pixels
+from hvdgan.data.arrays.conditions import map_of, with_conditions
+from hvdgan.data.arrays.numpy_files import NumpyArray
+from hvdgan.data.arrays.stored import Container, Stored
+from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
+from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of, printable
+from hvdgan.data.sources.array_files import arrays_of, pictures_of
+
+_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+_HEADER, _CHECKSUM = 12, 4
+"""bytes of a length with its checksum, and of a payload's checksum"""
+_OPENERS: dict[str, Callable[[str], Any]] = {
+    "GZIP": gzip.open,
+    "ZLIB": lambda file: io.BytesIO(zlib.decompress(Path(file).read_bytes())),
+}
+"""functions that open a file compressed as a whole; a step back in a GZIP file decompresses it from its first byte"""
+_TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+_AXES = {1: "C", 2: "", 3: "HWC", 4: "DHWC"}
+"""axes by their number, as --tfrecord-shape has them; two may be those of a sequence, too"""
+_CHANNELS = {1, 3, 4}
+_TRIED = 8
+"""records at the beginning, of which one must be a sample"""
+
+
+def files_named(data: str) -> list[str]:
+    """The TFRecord files that `--data` names by a path or a pattern, sorted; an empty list if it names none.
+
+    Raises:
+        UserError: the pattern names pictures.
+    """
+    if not glob.has_magic(data) or os.path.exists(data):
+        name = os.path.basename(data).lower()
+        is_known = name.endswith(_SUFFIXES) or ".tfrecord-" in name
+        return [data] if is_known and os.path.isfile(data) else []
+    files = sorted(path for path in glob.glob(data, recursive=True) if os.path.isfile(path))
+    if files and files[0].lower().endswith(pixels.SUFFIXES):
+        folder = os.path.commonpath([os.path.dirname(file) for file in files]) or "."
+        raise UserError(f"--data {data}: this pattern names pictures; name their folder instead: --data {folder}")
+    return files
+
+
+def open_records(
+    config: Config, files: Sequence[str], *, paired: bool, size: Size, peers: Peers = ALONE, in_order: bool = False
+) -> Source:
+    """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays.
+
+    Args:
+        config: settings of the data.
+        files: paths of the files.
+        paired: True if each sample must come with an input.
+        size: height and width of encoded pictures, in pixels; others keep theirs unless config.image_size is given.
+        peers: the ranks; each calls this.
+        in_order: True if one thread reads the samples in ascending order, so that files may be compressed as a whole.
+
+    Raises:
+        UserError: the flags do not fit together, or do not fit the files.
+        RunError: the ranks do not see the same files, or the disk or the network has failed.
+    """
+    named, settings = config.tfrecord, config.arrays
+    shapes = _shapes(config, paired=paired)
+    records = RecordReader(config, files, paired=paired, peers=peers, in_order=in_order)
+    if shapes:
+        container = RecordFiles(records, shapes, named.dtype)
+        parts = [container.get(name) for name in shapes]
+        _refuse_all_bad(records, lambda index: [part.read(np.array([index])) for part in parts], peers)
+        inputs = parts[1] if len(parts) > 1 else None
+        build = pictures_of if named.dtype is None else arrays_of
+        return build(config, container, parts[0], inputs, records.labels, paired)
+    source = RecordSource(records, config, size=size, paired=paired)
+    _refuse_all_bad(records, source.fetch, peers)
+    if records.conditions is None:
+        return source
+    return with_conditions(source, records.conditions, map_of(settings.condition_values, settings.conditions))
+
+
+def _features(config: Config, *, paired: bool) -> dict[str, str]:
+    """The features of a sample and, if it has one of its own, of its input, by the flags that name them."""
+    features = {"--tfrecord-image": config.tfrecord.image or "image"}
+    if paired and config.tfrecord.input is not None:
+        features["--tfrecord-input"] = config.tfrecord.input
+    return features
+
+
+def _shapes(config: Config, *, paired: bool) -> dict[str, tuple[int, ...]]:
+    """Shapes of arrays or of raw pictures by the names of their features; none for encoded pictures."""
+    named = config.tfrecord
+    if named.dtype is None and named.input_shape is not None:
+        raise UserError(f"--tfrecord-input-shape {named.input_shape}: is for arrays; add --tfrecord-dtype")
+    if named.dtype is not None:
+        if named.dtype not in _TYPES:
+            raise UserError(f"--tfrecord-dtype {named.dtype}: expected {', '.join(_TYPES)}")
+        if named.shape is None:
+            raise UserError(f"--tfrecord-dtype {named.dtype}: give the shape, too, such as --tfrecord-shape 20,20,9")
+        if config.arrays.constants is not None:
+            raise UserError("--constants: TFRecords have no fields that all samples share; leave it out")
+        if paired and named.input is None:
+            raise UserError("--tfrecord-input: name the feature that holds the inputs, since the recipe takes pairs")
+    if named.shape is None:
+        return {}
+    given = [("--tfrecord-shape", named.shape), ("--tfrecord-input-shape", named.input_shape or named.shape)]
+    features = _features(config, paired=paired).values()
+    is_array = named.dtype is not None
+    return {name: _shape(*each, is_array=is_array) for name, each in zip(features, given, strict=False)}
+
+
+def _shape(flag: str, text: str, *, is_array: bool) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.replace("x", ",").split(",")]
+    shape = tuple(int(part) for part in parts if part.isdecimal() and int(part) > 0)
+    is_shape = len(shape) == len(parts) and len(shape) in _AXES
+    if is_array and not is_shape:
+        raise UserError(f"{flag} {text}: expected one to four lengths, channels last, such as 20,20,9 or 51,51,25,1")
+    if not is_array and not (is_shape and len(shape) == 3 and {shape[0], shape[-1]} & _CHANNELS):
+        raise UserError(
+            f"{flag} {text}: expected height, width and 1, 3 or 4 channels such as 32,32,3, or channels first; arrays "
+            "of other shapes need --tfrecord-dtype"
+        )
+    return shape
+
+
+def _refuse_all_bad(records: "RecordReader", read: Callable[[int], Any], peers: Peers) -> None:
+    """Refuse records of which the first ones are no samples, with the reason against the first."""
+
+    def reason(index: int) -> str:
+        try:
+            read(index)
+        except BadImage as bad:
+            return str(bad)
+        return ""
+
+    where = f"--data {records.name}"
+    reasons = from_first(lambda: [*map(reason, range(min(_TRIED, len(records))))], peers, f"{where}: its first records")
+    if all(reasons):
+        raise UserError(
+            f"{where}: {reasons[0]}; expected samples in the feature of --tfrecord-image: encoded images, or what "
+            "--tfrecord-shape and --tfrecord-dtype describe"
+        )
+
+
+class RecordReader:
+    """The records of TFRecord files, in the order of the files' names; safe to call from several threads.
+
+    labels: labels of the records, int32 (N,), or None.
+    conditions: numbers that describe each record, float64 (N, k), or None.
+    numbers: features of one number each, of which the conditions are.
+    features: features of a sample and of its input, by the flags that name them.
+
+    Args:
+        config: settings of the data.
+        files: paths of the files.
+        paired: True if each sample must come with an input.
+        peers: the ranks that index the files together.
+        in_order: True if the files may be compressed as a whole; reading out of order is slow then.
+
+    Raises:
+        UserError: a file is not a TFRecord file, is damaged or compressed, lacks a feature, or may not be read.
+        RunError: the ranks do not see the same files, or the disk or the network has failed.
+    """
+
+    def __init__(
+        self, config: Config, files: Sequence[str], *, paired: bool, peers: Peers = ALONE, in_order: bool = False
+    ) -> None:
+        self.name, self._files, self._in_order = config.data, list(files), in_order
+        self.features, self._label = _features(config, paired=paired), config.tfrecord.label
+        self.numbers = () if config.arrays.condition_table is not None else config.arrays.conditions
+        opened = functools.partial(_opened, in_order=in_order)
+        self._opened = functools.lru_cache(maxsize=2 if in_order else 256)(opened)
+        where = f"--data {self.name}"
+        found = share_out(self._files, lambda some: [*map(self._index, some)], peers, where)
+        ends, labels, numbers, digests = zip(*found, strict=True)
+        each = [unpack(some, np.int64) for some in ends]
+        self._firsts = np.cumsum([0, *map(len, each)])
+        """the index of each file's first record, and of the one after the last"""
+        if not self._firsts[-1]:
+            raise UserError(f"{where}: {len(files)} TFRecord file(s) without a record; expected images")
+        self._ends = np.concatenate(each)
+        self._begins = np.concatenate([np.concatenate([[0], some])[:-1] for some in each]).astype(np.int64)
+        all_labels = np.concatenate([unpack(some, np.int32) for some in labels])
+        self.labels = None if self._label is None else all_labels
+        all_numbers = np.concatenate([unpack(some, np.float64) for some in numbers])
+        self.conditions = all_numbers.reshape(len(self), -1) if self.numbers else None
+        # They cover neither the name of the label feature nor the folder, which depends on the machine.
+        self.parts = [os.path.basename(file).encode(errors="surrogateescape") for file in files]
+        """bytes that identify the names of the files, their records and labels, and every byte in them"""
+        self.parts += [self._firsts.tobytes(), self._begins.tobytes(), all_labels.tobytes()]
+        self.parts += [digest.encode() for digest in digests]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def named(self, index: int) -> str:
+        """The name of a record, for messages and as its key."""
+        file, place = self._place(index)
+        return f"{printable(os.path.basename(file))}[{place}]"
+
+    def example(self, index: int) -> Any:
+        """The features of a record, a mapping of names to tf.train.Feature.
+
+        Raises:
+            BadImage: it is not a tf.train.Example.
+            RunError: it cannot be read, or its checksum differs; the message names the file and the record.
+        """
+        file, place = self._place(index)
+        begin, end = int(self._begins[index]), int(self._ends[index])
+        try:
+            record = self._opened(file)(begin, end - begin)
+            payload, checksum = record[_HEADER:-_CHECKSUM], record[-_CHECKSUM:]
+            if len(record) == end - begin and checksum == _masked_crc(payload):
+                return _parsed(payload)
+            reason = "its checksum does not match" if len(record) == end - begin else "the file ends before the record"
+        except ValueError as error:
+            raise BadImage(self.named(index), str(error)) from error
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or in_one_line(error)
+        raise RunError(
+            f"--data {self.name}: {printable(file)}, record {place}: {reason}; the file is damaged, or has changed "
+            "since the run began: restore it, then resume"
+        )
+
+    def _place(self, index: int) -> tuple[str, int]:
+        """The file, and the number of the record within it."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return self._files[file], index - int(self._firsts[file])
+
+    def _index(self, file: str) -> list[Any]:
+        """Ends of a file's records, their labels and conditions, and a digest of their checksums, as JSON.
+
+        Only the first record is read as a whole, unless there are labels or conditions to be found.
+        """
+        where = f"--data {self.name}: {printable(file)}"
+        ends: list[int] = []
+        labels: list[int] = []
+        numbers: list[float] = []
+        digest = hashlib.sha256()
+        try:
+            read = self._opened(file)
+            header = read(0, _HEADER)
+            while header:
+                what = f"{where}, record {len(ends)}"
+                if not _is_header(header):
+                    raise UserError(f"{what}: no record begins here" if ends else self._refusal(where, file))
+                begin, length = (ends[-1] if ends else 0) + _HEADER, struct.unpack_from("<Q", header)[0]
+                is_read = not ends or self._label is not None or bool(self.numbers)
+                skipped = 0 if is_read else length
+                # The checksum of a record and the header of the next one are read together.
+                content = read(begin + skipped, length - skipped + _CHECKSUM + _HEADER)
+                payload, rest = content[: length - skipped], content[length - skipped :]
+                if len(rest) < _CHECKSUM:
+                    raise UserError(f"{what}: the file ends before the record does")
+                if is_read:
+                    if rest[:_CHECKSUM] != _masked_crc(payload):
+                        raise UserError(f"{what}: its checksum does not match")
+                    features = _parsed(payload)
+                    for flag, name in self.features.items() if not ends else ():
+                        _refuse_missing(f"{flag} {name}: {what}", features, name)
+                    labels += [] if self._label is None else [_label(what, features, self._label)]
+                    numbers += [_number(what, features, name) for name in self.numbers]
+                digest.update(rest[:_CHECKSUM])
+                ends.append(begin + length + _CHECKSUM)
+                header = rest[_CHECKSUM:]
+        except ValueError as error:
+            raise UserError(f"{what}: {error}") from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise _unreadable(where, error) from error
+        found = np.array(ends, np.int64), np.array(labels, np.int32), np.array(numbers, np.float64)
+        return [*(pack(each) for each in found), digest.hexdigest()]
+
+    def _refusal(self, where: str, file: str) -> str:
+        """The error for a file that does not begin with a record."""
+        if not self._in_order and (method := _compression(file)):
+            return (
+                f"{where}: compressed with {method}, so its records cannot be read in any order; pack them once with "
+                "python -m hvdgan.prepare, or decompress the file, as gunzip does"
+            )
+        return (
+            f"{where}: no record begins at its first byte; expected TFRecords, or for a pattern HDF5 or NetCDF files "
+            "(.h5, .nc)"
+        )
+
+
+def _opened(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
+    """A function of begin and count that reads bytes of a file; threads may call it at once."""
+    if in_order and (method := _compression(file)):
+        opened, lock = _OPENERS[method](file), threading.Lock()
+
+        def decompress(begin: int, count: int) -> bytes:
+            with lock:
+                opened.seek(begin)
+                return opened.read(count)
+
+        return decompress
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(begin: int, count: int) -> bytes:
+        return os.pread(descriptor, count, begin)
+
+    weakref.finalize(read, os.close, descriptor)  # never while a thread reads from it
+    return read
+
+
+def _compression(file: str) -> str:
+    """The method by which a file is compressed as a whole; "" for a file that is not."""
+    with open(file, "rb") as opened:
+        head = opened.read(_HEADER)
+    if _is_header(head):  # the length of a record may begin with the same bytes
+        return ""
+    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
+    return "GZIP" if head.startswith(b"\x1f\x8b") else "ZLIB" if is_zlib else ""
+
+
+def _unreadable(where: str, error: Exception) -> RunError:
+    is_of_one_file = not isinstance(error, OSError) or error.errno in pixels.OF_ONE_FILE
+    reason = getattr(error, "strerror", None) or f"damaged: {in_one_line(error)}"
+    return (UserError if is_of_one_file else RunError)(f"{where}: {reason}")
+
+
+def _is_header(head: bytes) -> bool:
+    return len(head) == _HEADER and head[8:] == _masked_crc(head[:8])
+
+
+def _masked_crc(content: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as the format demands, since a CRC of data that contain CRCs would be weak."""
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
+
+
+def _parsed(payload: bytes) -> Any:
+    """The features of a serialized tf.train.Example.
+
+    Raises:
+        ValueError: it is none.
+    """
+    import tensorflow as tf  # takes seconds, and only records need it
+    from google.protobuf.message import DecodeError
+
+    try:
+        return tf.train.Example.FromString(payload).features.feature
+    except DecodeError as error:
+        raise ValueError("not a tf.train.Example") from error
+
+
+def _refuse_missing(what: str, features: Any, name: str) -> None:
+    if name not in features:
+        raise UserError(f"{what} has the features {', '.join(map(printable, sorted(features))) or 'none'}")
+
+
+def _label(what: str, features: Any, name: str) -> int:
+    _refuse_missing(f"--tfrecord-label {name}: {what}", features, name)
+    found = features[name].int64_list.value
+    if len(found) != 1 or not -(2**31) <= found[0] < 2**31:
+        raise UserError(f"--tfrecord-label {name}: {what}: not one integer of 32 bits")
+    return found[0]
+
+
+def _number(what: str, features: Any, name: str) -> float:
+    _refuse_missing(f"--conditions {name}: {what}", features, name)
+    found = features[name].float_list.value or features[name].int64_list.value
+    if len(found) != 1 or not np.isfinite(found[0]):
+        raise UserError(f"--conditions {name}: {what}: not one finite number")
+    return float(found[0])
+
+
+class RecordSource(PictureSource):
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF.
+
+    The fingerprint covers the labels and all checksums, and so every byte.
+
+    Args:
+        records: the records; an input has a feature of its own, or lies in the left half of the image.
+        config: settings of the data.
+        size: height and width of the pictures, in pixels.
+        paired: True if each picture comes with an input.
+    """
+
+    def __init__(self, records: RecordReader, config: Config, *, size: Size, paired: bool) -> None:
+        self.records = records
+        self._sides = [*records.features.values()][::-1]  # the input comes first
+        channels = config.channels or 3
+        parts = [b"tfrecord", repr((self._sides, paired)).encode(), *records.parts]
+        super().__init__(
+            name=config.data,
+            image_size=size,
+            channels=channels,
+            fit=config.fit,
+            fingerprint=fingerprint(size, channels, parts, config.fit),
+            labels=records.labels,
+            paired=paired,
+        )
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def fetch(self, index: int) -> np.ndarray:
+        named, files = self.named(index), self._files_in(index)
+        names = [f"{named} {side}" for side in self._sides] if len(files) == 2 else [named]
+        return pixels.read_sample(files, names, self.image_size, self.channels, self.fit, paired=self.paired)
+
+    def key(self, index: int) -> bytes:
+        return self.named(index).encode()
+
+    def named(self, index: int) -> str:
+        return self.records.named(index)
+
+    def stamp(self) -> list[Any] | None:
+        return []  # the fingerprint covers the names, and every byte
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        try:
+            width, height = pixels.read_size(self._files_in(index)[-1], self.named(index))
+        except BadImage:
+            return None
+        return height, width
+
+    def _files_in(self, index: int) -> list[io.BytesIO]:
+        """The input, if it has a feature of its own, and the image."""
+        features, files = self.records.example(index), []
+        for side in self._sides:
+            values = [*features[side].bytes_list.value] if side in features else []
+            if len(values) != 1:
+                raise BadImage(self.named(index), f"it has no feature {side} of one value in bytes")
+            files.append(io.BytesIO(values[0]))
+        return files
+
+
+class RecordFiles(Container):
+    """The features of TFRecords as arrays.
+
+    Args:
+        records: the records.
+        shapes: shape of each feature by its name.
+        dtype: type of the numbers; None: raw bytes of pictures, whose channels may come first.
+    """
+
+    has_names = True
+
+    def __init__(self, records: RecordReader, shapes: dict[str, tuple[int, ...]], dtype: str | None) -> None:
+        super().__init__(records.name)
+        self._records, self._shapes, self._dtype = records, shapes, dtype
+        self.identity = fingerprint_of(b"tfrecords", records.parts).encode()
+
+    def names(self) -> list[str]:
+        return [*self._shapes, *self._records.numbers]
+
+    def get(self, name: str) -> Stored:
+        if name not in self._shapes:
+            assert self._records.conditions is not None
+            numbers = self._records.conditions[:, self._records.numbers.index(name)]
+            return NumpyArray(f"{self._records.name}:{name}", numbers)
+        shape = self._shapes[name]
+        channels_first = self._dtype is None and shape[-1] not in _CHANNELS
+        return RecordArray(self._records, name, shape, np.dtype(self._dtype or np.uint8), channels_first=channels_first)
+
+    def stamp(self) -> list[Any]:
+        return []  # the fingerprint covers the names, and every byte
+
+
+class RecordArray(Stored):
+    """A feature of all records, of one shape: lists of floats or integers, or raw bytes.
+
+    Args:
+        records: the records.
+        feature: name of the feature.
+        shape: shape of one array.
+        dtype: type of its numbers, in which no value may change.
+        channels_first: True if the first axis is moved behind the others.
+    """
+
+    def __init__(
+        self, records: RecordReader, feature: str, shape: tuple[int, ...], dtype: np.dtype, *, channels_first: bool
+    ) -> None:
+        turned = (*shape[1:], shape[0]) if channels_first else shape
+        name, axes = f"{records.name}:{feature}", _AXES[len(shape)]
+        super().__init__(name, (len(records), *turned), dtype, axes=axes, prepared=False)
+        self._records, self._feature, self._shape, self._channels_first = records, feature, shape, channels_first
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self._shape), self.dtype)
+        for place, index in enumerate(indices.tolist()):
+            features = self._records.example(index)
+            try:
+                if self._feature not in features:
+                    raise ValueError(f"it has no feature {self._feature}")
+                out[place] = self._converted(features[self._feature]).reshape(self._shape)
+            except ValueError as error:
+                raise BadImage(self.named(index), str(error)) from error
+        return np.moveaxis(out, 1, -1) if self._channels_first else out
+
+    def named(self, index: int) -> str:
+        return self._records.named(index)
+
+    def key(self, index: int) -> bytes:
+        return self.named(index).encode()
+
+    def _converted(self, feature: Any) -> np.ndarray:
+        """The numbers of a tf.train.Feature, in the type that the flag names.
+
+        Raises:
+            ValueError: it has another number or another kind of values.
+        """
+        kind, count = feature.WhichOneof("kind"), int(np.prod(self._shape))
+        if kind == "bytes_list":
+            size = count * self.dtype.itemsize
+            if [*map(len, feature.bytes_list.value)] != [size]:
+                found = ", ".join(f"{len(value):,}" for value in feature.bytes_list.value) or "no"
+                expected = f"expected {size:,} bytes of {self.dtype} {self._shape}"
+                raise ValueError(f"{found} bytes in {self._feature}; {expected}")
+            return np.frombuffer(feature.bytes_list.value[0], self.dtype.newbyteorder("<"))
+        if kind == "int64_list":
+            numbers = np.fromiter(feature.int64_list.value, np.int64)
+        else:
+            # Serialized, the floats follow each other as they do in memory; a loop over 40,000 would take 2 ms.
+            packed = feature.float_list.SerializeToString()
+            numbers = np.frombuffer(packed[len(packed) - 4 * len(feature.float_list.value) :], "<f4")
+        if len(numbers) != count:
+            raise ValueError(f"{len(numbers):,} numbers in {self._feature}; expected those of shape {self._shape}")
+        with np.errstate(all="ignore"):
+            converted = numbers.astype(self.dtype)
+            same = np.array_equal(converted.astype(numbers.dtype), numbers, equal_nan=numbers.dtype.kind == "f")
+        if not same:
+            raise ValueError(f"numbers from {numbers.min():g} to {numbers.max():g} are not exact in {self.dtype}")
+        return converted

@@ -1,1 +1,0 @@
-"""Reads the records of TFRecord files that other programs wrote."""

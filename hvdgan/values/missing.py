@@ -1,0 +1,71 @@
+"""Missing numbers that networks see as a declared one, such as sea temperatures on land."""
+
+import base64
+import dataclasses
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Missing:
+    """What networks see in place of missing numbers.
+
+    Args:
+        fill: number that networks see, after the map.
+        mask: True where no sample has a number, (*space, C); None: there are no such places.
+    """
+
+    fill: float
+    mask: np.ndarray | None = None
+
+    @property
+    def field(self) -> np.ndarray | None:
+        """1 where samples have all their numbers and 0 elsewhere, (*space, 1) float32; None without a mask."""
+        return None if self.mask is None else 1.0 - self.mask.any(axis=-1, keepdims=True).astype(np.float32)
+
+    def filled(self, stored: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """The mapped numbers of samples (B, ..., C), with the declared one where the stored number is NaN."""
+        return np.where(np.isnan(stored), np.float32(self.fill), seen)
+
+    def restored(self, samples: np.ndarray) -> np.ndarray:
+        """Samples in the units of the data (B, ..., C), with NaN where all samples of the data have no number."""
+        return samples if self.mask is None else np.where(self.mask, np.float32(np.nan), samples)
+
+    def to_json(self) -> dict[str, Any]:
+        if self.mask is None:
+            return {"fill": self.fill}
+        packed = base64.b85encode(zlib.compress(np.packbits(self.mask).tobytes())).decode()
+        return {"fill": self.fill, "shape": list(self.mask.shape), "mask": packed}
+
+
+def of_json(values: dict[str, Any]) -> Missing:
+    """Make it again from to_json()."""
+    if "mask" not in values:
+        return Missing(values["fill"])
+    shape = tuple(values["shape"])
+    count = math.prod(shape)
+    packed = zlib.decompressobj().decompress(base64.b85decode(values["mask"]), -(-count // 8))
+    return Missing(
+        values["fill"], np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool).reshape(shape)
+    )
+
+
+def parse(text: str) -> float:
+    """Read the value of --missing: the number after fill:.
+
+    Raises:
+        UserError: it is another word, or no finite number.
+    """
+    word, _, number = text.partition(":")
+    try:
+        fill = float(number)
+    except ValueError:
+        fill = math.nan
+    if word != "fill" or not math.isfinite(fill):
+        raise UserError(f"--missing {text}: expected fill:NUMBER, such as fill:0")
+    return fill

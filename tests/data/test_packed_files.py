@@ -1,0 +1,366 @@
+"""Packed samples are those of their source: numbers, names, labels, conditions, hold-out; damage is named by sample.
+
+Modules: data.arrays.packed_files.
+"""
+
+import json
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from arrays_on_disk import dataset
+from hvdgan.checkpoints import checkpoint, files
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import cached, hold_out, open_source
+from hvdgan.data.arrays.packed_files import INDEX
+from hvdgan.train import main as train
+from packed import index_of, prepare, write_images
+from packed_arrays import BESIDE, RNG, all_of, fields, pack
+from reading import batches_of
+from tfrecord_files import png, write
+
+SMALL = {"image_size": 8, "fit": "crop"}
+
+
+def opened(data, *, paired=False, **changes):
+    return open_source(Config(data=str(data), **changes), paired=paired, unmapped=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("data") / "images", 20)
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    return prepare(folder, folder.parent / "made")
+
+
+# what is packed is what a run opens: makers of the data, flags of prepare, and the same for a run
+
+
+def photos(path):
+    return write_images(path / "photos"), "--image-size 8 --fit crop", SMALL
+
+
+def wide_photos(path):
+    flags = {"image_size": (6, 10), "channels": 1, "fit": "pad"}
+    return write_images(path / "photos"), "--image-size 6,10 --channels 1 --fit pad", flags
+
+
+def partners(path):
+    for side in "AB":
+        write_images(path / "both" / side)
+    return path / "both", "--image-size 8 --fit crop --pairs", SMALL
+
+
+def halves(path):
+    return write_images(path / "halves", width=20), "--image-size 8 --pairs", {"image_size": 8}
+
+
+def photos_with_table(path):
+    folder = write_images(path / "photos")
+    names = sorted(str(each.relative_to(folder)) for each in folder.rglob("*.*"))
+    rows = [f"{number / 3},{name},{-number / 7}" for number, name in enumerate(names)]
+    (path / "c.csv").write_text("\n".join(["energy,file,theta", *reversed(rows)]) + "\n")
+    arrays = ArrayConfig(condition_table=path / "c.csv")
+    return folder, f"--image-size 8 --fit crop --condition-table {path / 'c.csv'}", {**SMALL, "arrays": arrays}
+
+
+def pictures(path):
+    """An array of pictures with an unusual order of labels."""
+    labels = np.array([3, 0, 1, 3, 2, 2, -1])
+    np.savez(path / "some.npz", images=RNG.integers(0, 256, (7, 8, 8), np.uint8), labels=labels, energy=RNG.random(7))
+    flags = {"arrays": ArrayConfig(conditions=("energy",))}
+    return path / "some.npz", "--conditions energy", flags
+
+
+def picture_pairs(path):
+    np.save(path / "some.npy", RNG.integers(0, 256, (40, 8, 16, 3), np.uint8))
+    return path / "some.npy", "--pairs", {}
+
+
+def digits(path):
+    return "digits", "--image-size 8", {"image_size": 8}
+
+
+def records(path):
+    images = RNG.integers(0, 256, (6, 8, 8, 3), np.uint8)
+    examples = [{"image": png(image), "energy": float(number)} for number, image in enumerate(images)]
+    flags = {"image_size": 8, "arrays": ArrayConfig(conditions=("energy",))}
+    return write(path / "a.tfrecord", examples), "--image-size 8 --conditions energy", flags
+
+
+def float_records(path):
+    examples = [{"x": RNG.normal(size=(4, 3, 2)).astype(np.float32).tobytes()} for _ in range(6)]
+    named = TFRecordConfig(image="x", shape="4,3,2", dtype="float32")
+    flags = "--tfrecord-image x --tfrecord-shape 4,3,2 --tfrecord-dtype float32"
+    return write(path / "a.tfrecord", examples), flags, {"tfrecord": named}
+
+
+def everything(path):
+    arrays = ArrayConfig(inputs="coarse", conditions=("energy", "angle"), constants="ground")
+    return fields(path), " ".join(BESIDE), {"arrays": arrays}
+
+
+def compressed(path):
+    data, flags, settings = everything(path)
+    return data, f"{flags} --compression gzip", settings
+
+
+def channels_first(path):
+    np.save(path / "a.npy", RNG.integers(-9, 9, (6, 2, 5, 4)).astype(">i2"))
+    return path / "a.npy", "--axes CHW", {"arrays": ArrayConfig(axes="CHW")}
+
+
+def small_integers(path):
+    """Arrays of uint8 that are no pictures although they have their shape, since --axes says so."""
+    np.save(path / "a.npy", RNG.integers(0, 9, (6, 3, 5, 4), np.uint8))
+    return path / "a.npy", "--axes CHW", {"arrays": ArrayConfig(axes="CHW")}
+
+
+def netcdf(path):
+    described = dataset(RNG.normal(size=(14, 6, 5, 3)).astype(np.float32))
+    for name, unit in (("v0", "K"), ("v1", "m/s")):
+        described[name].attrs["units"] = unit
+    described.to_netcdf(path / "a.nc", engine="h5netcdf")
+    return path / "a.nc", "", {}
+
+
+def several_hdf5(path):
+    for number, count in enumerate((3, 7, 4)):
+        with h5py.File(path / f"part{number}.h5", "w") as file:
+            file["x"] = RNG.normal(size=(count, 6, 5, 3)).astype(np.float32)
+            file["x"].attrs.update({"units": "K", "channels": ["u", "v", "w"]})
+    return f"{path}/part*.h5:x", "", {}
+
+
+def sea(path):
+    fields = RNG.normal(size=(9, 4, 5)).astype(np.float32)
+    fields[:, :2, 1:3] = np.nan
+    np.save(path / "a.npy", fields)
+    return path / "a.npy", "--missing fill:0 --axes HW", {"arrays": ArrayConfig(missing="fill:0", axes="HW")}
+
+
+def sequences(path):
+    np.save(path / "a.npy", RNG.random((9, 3, 20)))
+    return path / "a.npy", "--axes CW", {"arrays": ArrayConfig(axes="CW")}
+
+
+def own(path):
+    (path / "my_packed_set.py").write_text(
+        "import numpy as np\n"
+        "class Fields:\n"
+        "    def __init__(self, count): self.labels = np.arange(count)\n"
+        "    def __len__(self): return len(self.labels)\n"
+        "    def __getitem__(self, i): return np.full((4, 3, 2), i, np.float32)\n"
+    )
+    return "my_packed_set:Fields", "--data-options count=9", {"data_options": ("count=9",)}
+
+
+KINDS = (photos, wide_photos, partners, halves, photos_with_table, pictures, picture_pairs, digits)
+KINDS += (
+    records,
+    float_records,
+    everything,
+    compressed,
+    channels_first,
+    small_integers,
+    netcdf,
+    several_hdf5,
+    sea,
+    sequences,
+    own,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
+    """Without any flag of the run."""
+    monkeypatch.chdir(tmp_path)
+    data, flags, settings = kind(tmp_path)
+    paired = "--pairs" in flags
+    made, original = pack(data, tmp_path / "made", *flags.split()), opened(data, paired=paired, **settings)
+    source = opened(made, paired=paired)
+    np.testing.assert_array_equal(all_of(source), all_of(original))
+    masks = [None if each.missing is None else each.missing.to_json() for each in (source, original)]
+    assert masks[0] == masks[1] and (kind is not sea or "mask" in masks[0])
+    assert source.layout == original.layout and source.is_pictures == original.is_pictures
+    for part in ("images", "inputs", "constants", "conditions"):
+        mine, its = source.values.parts()[part], original.values.parts()[part]
+        assert mine == its or (mine.channels == its.channels and any(mine.units) == any(its.units))
+    assert source.dtype == original.dtype.newbyteorder("=") and source.class_names == original.class_names
+    for name in ("labels", "conditions", "constants"):
+        np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
+    assert [bad for bad, _ in index_of(made)["left_out"]] == [bad.name for bad in original.bad_files]
+    held = [hold_out(each, 0.5)[1] for each in (source, original, cached(source, "memory"))]
+    assert held[0].indices.tolist() == held[1].indices.tolist() == held[2].indices.tolist()
+
+
+def test_broken_pictures_are_left_out_by_name(tmp_path):
+    folder = write_images(tmp_path / "photos", 12)
+    for name in ("class 0/000.png", "class 1/007.jpg"):
+        (folder / name).write_bytes(b"<html>404</html>")
+    made = pack(folder, tmp_path / "made", *"--image-size 8 --fit crop --max-bad-fraction 0.2".split())
+    assert [name for name, _ in index_of(made)["left_out"]] == ["class 0/000.png", "class 1/007.jpg"]
+    source, original = opened(made), opened(folder, **SMALL)
+    kept = np.delete(np.arange(12), [0, 9])
+    np.testing.assert_array_equal(all_of(source), original.fetch_batch(kept))
+    np.testing.assert_array_equal(source.labels, original.labels[kept])
+
+
+def test_equal_pictures_of_an_array_stay_together(tmp_path):
+    pixels = RNG.integers(0, 256, (8, 8, 8, 3), np.uint8)
+    np.save(tmp_path / "twice.npy", np.concatenate([pixels, pixels]))
+    source = opened(pack(tmp_path / "twice.npy", tmp_path / "made"))
+    assert [source.digest(index) for index in range(8)] == [source.digest(index) for index in range(8, 16)]
+    assert len({source.digest(index) for index in range(16)}) == 8
+
+
+def test_the_packed_size_is_the_size_of_a_run(tmp_path, capsys):
+    """Which its flags need not repeat; pictures of a folder would be 32 x 32."""
+    made = prepare(write_images(tmp_path / "photos"), tmp_path / "made", "--image-size", "12")
+    flags = "--recipe tiny:Tiny --global-batch-size 4 --max-steps 1 --sample-every 0 --pipeline.threads 1"
+    assert opened(made).layout.shape == (12, 12, 3)
+    assert train([*flags.split(), "--data", str(made), "--run-dir", str(tmp_path / "run")]) == 0
+    assert "10 pictures of shape (12, 12, 3)" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("image_size", "channels"), [(4, 3), (16, 3), (8, 1)])
+def test_another_size_or_number_of_channels_is_converted(folder, made, image_size, channels):
+    source = opened(made, image_size=image_size, channels=channels)
+    assert source.fetch(0).shape == (image_size, image_size, channels)
+    other = opened(folder, image_size=image_size, channels=channels, fit="crop")
+    assert abs(all_of(source).mean() - all_of(other).mean()) < 3
+
+
+def test_the_global_batches_are_those_of_the_source_on_any_number_of_ranks(folder, made):
+    for step in (0, 5):
+        shared = {"seed": 3, "global_batch_size": 4, "start_step": step}
+        with batches_of(opened(folder, **SMALL), **shared) as some:
+            wanted = next(some)
+        for size in (1, 2, 4):
+            slices = []
+            for rank in range(size):
+                with batches_of(opened(made), rank=rank, size=size, **shared) as some:
+                    slices.append(next(some))
+            for name in ("images", "index", "labels"):
+                np.testing.assert_array_equal(np.concatenate([part[name] for part in slices]), wanted[name])
+
+
+def test_the_fingerprint_tells_other_samples_apart(folder, made, tmp_path):
+    again = prepare(folder, tmp_path / "again")
+    other = prepare(write_images(tmp_path / "other", 9), tmp_path / "other made")
+    assert opened(made).fingerprint == opened(again).fingerprint
+    assert len({opened(made).fingerprint, opened(other).fingerprint, opened(made, channels=1).fingerprint}) == 3
+
+
+def test_conditions_are_chosen_by_name(tmp_path):
+    made, arrays = pack(fields(tmp_path), tmp_path / "made", *BESIDE), np.load(tmp_path / "fields.npz")
+    for names, channels in ((("angle",), ("angle_0", "angle_1")), (("angle_1", "energy"), ("angle_1", "energy"))):
+        source = opened(made, arrays=ArrayConfig(conditions=names))
+        assert source.values.conditions.channels == channels
+    np.testing.assert_array_equal(source.conditions, np.stack([arrays["angle"][:, 1], arrays["energy"]], axis=1))
+
+
+def test_maps_are_those_of_prepare_unless_a_run_gives_its_own(tmp_path):
+    np.save(tmp_path / "a.npy", RNG.random((6, 4, 4)) * 9)
+    made = pack(tmp_path / "a.npy", tmp_path / "made", "--values", "range:0,9")
+    assert str(open_source(Config(data=str(made))).values.images) == "range:0,9"
+    given = open_source(Config(data=str(made), arrays=ArrayConfig(values="standard")))
+    assert str(given.values.images) == "standard"
+    np.save(tmp_path / "b.npy", np.full((6, 4, 4), 7.5))
+    with pytest.raises(UserError, match=r"numbers from 7.5 to 7.5 .* declare their map"):
+        open_source(Config(data=str(pack(tmp_path / "b.npy", tmp_path / "b"))))
+
+
+# what is refused
+
+
+def edited(folder, target, **changes):
+    """A copy whose index says something else."""
+    shutil.copytree(folder, target)
+    (target / INDEX).write_text(json.dumps({**index_of(folder), **changes}))
+    return target
+
+
+def test_an_unfinished_folder_is_refused_with_what_to_do(made, tmp_path):
+    with pytest.raises(UserError, match=r"^--data .*: not finished; repeat the command of hvdgan.prepare"):
+        opened(edited(made, tmp_path / "some", complete=False))
+
+
+def test_no_folder_may_choose_functions(tmp_path):
+    np.save(tmp_path / "a.npy", RNG.random((6, 4, 4)))
+    made = pack(tmp_path / "a.npy", tmp_path / "made")
+    settings = {**index_of(made)["settings"], "values": "os:system,system"}
+    with pytest.raises(UserError, match="functions of your own are not packed"):
+        opened(edited(made, tmp_path / "other", settings=settings), arrays=ArrayConfig())
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": "another"}'])
+def test_a_damaged_index_is_one_line(made, tmp_path, content):
+    copy = edited(made, tmp_path / "some")
+    (copy / INDEX).write_text(content)
+    with pytest.raises(UserError, match=f"^--data .*{INDEX}: (cannot be read|format another)"):
+        opened(copy)
+
+
+MISTAKES = [
+    ({"inputs": "fine"}, "--inputs fine: .* was packed with --inputs coarse; leave the flag out"),
+    ({"axes": "CHW"}, "--axes CHW: .* was packed without --axes"),
+    ({"constants": "sea"}, "--constants sea: .* was packed with --constants ground"),
+    ({"conditions": ("mass",)}, "--conditions mass: .* was packed with energy, angle_0, angle_1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "complaint"), MISTAKES)
+def test_settings_that_are_not_those_of_the_folder_are_refused(tmp_path, settings, complaint):
+    made = pack(fields(tmp_path), tmp_path / "made", *BESIDE)
+    with pytest.raises(UserError, match=f"^{complaint}"):
+        opened(made, paired=True, arrays=ArrayConfig(**settings))
+
+
+def test_single_samples_are_no_pairs(made):
+    with pytest.raises(UserError, match=r"holds single samples, .* --pairs"):
+        opened(made, paired=True)
+
+
+def flip(path):
+    with h5py.File(path) as file:
+        places = [file["images"].id.get_chunk_info(number).byte_offset for number in range(len(file["images"]))]
+    content = bytearray(path.read_bytes())
+    for place in places:
+        content[place + 7] ^= 1
+    path.write_bytes(content)
+
+
+def test_damage_is_named_by_file_and_sample(made, tmp_path):
+    copy = shutil.copytree(made, tmp_path / "copy")
+    flip(copy / "packed-00001-of-00003.h5")
+    with pytest.raises(RunError, match=r"packed-00001-of-00003.h5:images\[0\] cannot be read: .*class 0/012.png"):
+        opened(copy, max_bad_fraction=1.0)
+
+
+def test_damage_during_training_ends_it_and_the_last_checkpoint_stays(made, tmp_path, capsys, monkeypatch):
+    """All files are replaced by damaged ones when the first checkpoint has just been written."""
+    copy = shutil.copytree(made, tmp_path / "copy")
+    written, finish = [], checkpoint.write
+
+    def write_and_damage(*arguments):
+        written.append(finish(*arguments))
+        if len(written) == 1:
+            for path in copy.glob("*.h5"):
+                flip(path)
+        return written[-1]
+
+    monkeypatch.setattr(checkpoint, "write", write_and_damage)
+    flags = "--recipe tiny:Tiny --global-batch-size 4 --steps 1000 --checkpoint-every 50 --sample-every 0"
+    assert train([*flags.split(), "--data", str(copy), "--run-dir", str(tmp_path / "run")]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"hvdgan: --data {copy}/packed-0000")
+    kept = files.newest(tmp_path / "run" / "checkpoints")
+    assert kept == written[-1] and files.damaged(kept, files.read_manifest(kept)) == []

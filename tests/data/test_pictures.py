@@ -1,0 +1,317 @@
+"""A folder or a zip archive of pictures: names and their order, classes, pairs, broken files, what is passed over.
+
+Modules: data.base.scan_cache.
+"""
+
+import os
+import shutil
+import threading
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import BadImage, open_source
+from hvdgan.train import main as train
+from packed import index_of, prepare, write_images, zipped
+from reading import all_images, batches_of, opened
+from thread_ranks import Threads
+
+RNG = np.random.default_rng(0)
+
+
+def write_image(path, value=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (8, 8), value).save(path)
+
+
+def write_array(path, value=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, np.full((8, 8, 1), value, np.uint8))
+
+
+def noise(path, width, height, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(RNG.integers(0, 256, (height, width, 3), np.uint8)).save(path, **options)
+
+
+def pairs(data, **changes):
+    return open_source(Config(data=str(data), **{"image_size": 8, **changes}), paired=True)
+
+
+def test_a_folder_is_searched_in_the_order_of_its_paths(tmp_path):
+    names = ["b.PNG", "a/z.jpg", "a b/ü.bmp", "A.Gif", "a/deep/er/x.jpeg", "c.webp", "d.tif"]
+    for name in names:
+        write_image(tmp_path / name, value=10 * sorted(names).index(name))
+    for ignored in ["notes.txt", "no_suffix", ".hidden.png", ".cache/in.png", "png"]:
+        write_image(tmp_path / "any.png")
+        (tmp_path / ignored).parent.mkdir(exist_ok=True)
+        shutil.move(tmp_path / "any.png", tmp_path / ignored)
+    source = opened(tmp_path, channels=1)
+    assert (len(source), source.bad_files, source.labels) == (7, [], None)
+    np.testing.assert_allclose([source.fetch(index).mean() for index in range(7)], np.arange(0, 70, 10), atol=2)
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(write_image, "bmp"), (write_array, "npy")])
+def test_the_stamp_tells_when_a_file_was_written_over_and_the_fingerprint_when_it_has_another_name(
+    tmp_path, write, suffix
+):
+    """A copy elsewhere is the same data; with the same times, what is kept about the data holds for it, too."""
+    data, stamps, copy = tmp_path / "data", [], tmp_path / "copy"
+    for number in range(70):
+        write(data / f"{number:02}.{suffix}")
+    before = opened(data, channels=1)
+    again = opened(shutil.copytree(data, copy), channels=1)
+    stamp = before.stamp()
+    assert again.stamp() == stamp and again.fingerprint == before.fingerprint
+    config = Config(data=str(data), image_size=8, fit="crop", channels=1)
+
+    def seen(peers):
+        source = open_source(config, peers=peers)
+        stamps.append([source.stamp(), source.fingerprint])
+
+    assert Threads(2).run(seen) == [None, None] and stamps == [[stamp, before.fingerprint]] * 2
+    changed = data / f"34.{suffix}"  # not one of the 64 that a fingerprint looks at
+    write(changed, value=7)
+    os.utime(changed, ns=(0, changed.stat().st_mtime_ns + 1))  # the clock of files may be coarse
+    after = opened(data, channels=1)
+    assert after.stamp() != stamp and after.fingerprint == before.fingerprint
+    changed.rename(data / f"34b.{suffix}")
+    assert opened(data, channels=1).fingerprint != before.fingerprint
+
+
+def test_linked_folders_are_followed_once_and_never_round_in_circles(tmp_path):
+    data = tmp_path / "data"
+    write_image(data / "own" / "a.png", 1)
+    write_image(tmp_path / "elsewhere" / "b.png", 2)
+    (data / "link").symlink_to(tmp_path / "elsewhere")
+    (data / "second link").symlink_to(tmp_path / "elsewhere")
+    (data / "own" / "up").symlink_to(data)
+    (tmp_path / "elsewhere" / "self").symlink_to(".")
+    source = opened(data, channels=1)
+    assert [source.fetch(index).mean() for index in range(len(source))] == [2, 1]  # link/b.png, own/a.png
+
+
+def test_names_that_are_no_utf_8(tmp_path):
+    folder = os.fsencode(tmp_path)
+    for name, content in ((b"\xff.png", b"broken"), (b"line\nbreak.png", b"broken too")):
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(content)
+    write_image(tmp_path / "good.png", 7)
+    os.rename(tmp_path / "good.png", os.path.join(folder, b"good\xfe.png"))
+    source = opened(tmp_path)
+    assert source.fetch(0).max() == 7 and len(source.fingerprint) == 64
+    for index, name in ((1, "line\\nbreak.png"), (2, "\\udcff.png")):
+        with pytest.raises(BadImage) as caught:
+            source.fetch(index)
+        assert caught.value.bad_file.name == name
+
+
+def test_broken_files_are_found_when_they_are_read_and_replaced_on_any_number_of_ranks(tmp_path):
+    for index in range(8):
+        write_image(tmp_path / f"{index}.png", index)
+    (tmp_path / "3.png").write_bytes(b"")
+    (tmp_path / "4.png").write_text("text")
+    source = opened(tmp_path, channels=1)
+    expected = None
+    for size in (1, 2, 3):
+        readers = [
+            batches_of(source, global_batch_size=6, rank=rank, size=size, max_bad_fraction=0.25) for rank in range(size)
+        ]
+        steps = [[next(reader) for reader in readers] for _ in range(4)]
+        seen = [np.concatenate([part["index"] for part in step]).tolist() for step in steps]
+        assert {3, 4}.isdisjoint(np.ravel(seen)) and expected in (None, seen)
+        expected = seen
+        bad = {each for reader in readers for each in reader.bad_files}
+        assert bad == {("3.png", "empty file"), ("4.png", "not a PNG, JPEG, WebP, BMP, GIF or TIFF image")}
+        for reader in readers:
+            reader.close()
+
+
+@pytest.mark.parametrize(("bad", "allowed"), [(29, True), (30, False)])
+def test_the_fraction_of_broken_files_is_exact(tmp_path, bad, allowed):
+    for index in range(100):
+        (tmp_path / f"{index:02d}.png").write_bytes(b"")
+    for index in range(bad, 100):
+        write_image(tmp_path / f"{index:02d}.png")
+    with batches_of(opened(tmp_path), global_batch_size=100, max_bad_fraction=0.29, threads=1) as batches:
+        if allowed:
+            assert len(set(next(batches)["index"].numpy())) == 71
+            return
+        with pytest.raises(RunError) as caught:
+            next(batches)
+    message = str(caught.value)
+    assert message.startswith(f"--data {tmp_path}: 30 of 100 images cannot be read: ") and "(empty file)" in message
+    assert "and 25 more" in message and "--max-bad-fraction (now 0.29)" in message and "\n" not in message
+
+
+def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
+    """Also the grids that a run has written below its data: it sees the same pictures when it is resumed."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(6):
+        write_image(tmp_path / "photos" / f"{number}.png")
+    for name in ("notes.txt", "photos/more.TXT", "photos/film.mp4", "photos/README", ".hidden"):
+        (tmp_path / name).touch()
+    flags = "--recipe tiny:Tiny --data . --image-size 8 --global-batch-size 2 --sample-every 1 --run-dir runs/one"
+    files = "passed over 4 file(s): 2 .txt, 1 without suffix, 1 .mp4"
+    assert train([*flags.split(), "--dry-run"]) == 0
+    assert f"--data .: {files}" in capsys.readouterr().out
+    assert train([*flags.split(), "--steps", "4", "--max-steps", "2"]) == 0
+    assert files in (tmp_path / "runs/one/log.txt").read_text()
+    assert train([*flags.split(), "--steps", "4"]) == 0
+    assert list((tmp_path / "runs/one/samples").glob("*.png"))
+    assert f"--data .: {files}; 1 run folder(s), such as runs/one/\n" in (tmp_path / "runs/one/log.txt").read_text()
+    with pytest.raises(UserError, match=r"found no images in it; .*; passed over 1 run folder\(s\), such as \.$"):
+        opened("runs/one")
+
+
+def test_a_folder_whose_images_are_all_broken_is_refused_at_the_start(tmp_path):
+    for number in range(70):
+        (tmp_path / f"{number:02}.png").write_text("text")
+    with pytest.raises(
+        UserError, match=r"none of 64 images that were tried can be read: 00\.png \(not a PNG, .*and 59 more"
+    ):
+        opened(tmp_path, max_bad_fraction=1.0)
+
+
+def test_a_folder_without_images(tmp_path):
+    (tmp_path / "readme.txt").write_text("nothing here")
+    expected = r"no images .* \*\.png, \*\.jpg, \*\.jpeg, \*\.webp, .*; passed over 1 file\(s\): 1 \.txt$"
+    with pytest.raises(UserError, match=expected):
+        opened(tmp_path)
+
+
+# zip archives
+
+
+@pytest.mark.parametrize("prefix", ["", "photos/"], ids=["bare", "within a folder"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path, prefix, method):
+    folder = write_images(tmp_path / "photos")
+    for ignored in ("class 0/.hidden.png", "__MACOSX/class 0/._000.png"):
+        (folder / ignored).parent.mkdir(parents=True, exist_ok=True)
+        (folder / ignored).write_bytes(b"no picture")
+    (folder / "notes.txt").touch()
+    source, original = opened(zipped(folder, tmp_path / "p.zip", prefix, method)), opened(folder)
+    np.testing.assert_array_equal(all_images(source), all_images(original))
+    np.testing.assert_array_equal(source.labels, original.labels)
+    assert source.class_names == original.class_names == ["class 0", "class 1"]
+    assert [source.key(index) for index in range(10)] == [original.key(index) for index in range(10)]
+    assert source.fingerprint == original.fingerprint
+    assert source.remarks == [f"--data {tmp_path / 'p.zip'}: passed over 1 file(s): 1 .txt"]
+    fetched = Threads(2).run(lambda peers: opened(tmp_path / "p.zip").fetch_batch(np.arange(10)))
+    assert fetched == [None, None]
+
+
+def test_threads_read_an_archive_at_once(tmp_path):
+    source = opened(zipped(write_images(tmp_path / "photos", 40), tmp_path / "p.zip"))
+    expected, results = all_images(source), {}
+
+    def read(number):
+        order = np.random.default_rng(number).permutation(40)
+        results[number] = np.array_equal(source.fetch_batch(order), expected[order])
+
+    threads = [threading.Thread(target=read, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == dict.fromkeys(range(8), True)
+
+
+def test_pairs_and_packing_of_an_archive(tmp_path):
+    for number in range(5):
+        for side in "AB":
+            noise(tmp_path / "p" / side / f"{number}.png", 10, 8)
+    archive = zipped(tmp_path / "p", tmp_path / "p.zip", "p/")
+    np.testing.assert_array_equal(all_images(pairs(archive, fit="crop")), all_images(pairs(tmp_path / "p", fit="crop")))
+    assert (
+        sum(facts["count"] for facts in index_of(prepare(archive, tmp_path / "made", "--pairs"))["files"].values()) == 5
+    )
+
+
+def test_damage_in_an_archive_is_one_broken_picture(tmp_path, monkeypatch):
+    for number in range(4):
+        noise(tmp_path / "p" / f"{number}.png", 8, 8)
+    archive = zipped(tmp_path / "p", tmp_path / "p.zip", method=zipfile.ZIP_STORED)
+    content = bytearray(archive.read_bytes())
+    content[content.index(b"IDAT") + 30] ^= 1
+    archive.write_bytes(content)
+    source = opened(archive)
+    with pytest.raises(BadImage, match=r"^0\.png: Bad CRC-32"):
+        source.fetch(0)
+    assert source.fetch(1).shape == (8, 8, 3)
+    monkeypatch.setattr("hvdgan.data.pixels.MAX_BYTES", 100)  # an archive may hold more than the memory does
+    with pytest.raises(BadImage, match=r"^1\.png: [\d,]+ bytes, more than the 100 accepted"):
+        source.fetch(1)
+    archive.write_bytes(b"no archive")
+    errors = Threads(2).run(lambda peers: open_source(Config(data=str(archive), image_size=8), peers=peers))
+    assert [str(error) for error in errors] == [
+        f"--data {archive}: cannot be read as a zip archive: File is not a zip file"
+    ] * 2
+
+
+# pairs
+
+
+def unpaired(folder):
+    """CycleGAN's folders: no image of the one belongs to one of the other."""
+    for side, count in (("trainA", 5), ("trainB", 3)):
+        for number in range(count):
+            noise(folder / side / f"{side}{number}.png", 16, 16)
+    return folder
+
+
+def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeypatch, capsys):
+    unpaired(tmp_path / "horses")
+    monkeypatch.chdir(tmp_path)
+    flags = "--recipe pix2pix --data horses --image-size 32 --global-batch-size 2 --nf 2 --steps 1 --dry-run"
+    assert train(flags.split()) == 2
+    said = capsys.readouterr().err
+    assert "--data horses: trainA/trainA0.png has 16 x 16 pixels" in said and said.count("\n") == 1
+    assert "twice as wide as high" in said and "unpaired data" in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("size", [(16, 16), (16, 12), (8, 16), (18, 8)])
+def test_single_images_are_refused_whatever_part_may_be_broken(tmp_path, size):
+    for number in range(3):
+        noise(tmp_path / f"{number}.png", *size)
+        (tmp_path / f"broken {number}.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=rf"0\.png has {size[0]} x {size[1]} pixels"):
+        pairs(tmp_path, max_bad_fraction=1.0)
+
+
+def test_one_odd_file_among_pairs_is_named_when_it_is_decoded(tmp_path):
+    for number in range(5):
+        noise(tmp_path / f"{number}.png", 16, 16 if number == 3 else 8)
+    source = pairs(tmp_path)
+    assert len(source) == 5
+    with pytest.raises(BadImage) as caught:
+        source.fetch(3)
+    reason = "16 x 16 pixels; an input and its image side by side are twice as wide as high"
+    assert caught.value.bad_file == ("3.png", reason)
+
+
+def test_pictures_that_a_camera_has_turned_count_as_they_are_seen(tmp_path):
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    noise(tmp_path / "pairs" / "1.jpg", 8, 16, exif=turned)
+    assert pairs(tmp_path / "pairs").fetch(0).shape == (8, 8, 6)
+    noise(tmp_path / "single" / "1.jpg", 16, 8, exif=turned)
+    with pytest.raises(UserError, match=r"1\.jpg has 8 x 16 pixels"):
+        pairs(tmp_path / "single")
+
+
+def test_a_and_b_of_unpaired_data_are_called_so(tmp_path):
+    for side in "AB":
+        for number in range(4):
+            noise(tmp_path / side / f"{side}{number}.png", 8, 8)
+    with pytest.raises(UserError) as caught:
+        pairs(tmp_path)
+    said = str(caught.value)
+    assert "8 of 8 files have no partner: A/A0.png (no partner in B)" in said and "unpaired data" in said
+    assert "cannot be read" not in said and "\n" not in said

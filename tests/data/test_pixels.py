@@ -1,0 +1,131 @@
+"""A picture file becomes the right pixels: bits, orientation, crop, filter; test_file_kinds.py has the kinds."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image, TiffImagePlugin
+
+from hvdgan.data import BadImage
+from hvdgan.data.pixels import read_image
+from images_on_disk import BLUE, PINK, RED, halves
+
+SIZE = 32
+
+
+def read(path, size=SIZE, channels=3, fit="crop"):
+    with open(path, "rb") as file:
+        return read_image(file, path.name, size, channels, fit)
+
+
+@pytest.mark.parametrize("name", ["ramp.png", "ramp.tif", "big-endian.tiff"])
+def test_grey_of_16_bits_is_rounded(tmp_path, name):
+    values = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
+    image = Image.fromarray(values)
+    if name.startswith("big"):
+        image = Image.frombytes("I;16B", (64, 64), values.astype(">u2").tobytes())
+    image.save(tmp_path / name)
+    np.testing.assert_array_equal(read(tmp_path / name, 64, 1)[..., 0], np.floor(values / 257 + 0.5))
+
+
+@pytest.mark.parametrize("compression", [None, "tiff_lzw", "tiff_adobe_deflate"])
+def test_tiff_has_the_pixels_of_its_png(tmp_path, compression):
+    for mode in ("RGB", "L", "RGBA", "P", "CMYK", "1"):
+        image = halves(RED, BLUE, 40, 40).convert("RGB").convert(mode)
+        image.save(tmp_path / "a.tif", compression=compression)
+        (image.convert("RGB") if mode == "CMYK" else image).save(tmp_path / "a.png")
+        np.testing.assert_array_equal(read(tmp_path / "a.tif"), read(tmp_path / "a.png"), err_msg=mode)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        (
+            np.full((8, 8), 0.5, np.float32),
+            "numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an .npy file",
+        ),
+        (np.full((8, 8), -5, np.int32), "numbers with a sign, or of 32 bits"),
+    ],
+)
+def test_tiff_of_other_numbers_is_refused(tmp_path, numbers, reason):
+    Image.fromarray(numbers).save(tmp_path / "a.tif")
+    with pytest.raises(BadImage, match=reason):
+        read(tmp_path / "a.tif")
+
+
+def test_a_stack_is_refused_with_the_number_of_its_pages(tmp_path):
+    pages = [Image.fromarray(np.full((8, 8), value, np.uint8)) for value in range(12)]
+    pages[0].save(tmp_path / "stack.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(BadImage, match=r"^stack\.tif: a stack of 12 pages; save each page as a file"):
+        read(tmp_path / "stack.tif")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
+@pytest.mark.parametrize(("orientation", "undo"), [*enumerate([None, 0, 3, 1, 5, 2, 6, 4], 1)])
+def test_exif_orientation(tmp_path, suffix, orientation, undo):
+    """The numbers are those of Image.Transpose."""
+    upright = halves(RED, BLUE)
+    upright.paste((0, 255, 0), (0, 0, 48, 12))  # green above tells the flips apart
+    stored = upright if undo is None else upright.transpose(Image.Transpose(undo))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    noted = {"tiffinfo": TiffImagePlugin.ImageFileDirectory_v2()} if suffix == "tif" else {"exif": exif, "quality": 95}
+    if suffix == "tif":
+        noted["tiffinfo"][0x0112] = orientation
+    stored.save(tmp_path / f"turned.{suffix}", **noted)
+    pixels = read(tmp_path / f"turned.{suffix}").astype(int)
+    for part, expected in ((np.s_[:6], (0, 255, 0)), (np.s_[14:, :12], RED), (np.s_[14:, 20:], BLUE)):
+        assert abs(pixels[part] - expected).max() < 40
+        assert abs(pixels[part] - expected).mean() < 5
+    # Without --fit the aspect ratio is that of the upright picture.
+    assert read(tmp_path / f"turned.{suffix}", (40, 48), fit=None).shape == (40, 48, 3)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+@pytest.mark.parametrize("exif", [b"Exif\0\0no directory", b"Exif\0\0MM\0*no directory"])
+@pytest.mark.parametrize("name", ["odd.jpg", "odd.png", "odd.webp"])
+def test_damaged_exif_does_not_matter(tmp_path, name, exif):
+    halves(RED, RED).save(tmp_path / name, exif=exif)
+    assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 500), (500, 1), (2, 3), (33, 32)])
+def test_odd_sizes(tmp_path, width, height):
+    Image.new("RGB", (width, height), PINK).save(tmp_path / "odd.png")
+    assert (read(tmp_path / "odd.png") == PINK).all()
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_the_crop_is_centred(tmp_path, turn):
+    image = Image.new("RGB", (96, 32), (0, 255, 0))
+    image.paste(halves(RED, BLUE, 32, 32), (32, 0))
+    (image.transpose(Image.Transpose.ROTATE_90) if turn else image).save(tmp_path / "wide.png")
+    pixels = read(tmp_path / "wide.png")
+    assert (pixels[..., 1] == 0).all() and pixels[..., 0].sum() == pixels[..., 2].sum() == 255 * SIZE * SIZE / 2
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_an_image_of_the_right_size_is_not_touched(tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / f"as is.{suffix}")
+    np.testing.assert_array_equal(read(tmp_path / f"as is.{suffix}"), pixels)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_shrinking_does_not_alias(tmp_path, suffix):
+    # Bars of 4 pixels, 9 times finer than the result: dropping pixels would leave black and white.
+    pixels = np.zeros((576, 576), np.uint8)
+    pixels[:, np.arange(576) // 4 % 2 == 1] = 255
+    Image.fromarray(pixels).save(tmp_path / f"bars.{suffix}")
+    assert abs(read(tmp_path / f"bars.{suffix}", 16, 1).astype(int) - 127).max() < 30
+
+
+@pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.bmp", "cut.gif", "cut.tif"])
+def test_truncated_files_have_a_header_but_no_pixels(tmp_path, name):
+    path = tmp_path / name
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(BadImage) as caught:
+        read(path)
+    assert caught.value.bad_file.name == name and str(tmp_path) not in str(caught.value)
+    assert "\n" not in str(caught.value)

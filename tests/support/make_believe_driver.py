@@ -1,0 +1,81 @@
+"""A driver of NVIDIA's for a GPU that does not exist, so that TensorFlow looks for its libraries and registers a GPU.
+
+TensorFlow opens libcuda.so.1 and libnvidia-ml.so.1 by their names and calls what its own library exports stubs for.
+Each of these functions succeeds and does nothing, but for those that say what the GPU is. Nothing can be computed.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+# cuDeviceGetAttribute: threads of a block, its size, the grid's, shared memory, warp, registers, multiprocessors,
+# threads of a multiprocessor, compute capability 9.0, the larger shared memories, registers of a multiprocessor.
+_ATTRIBUTES = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 65535, 6: 65535, 7: 65535, 8: 49152, 10: 32, 12: 65536, 16: 132}
+_ATTRIBUTES |= {39: 2048, 75: 9, 76: 0, 81: 233472, 82: 65536, 97: 232448}
+_SPOKEN = {
+    "cuDeviceGetCount": "(int *out) { *out = 1; return 0; }",
+    "cuDriverGetVersion": "(int *out) { *out = 13000; return 0; }",
+    "cuDeviceGet": "(int *out, int number) { *out = number; return 0; }",
+    "cuCtxGetDevice": "(int *out) { *out = 0; return 0; }",
+    "cuDeviceGetAttribute": "(int *out, int which, int device) { *out = attribute(which); return 0; }",
+    "cuDeviceGetName": '(char *out, int size, int device) { snprintf(out, size, "Make-believe"); return 0; }',
+    "cuDeviceGetPCIBusId": '(char *out, int size, int device) { snprintf(out, size, "0000:01:00.0"); return 0; }',
+    "cuDeviceGetUuid": "(char *out, int device) { memset(out, 1, 16); return 0; }",
+    "cuDeviceGetUuid_v2": "(char *out, int device) { memset(out, 1, 16); return 0; }",
+    "cuDeviceTotalMem_v2": "(size_t *out, int device) { *out = memory; return 0; }",
+    "cuMemGetInfo_v2": "(size_t *left, size_t *all) { *left = *all = memory; return 0; }",
+    "cuDevicePrimaryCtxRetain": "(void **out, int device) { *out = &handle; return 0; }",
+    "cuCtxGetCurrent": "(void **out) { *out = &handle; return 0; }",
+    "cuStreamCreate": "(void **out, unsigned flags) { *out = &handle; return 0; }",
+    "cuStreamCreateWithPriority": "(void **out, unsigned flags, int priority) { *out = &handle; return 0; }",
+    "cuEventCreate": "(void **out, unsigned flags) { *out = &handle; return 0; }",
+    "cuGetErrorName": '(int code, const char **out) { *out = "MAKE_BELIEVE"; return 0; }',
+    "cuGetErrorString": '(int code, const char **out) { *out = "make-believe"; return 0; }',
+    "cuGetExportTable": "(const void **out, const void *id) { *out = 0; return 999; }",
+    "cuGetProcAddress": "(const char *name, void **out) { return found(name, out); }",
+    "cuGetProcAddress_v2": "(const char *name, void **out, int version, long flags, int *status)"
+    " { int code = found(name, out); if (status) *status = code != 0; return code; }",
+}
+_HEAD = f"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+static size_t memory = 80ul << 30;
+static int handle;
+static int attribute(int which) {{
+    switch (which) {{ {" ".join(f"case {which}: return {value};" for which, value in _ATTRIBUTES.items())} }}
+    return 1;
+}}
+/* A name of the driver's interface is that of its second version where there is one. */
+static int found(const char *name, void **out) {{
+    char second[256];
+    void *self = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    snprintf(second, sizeof second, "%s_v2", name);
+    *out = dlsym(self, second);
+    if (!*out) *out = dlsym(self, name);
+    return *out ? 0 : 500;
+}}
+"""
+
+
+def install(folder: Path, tensorflow: Path) -> None:
+    """Compile the driver's two libraries.
+
+    Args:
+        folder: folder for them, to be named in LD_LIBRARY_PATH.
+        tensorflow: folder of the package tensorflow, whose library says which functions it calls.
+    """
+    framework = tensorflow / "libtensorflow_framework.so.2"
+    exported = subprocess.check_output(["nm", "-D", "--defined-only", framework], text=True, timeout=120)
+    silent = set(re.findall(r" [TW] (cu[A-Z]\w+)$", exported, re.MULTILINE)) - _SPOKEN.keys()
+    source = _HEAD + "".join(f"int {name}{body}\n" for name, body in _SPOKEN.items())
+    _compile(folder, "libcuda.so.1", source, silent)
+    monitored = {name.decode() for name in re.findall(rb"\0(nvml[A-Z]\w+)\0", framework.read_bytes())}
+    _compile(folder, "libnvidia-ml.so.1", "", {*monitored, "nvmlInit_v2"})
+
+
+def _compile(folder: Path, name: str, source: str, silent: set[str]) -> None:
+    path = folder / f"{name}.c"
+    path.write_text(source + "".join(f"int {each}(void) {{ return 0; }}\n" for each in sorted(silent)))
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", folder / name, path, "-ldl"], check=True, timeout=120)
