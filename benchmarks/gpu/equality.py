@@ -39,14 +39,17 @@ _TINIEST = 1e-30
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Train on the CPU and on each number of ranks, and compare with one rank; then run the tests of two ranks."""
+    """Train on the CPU and on each number of ranks, and compare with one rank; then run the tests of two ranks.
+
+    Where there is one GPU, two ranks share it.
+    """
     for recipe in RECIPES:
         on_cpu, single = (_train(setting, recipe, ranks) for ranks in (0, 1))
         yield _compared(f"{recipe}: {setting.device} and CPU compute the same", on_cpu, single)
-        for ranks in setting.ranks[1:]:
-            yield _compared(
-                f"{recipe}: {ranks} ranks compute what one computes", single, _train(setting, recipe, ranks)
-            )
+        for ranks in setting.ranks[1:] or (2,):
+            shared = " on one GPU" if ranks > setting.most else ""
+            together = _train(setting, recipe, ranks)
+            yield _compared(f"{recipe}: {ranks} ranks{shared} compute what one computes", single, together)
     if setting.most > 1:
         yield _tests_of_ranks(setting)
 
@@ -57,6 +60,7 @@ def _train(setting: Setting, recipe: str, ranks: int) -> tuple[Done, Path]:
     run_dir = setting.out / "runs" / f"equal-{name}"
     words = ["--recipe", recipe, *RECIPES[recipe], "--nf", "4", "--global-batch-size", str(setting.batch_of_all(16))]
     words += ["--max-steps", str(STEPS), "--log-every", str(STEPS), "--report", "never", "--run-dir", str(run_dir)]
+    words += ["--share-gpu"] if ranks > setting.most else []
     if ranks:
         return setting.launch(f"equality/{name}", "hvdgan.train", words, ranks, **FLOAT32), run_dir
     # Without srun, which would set the variable for its tasks again.

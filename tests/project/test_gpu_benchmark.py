@@ -13,7 +13,7 @@ from launching import ROOT, run
 sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 import gpu.__main__ as script
-from gpu import build, check, equality, options, page, processes, setting
+from gpu import build, equality, options, processes, setting
 from gpu.check import Check, Goal, Part
 
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
@@ -88,7 +88,7 @@ def fine(given):
     yield Check(name="fine", verdict="passed")
 
 
-def test_a_part_that_breaks_does_not_stop_the_later_ones(parts):
+def test_a_part_that_breaks_does_not_stop_the_later_ones(parts, capsys):
     def breaks(given):
         yield Check(name="first", verdict="passed")
         raise OSError("the disk of <this> host")
@@ -99,7 +99,9 @@ def test_a_part_that_breaks_does_not_stop_the_later_ones(parts):
         ["passed", "failed"],
         ["passed"],
     ]
+    assert "1 of 3 checks failed" in text
     assert "Title of breaks: breaks itself: OSError: the disk of &lt;this&gt; host" in text
+    assert "breaks: breaks itself: failed (OSError: the disk of <this> host), 0 s\n" in capsys.readouterr().out
 
 
 def test_a_page_that_cannot_be_made_does_not_stop_the_later_parts(parts, monkeypatch, capsys):
@@ -278,15 +280,3 @@ def test_the_lines_that_say_what_failed_are_kept():
     text = "+ python\n" + "step 1\n" * 50 + "hvdgan: rank 1: no space\n" + "step 2\n" * 50
     assert processes.telling_lines(text) == ["hvdgan: rank 1: no space"]
     assert processes.telling_lines("+ python\na\nb\n") == ["a", "b"]
-
-
-def test_the_line_of_a_check_says_why(capsys):
-    part = Part("resume", "Title", fine)
-    failed = Check(name="a", verdict="failed", errors=("first", "the reason"), seconds=2.4)
-    assert check.line_of(part, failed) == "resume: a: failed (the reason), 2 s"
-
-
-def test_the_sentence_counts(monkeypatch):
-    checks = [{"verdict": verdict} for verdict in ("passed", "failed", "not run")]
-    facts = {"parts": [{"checks": checks}], "settings": {"cpu": False}, "complete": True}
-    assert page.sentence(facts) == "1 of 2 checks failed; 1 did not run"

@@ -95,25 +95,34 @@ def commands(monkeypatch):
 
     def note(given, name, command, **more):
         found.append((name, [*command], more))
-        return processes.Done(tuple(command), 0, 1.0, Path("log"))
+        return processes.Done(tuple(command), 0, 1.0, Path("/dev/null"))
 
     monkeypatch.setattr(setting.Setting, "run", note)
     return found
 
 
-def test_one_gpu_is_compared_with_the_cpu(no_launcher, commands, monkeypatch):
+def test_one_gpu_is_compared_with_the_cpu_and_with_two_ranks_that_share_it(no_launcher, commands, monkeypatch):
     """Without TF32 on the GPU, and by the same command in all else."""
     pairs = []
     apart = {"weights": 1e-6, "losses": 1e-3}
     monkeypatch.setattr(equality, "distances", lambda one, other: pairs.append((one.name, other.name)) or apart)
     given = dataclasses.replace(ON_CPU, cpu=False, ranks=(1,), here=1)
     found = {each.name: each for each in equality.checks(given)}
-    assert [*found] == [f"{recipe}: GPU and CPU compute the same" for recipe in ("dcgan", "wgan_gp")]
+    whats = ("GPU and CPU compute the same", "2 ranks on one GPU compute what one computes")
+    assert [*found] == [f"{recipe}: {what}" for recipe in ("dcgan", "wgan_gp") for what in whats]
     assert {each.verdict for each in found.values()} == {"failed"}  # by its losses
-    assert pairs == [(f"equal-{recipe}-cpu", f"equal-{recipe}-1") for recipe in ("dcgan", "wgan_gp")]
-    for (_, on_cpu, hidden), (_, on_gpu, shown) in (commands[:2], commands[2:]):
-        assert hidden == {"CUDA_VISIBLE_DEVICES": ""} and shown == {"NVIDIA_TF32_OVERRIDE": "0"}
+    runs = [[f"equal-{recipe}-{ranks}" for ranks in ("cpu", 1, 2)] for recipe in ("dcgan", "wgan_gp")]
+    assert pairs == [pair for on_cpu, single, shared in runs for pair in ((on_cpu, single), (single, shared))]
+    for (_, on_cpu, hidden), (_, on_gpu, shown), (_, of_two, both) in (commands[:3], commands[3:]):
+        assert hidden == {"CUDA_VISIBLE_DEVICES": ""} and shown == both == {"NVIDIA_TF32_OVERRIDE": "0"}
         assert on_cpu[:-1] == on_gpu[:-1] and on_cpu[-1] != on_gpu[-1]
+        assert of_two[1:3] == ["-np", "2"] and of_two[6:-2] == on_gpu[3:-1] and of_two[-1] == "--share-gpu"
+
+
+def test_several_gpus_are_not_shared(no_launcher, commands, monkeypatch):
+    monkeypatch.setattr(equality, "distances", lambda one, other: {"weights": 0.0, "losses": 0.0})
+    list(equality.checks(dataclasses.replace(ON_CPU, cpu=False)))
+    assert len(commands) == 7 and not any("--share-gpu" in words for _, words, _ in commands)
 
 
 def test_the_distance_of_equal_runs_is_zero_and_that_of_rounded_ones_is_above_the_bound(tmp_path):
