@@ -188,8 +188,8 @@ def ours(data: str) -> Iterator[object]:
     from hvdgan.cli.config import Config
     from hvdgan.cli.data_config import ArrayConfig
     from hvdgan.data import open_source
-    from hvdgan.data.arrays.mapped import mapped
     from hvdgan.data.batches import Batches
+    from hvdgan.data.mapped import mapped
 
     source = open_source(Config(data=data, arrays=ArrayConfig(values="none")))
     options: dict[str, Any] = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0}

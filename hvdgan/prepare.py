@@ -22,9 +22,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
-from hvdgan.data.arrays.packed_files import INDEX, is_packed, read_index
-from hvdgan.data.base.source import Source
+from hvdgan.data.packed_files import INDEX, is_packed, read_index
 from hvdgan.data.packing import Plan, damages, executor_of, pack
+from hvdgan.data.source import Source
 
 _HELP = """Pack samples into HDF5 files, which hvdgan.train reads with --data, faster than most other data.
 

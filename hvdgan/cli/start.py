@@ -9,6 +9,9 @@ taken out of stderr while it is imported, unless the variable is 0; all other li
 
 TensorFlow uses oneDNN's kernels by default only on x86 processors that have VNNI or AMX. On others, many of AMD's, its
 own take up to half as long again (docs/attempts.md), and ranks on hosts of both kinds would compute differently.
+
+TensorFlow sets HDF5_PLUGIN_PATH to `disable` before it imports h5py, so that no plugin is loaded from a default folder.
+A folder that the user names holds the filters that the data need, such as Blosc, so the value is kept.
 """
 
 import contextlib
@@ -85,11 +88,11 @@ class _NotForKeras:
 
 
 class _QuietTensorFlow:
-    """A finder that lets TensorFlow be imported as usual, with some lines taken out of stderr."""
+    """A finder that lets TensorFlow be imported as usual, but for its news and for what it does to HDF5's plugins."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != "tensorflow" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        if name != "tensorflow":
             return None
         sys.meta_path.remove(_QuietTensorFlow)
         spec = importlib.util.find_spec(name)
@@ -109,8 +112,23 @@ class _QuietLoader(importlib.abc.Loader):
 
     def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self.plain
-        with _without_news():
+        is_quiet = os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0"
+        with _users_plugins(), _without_news() if is_quiet else contextlib.nullcontext():
             self.plain.exec_module(module)
+
+
+@contextlib.contextmanager
+def _users_plugins() -> Iterator[None]:
+    """Keep the folder of HDF5's plugins that the user has named: the library reads it when h5py is imported."""
+    given = os.environ.get("HDF5_PLUGIN_PATH")
+    if given is not None:
+        importlib.import_module("h5py")
+    try:
+        yield
+    finally:
+        os.environ.pop("HDF5_PLUGIN_PATH", None)
+        if given is not None:
+            os.environ["HDF5_PLUGIN_PATH"] = given
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
-from hvdgan.data.base.source import BadFile, BadImage, Source, refuse_if_too_many
 from hvdgan.data.order import sample_indices
+from hvdgan.data.source import BadFile, BadImage, Source, refuse_if_too_many
 
 _HOST = "cpu:0"
 _PORTION_BYTES = 8 * 2**20

@@ -8,7 +8,7 @@ import numpy as np
 from hvdgan.cli import hosts
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
-from hvdgan.data.base.source import Source, SourceWrapper
+from hvdgan.data.source import Source, SourceWrapper
 
 _MEMORY_FRACTION = 0.8
 """fraction of the free memory that the cache may take; the run needs the rest"""

@@ -9,8 +9,8 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.base.sharing import pack, share_out, unpack
-from hvdgan.data.base.source import Source, SourceWrapper
+from hvdgan.data.sharing import pack, share_out, unpack
+from hvdgan.data.source import Source, SourceWrapper
 
 _DEFAULT_FRACTION = 0.05
 

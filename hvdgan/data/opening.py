@@ -7,14 +7,14 @@ from pathlib import Path
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.arrays import conditions
-from hvdgan.data.base.source import PictureSource, Source
+from hvdgan.data import conditions
+from hvdgan.data.arrays import open_arrays, without_maps
+from hvdgan.data.builtin import DigitsSource, SyntheticSource
+from hvdgan.data.keras_datasets import KerasSource
+from hvdgan.data.outlines import OutlinePairs
 from hvdgan.data.pictures import PictureFiles
 from hvdgan.data.records import files_named, open_records
-from hvdgan.data.sources.array_files import open_arrays, without_maps
-from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
-from hvdgan.data.sources.keras_datasets import KerasSource
-from hvdgan.data.sources.outlines import OutlinePairs
+from hvdgan.data.source import PictureSource, Source
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
@@ -41,7 +41,7 @@ def open_source(
     Args:
         config: settings of the data.
         paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
-            hvdgan.data.sources.array_files; of TFRecords: see hvdgan.data.records; all other pictures have their
+            hvdgan.data.arrays; of TFRecords: see hvdgan.data.records; all other pictures have their
             outlines as inputs.
         peers: the ranks; each calls this, and they share the work.
         unmapped: True if the maps of another run apply: arrays need none then, and get `none`.

@@ -1,4 +1,4 @@
-"""Packs the samples of any source into HDF5 files, which hvdgan.data.arrays.packed_files describes.
+"""Packs the samples of any source into HDF5 files, which hvdgan.data.packed_files describes.
 
 A file is written under another name and renamed when it is whole, so the same command resumes. Its bytes depend on the
 samples and the settings alone.
@@ -27,14 +27,14 @@ from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import sha256_of
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.cli.launcher import launched
-from hvdgan.data.arrays.conditions import Described
-from hvdgan.data.arrays.mapped import not_finite
-from hvdgan.data.arrays.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
-from hvdgan.data.arrays.source import ArraySource
-from hvdgan.data.base.source import BadImage, Source, refuse_if_too_many
+from hvdgan.data.arranged import ArraySource
+from hvdgan.data.conditions import Described
+from hvdgan.data.mapped import not_finite
 from hvdgan.data.opening import open_source, refuse_array_flags
+from hvdgan.data.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
 from hvdgan.data.pictures import PictureFiles
 from hvdgan.data.records import RecordSource
+from hvdgan.data.source import BadImage, Source, refuse_if_too_many
 from hvdgan.values import value_map
 
 _LONGEST_NAME = 4096

@@ -16,12 +16,11 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.cli.types import Fit
-from hvdgan.data import pixels
-from hvdgan.data.arrays import hdf5_files, xarray_files
-from hvdgan.data.arrays.kinds import spread
-from hvdgan.data.base.scan_cache import identity, identity_of_many
-from hvdgan.data.base.sharing import from_first
-from hvdgan.data.base.source import (
+from hvdgan.data import hdf5_files, pixels, xarray_files
+from hvdgan.data.identity import identity, identity_of_many
+from hvdgan.data.kinds import spread
+from hvdgan.data.sharing import from_first
+from hvdgan.data.source import (
     BadFile,
     BadImage,
     PictureSource,
@@ -221,6 +220,27 @@ def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | Non
     return np.array([numbers[name] for name in folders], np.int32), [printable(name) for name in numbers]
 
 
+def content_of(folder: str, file: str) -> bytes:
+    """The bytes of a file in a folder.
+
+    Raises:
+        BadImage: it cannot be read.
+        Unreadable: the disk has failed.
+        RunError: it is gone.
+    """
+    path = os.path.join(folder, file)
+    try:
+        with pixels.open_file(path, printable(file)) as opened:
+            return opened.read()
+    except BadImage as bad:
+        if not isinstance(bad.__cause__, FileNotFoundError | NotADirectoryError) or os.path.lexists(path):
+            raise
+        raise RunError(
+            f"--data {folder}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
+            f"does not see it: {bad.bad_file.reason}; restore the file for all ranks, then resume"
+        ) from bad
+
+
 class _Folder:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -230,17 +250,7 @@ class _Folder:
 
     def content(self, file: str) -> bytes:
         """The bytes of a file."""
-        path = os.path.join(self.name, file)
-        try:
-            with pixels.open_file(path, printable(file)) as opened:
-                return opened.read()
-        except BadImage as bad:
-            if not isinstance(bad.__cause__, FileNotFoundError | NotADirectoryError) or os.path.lexists(path):
-                raise
-            raise RunError(
-                f"--data {self.name}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
-                f"does not see it: {bad.bad_file.reason}; restore the file for all ranks, then resume"
-            ) from bad
+        return content_of(self.name, file)
 
     def sizes(self, file: str) -> tuple[int, int, int]:
         """Bytes, width and height of a picture, by its header."""

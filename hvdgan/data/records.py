@@ -26,12 +26,12 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import pixels
-from hvdgan.data.arrays.conditions import map_of, with_conditions
-from hvdgan.data.arrays.numpy_files import NumpyArray
-from hvdgan.data.arrays.stored import Container, Stored
-from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
-from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of, printable
-from hvdgan.data.sources.array_files import arrays_of, pictures_of
+from hvdgan.data.arrays import arrays_of, pictures_of
+from hvdgan.data.conditions import map_of, with_conditions
+from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.sharing import from_first, pack, share_out, unpack
+from hvdgan.data.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of, printable
+from hvdgan.data.store import Container, Stored
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _HEADER, _CHECKSUM = 12, 4

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hvdgan import __version__
 from hvdgan.cli.launcher import requeued
 from hvdgan.data import Source
-from hvdgan.data.base.source import printable
+from hvdgan.data.source import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks

@@ -121,3 +121,20 @@ def test_every_command_begins_before_it_imports_anything_large(path):
     """The libraries that it leaves out, and the garbage that it does not look for, are those of the imports below."""
     _, imports, begins, *_ = ast.parse(path.read_text()).body
     assert (ast.unparse(imports), ast.unparse(begins)) == ("from hvdgan.cli import start", "start.begin(__name__)")
+
+
+PLUGINS = """
+from hvdgan.cli import start
+start.begin("__main__")
+import os, tensorflow, h5py
+print(os.environ.get("HDF5_PLUGIN_PATH"), h5py.h5pl.get(0).decode())
+"""
+
+
+@pytest.mark.parametrize("level", ["2", "0"])
+@pytest.mark.parametrize(("given", "found"), [("/my/plugins", "/my/plugins /my/plugins"), (None, "None disable")])
+def test_the_users_plugins_of_hdf5_stay(tmp_path, level, given, found):
+    """TensorFlow lets the library find none, which Blosc and other filters need; child processes inherit the value."""
+    settings = {} if given is None else {"HDF5_PLUGIN_PATH": given}
+    done = run([sys.executable, "-c", PLUGINS], tmp_path, TF_CPP_MIN_LOG_LEVEL=level, **settings)
+    assert done.stdout.split("\n")[-2] == found, done.stdout + done.stderr

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
 from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.data.builtin import DigitsSource
 from hvdgan.data.order import sample_indices
-from hvdgan.data.sources.builtin import DigitsSource
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions

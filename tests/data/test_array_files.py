@@ -51,6 +51,15 @@ def test_one_of_several_is_named(tmp_path):
         opened(f"{tmp_path}/a.npz:TRACKS")
 
 
+def test_of_several_arrays_without_names_none_is_taken_for_the_samples(tmp_path):
+    """np.savez(path, energies, fields): energies (6, 3) would be vectors to train on."""
+    np.savez(tmp_path / "a.npz", FLOATS[:, :3, 0, 0], FLOATS)
+    with pytest.raises(UserError, match=r"found the arrays arr_0, arr_1; name the one with the samples"):
+        opened(tmp_path / "a.npz")
+    source = opened(f"{tmp_path}/a.npz:arr_1", conditions=("arr_0",))
+    np.testing.assert_array_equal(source.fetch(2), FLOATS[2])
+
+
 def test_what_lies_beside_the_samples_is_not_taken_for_them(tmp_path):
     np.savez(tmp_path / "a.npz", field=FLOATS, energy=np.arange(6.0), ground=FLOATS[0, ..., 0], labels=np.arange(6))
     source = opened(tmp_path / "a.npz", conditions=("energy",), constants="ground")

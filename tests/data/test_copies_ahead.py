@@ -12,7 +12,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError
 from hvdgan.data import open_source
-from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.mapped import mapped
 from numbered import Numbered
 from reading import batches_of
 

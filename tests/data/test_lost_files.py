@@ -87,14 +87,12 @@ def test_a_full_disk(small_disk, capsys):
     assert_whole(small_disk / "run")
 
 
-@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path, name):
+def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path):
     """Otherwise the run would train on the new numbers without a word."""
     fields = np.random.default_rng(0).random((20, 4, 4), np.float32)
-    save = np.save if name == "a.npy" else np.savez
-    save(tmp_path / name, fields)
-    source = open_source(Config(data=str(tmp_path / name)))
+    np.save(tmp_path / "a.npy", fields)
+    source = open_source(Config(data=str(tmp_path / "a.npy")))
     source.fetch(3)
-    save(tmp_path / name, 1 - fields)
-    with pytest.raises(RunError, match=rf"{name}.* cannot be read: the file has changed since the run began"):
+    np.save(tmp_path / "a.npy", 1 - fields)
+    with pytest.raises(RunError, match=r"a.npy cannot be read: the file has changed since the run began"):
         source.fetch(3)

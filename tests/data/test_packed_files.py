@@ -1,6 +1,6 @@
 """Packed samples are those of their source: numbers, names, labels, conditions, hold-out; damage is named by sample.
 
-Modules: data.arrays.packed_files.
+Modules: data.packed_files.
 """
 
 import json
@@ -16,7 +16,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import cached, hold_out, open_source
-from hvdgan.data.arrays.packed_files import INDEX
+from hvdgan.data.packed_files import INDEX
 from hvdgan.train import main as train
 from packed import index_of, prepare, write_images
 from packed_arrays import BESIDE, RNG, all_of, fields, pack

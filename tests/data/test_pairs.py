@@ -1,6 +1,6 @@
 """Classes by folder, and pairs: the input that belongs to each image, for every kind of source.
 
-Modules: data.sources.outlines.
+Modules: data.outlines.
 """
 
 import io
@@ -13,7 +13,7 @@ from building import data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.sources.outlines import outline
+from hvdgan.data.outlines import outline
 from hvdgan.training.monitoring.samples import Sampler
 from reading import batches_of
 from tfrecord_files import png

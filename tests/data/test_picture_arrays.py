@@ -35,7 +35,7 @@ def test_pictures_are_kept_to_the_bit(tmp_path, way, array, expected):
     assert (len(source), source.channels, source.is_pictures) == (len(expected), expected.shape[-1], True)
     np.testing.assert_array_equal(all_images(source), expected)
     np.testing.assert_array_equal(source.fetch(len(source) - 1), expected[-1])
-    assert (str(path) in Path("/proc/self/maps").read_text()) == (way != "compressed")
+    assert (str(path) in Path("/proc/self/maps").read_text()) == (way == "npy")
 
 
 def test_transparent_pictures_are_laid_over_white_when_asked_for(tmp_path):

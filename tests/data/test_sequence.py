@@ -1,6 +1,6 @@
 """Every source gives the same sequence of samples to any number of ranks, over epochs and after resuming.
 
-Modules: data.base.source, data.sources.keras_datasets.
+Modules: data.source, data.keras_datasets.
 """
 
 import gzip

@@ -1,6 +1,7 @@
 """NetCDF and Zarr: variables as channels, dimensions as axes, and xarray's decoding of numbers."""
 
-import itertools
+import fcntl
+import shutil
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ import zarr
 
 from arrays_on_disk import arrays, seen, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data.base.source import BadImage
+from hvdgan.data.source import BadImage
 
 RANDOM = np.random.default_rng(0)
 T2M, U10, V10 = (RANDOM.standard_normal((20, 6, 8)).astype(np.float32) + 280 for _ in range(3))
@@ -84,11 +85,10 @@ def test_levels_are_depth_or_channels_by_the_axes(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("chunks", [None, (3, 4, 5)])
-def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind, chunks):
+def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind):
     encoding = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -9999}
-    if chunks and kind != "nc3":
-        encoding |= {"chunks" if kind == "zarr" else "chunksizes": chunks}
+    if kind != "nc3":
+        encoding |= {"chunks" if kind == "zarr" else "chunksizes": (3, 4, 5)}
     fields = WEATHER[["t2m"]].copy(deep=True)
     fields["t2m"].values[8, 2, 3] = np.nan
     data = write(tmp_path, kind, fields, t2m=encoding)
@@ -100,6 +100,17 @@ def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind, chunks):
     assert abs(expected[7] - T2M[7]).max() < 0.006 and np.isnan(expected).sum() == 1
     with pytest.raises(BadImage, match=r"t2m\[8\]: 1 of 48 numbers are NaN"):
         seen(source).fetch_batch(ORDER)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_missing_number_is_nan_in_both_formats_of_zarr(tmp_path, zarr_format):
+    fields = WEATHER[["t2m"]].copy(deep=True)
+    fields["t2m"].values[8, 2, 3] = np.nan
+    encoding = {"t2m": {"_FillValue": -9999.0}}
+    group = "surface/hourly"
+    fields.to_zarr(tmp_path / "a.zarr", group=group, zarr_format=zarr_format, consolidated=False, encoding=encoding)
+    found = arrays(f"{tmp_path}/a.zarr:{group}/t2m").fetch_batch(np.arange(20))[..., 0]
+    np.testing.assert_array_equal(found, fields["t2m"].values)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,21 +145,13 @@ def test_variables_that_cannot_be_used(tmp_path, name, problem):
 # Dimensions
 
 
-def fields(folder, kind="nc", unlimited=(), **variables):
-    dataset = xarray.Dataset({name: (dims.split(), numbers) for name, (dims, numbers) in variables.items()})
-    for name in dataset.variables:
-        if name == "step":
-            dataset[name].attrs["axis"] = "T"
-    dataset.encoding["unlimited_dims"] = set(unlimited)
-    return write(folder, kind, dataset)
+def fields(folder, kind="nc", **variables):
+    return write(folder, kind, xarray.Dataset({name: (dims.split(), its) for name, (dims, its) in variables.items()}))
 
 
-# Only NetCDF-4 can have another unlimited dimension than the first.
-@pytest.mark.parametrize(("kind", "time"), [*itertools.product(KINDS, ["time", "Time", "step"]), ("nc", "record")])
-def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp_path, kind, time):
-    """By its name, by the axis of its coordinate, or because records are added along it."""
-    variables = {"q": (f"lat lon {time}", T2M[0, ..., None] + np.arange(5)), "step": ("step", np.arange(5))}
-    data = fields(tmp_path, kind, unlimited=("record",) if time == "record" else (), **variables)
+@pytest.mark.parametrize("time", ["time", "Time"])
+def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp_path, time):
+    data = fields(tmp_path, q=(f"lat lon {time}", T2M[0, ..., None] + np.arange(5)))
     problem = f"q: its first dimension lat counts the samples, and {time} comes later; write it with {time} first.*--"
     with pytest.raises(UserError, match=f"--data .*:{problem}axes$"):
         arrays(f"{data}:q", values="standard")
@@ -158,7 +161,7 @@ def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp
 
 
 def test_time_may_come_after_another_dimension_of_time(tmp_path):
-    assert arrays(f"{fields(tmp_path, q=('time step lat lon', LEVELS))}:q").record_shape == (3, 6, 8, 1)
+    assert arrays(f"{fields(tmp_path, q=('t time lat lon', LEVELS))}:q").record_shape == (3, 6, 8, 1)
 
 
 def test_what_lies_beside_the_samples_runs_along_their_first_dimension(tmp_path):
@@ -172,16 +175,17 @@ def test_what_lies_beside_the_samples_runs_along_their_first_dimension(tmp_path)
         arrays(f"{data}:q", conditions=("station",))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_constants_have_the_dimensions_of_a_sample_in_the_same_order(tmp_path, kind):
+def test_constants_have_the_dimensions_of_a_sample_in_the_same_order(tmp_path):
     square = GROUND[:, :6]
     constants = {"turned": ("lon lat", square.T), "other": ("x y", square), "right": ("one lat lon", square[None])}
-    data = fields(tmp_path, kind, q=("time level lat lon", LEVELS[..., :6]), **constants)
+    data = fields(tmp_path, q=("time level lat lon", LEVELS[..., :6]), **constants)
     settings = {"axes": "CHW", "constant_values": "none"}
     for name, dims in (("turned", "lon, lat"), ("other", "x, y")):
         with pytest.raises(UserError, match=f"--constants {name}: the dimensions are {dims}, and .* lat, lon;"):
             arrays(f"{data}:q", constants=name, **settings)
-    with pytest.raises(UserError, match="--constants right,turned: the dimensions are lat, lon; lon, lat; expected"):
+    with pytest.raises(
+        UserError, match="--constants right,turned: the dimensions are lat 6, lon 6; lon 6, lat 6; expected"
+    ):
         arrays(f"{data}:q", constants="right,turned", **settings)
     np.testing.assert_array_equal(arrays(f"{data}:q", constants="right", **settings).constants[..., 0], square)
 
@@ -189,13 +193,12 @@ def test_constants_have_the_dimensions_of_a_sample_in_the_same_order(tmp_path, k
 # Vectors
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_variable_with_one_more_dimension_is_a_vector_as_in_an_npy_file(tmp_path, kind):
+def test_a_variable_with_one_more_dimension_is_a_vector_as_in_an_npy_file(tmp_path):
     profiles = LEVELS[:, :, 0, 0]
     fields = {"q": profiles, "r": profiles + 1}
     units = {"q": "g", "r": "K"}
     dataset = xarray.Dataset({name: (("time", "level"), fields[name], {"units": units[name]}) for name in fields})
-    data = write(tmp_path, kind, dataset)
+    data = write(tmp_path, "nc", dataset)
     np.save(tmp_path / "q.npy", profiles)
     same = arrays(tmp_path / "q.npy")
     source = arrays(f"{data}:q", conditions=("r",))
@@ -206,11 +209,10 @@ def test_a_variable_with_one_more_dimension_is_a_vector_as_in_an_npy_file(tmp_pa
     assert source.values.conditions.channels == ("r_0", "r_1", "r_2") and source.values.conditions.units == ("K",) * 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_several_vectors_are_joined_only_if_the_axes_say_so(tmp_path, kind):
+def test_several_vectors_are_joined_only_if_the_axes_say_so(tmp_path):
     profiles = LEVELS[:, :, 0, 0]
     dims = ("time", "level")
-    data = write(tmp_path, kind, xarray.Dataset({"q": (dims, profiles, {"units": "g"}), "r": (dims, profiles + 1)}))
+    data = write(tmp_path, "nc", xarray.Dataset({"q": (dims, profiles, {"units": "g"}), "r": (dims, profiles + 1)}))
     joined = arrays(f"{data}:q,r", axes="C")
     np.testing.assert_array_equal(joined.fetch_batch(ORDER), np.concatenate([profiles, profiles + 1], 1)[ORDER])
     assert joined.values.images.channels == ("q_0", "q_1", "q_2", "r_0", "r_1", "r_2")
@@ -271,14 +273,6 @@ def test_files_with_groups_are_joined(tmp_path):
     np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
 
 
-def test_a_group_without_names_leaves_the_others_readable(tmp_path):
-    data = write(tmp_path, "zarr")
-    zarr.open_group(data, mode="a").create_array("plain/ECAL", data=T2M)
-    np.testing.assert_array_equal(arrays(f"{data}:t2m,u10").fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
-    with pytest.raises(UserError, match="weather.zarr:plain: cannot be read by xarray: .*dimension"):
-        arrays(f"{data}:plain/ECAL")
-
-
 def test_a_file_without_variables(tmp_path):
     with pytest.raises(UserError, match="no array t2m in .*weather.nc; it has none"):
         arrays(f"{write(tmp_path, 'nc', xarray.Dataset())}:t2m")
@@ -314,7 +308,9 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, z
     np.testing.assert_array_equal(flat.fetch_batch(ORDER), np.moveaxis(LEVELS, 1, -1)[ORDER])
     with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
         arrays(f"{data}:levels")
-    with pytest.raises(UserError, match="--data .*: several .* have names, and those of hour have none; name one"):
+    with pytest.raises(
+        UserError, match="a.zarr:images,levels: .* several as channels, are read by xarray, .* hour has"
+    ):
         arrays(f"{data}:images,levels")
     assert not wrong_reads_of_threads(arrays(f"{data}:images"), fields, 5)
 
@@ -330,18 +326,30 @@ def test_a_store_that_is_one_array(tmp_path, zarr_format):
     assert pictures.is_pictures and pictures.record_shape == (6, 8, 1)
 
 
-def test_an_array_with_and_one_without_names(tmp_path):
-    """The file then says nothing of the axes of either, and scale and offset still count."""
+def test_arrays_with_names_beside_one_without_are_refused(tmp_path):
+    """xarray cannot read them, and zarr would leave their missing numbers as they are."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
-    packed = group.create_array("packed", data=((T2M - 280) * 1000).astype(np.int16), attributes={"scale_factor": 1e-3})
-    packed.attrs["add_offset"] = 280.0
+    group.create_array("below/plain", data=T2M)
     group.create_array("t2m", data=T2M, dimension_names=("time", "lat", "lon"))
-    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.zarr:t2m").fetch_batch(ORDER)[..., 0], T2M[ORDER])
-    source = arrays(f"{tmp_path}/a.zarr:packed")
-    np.testing.assert_allclose(source.fetch_batch(ORDER)[..., 0], T2M[ORDER], atol=2e-3)
-    group.create_array("when", data=np.arange(20), attributes={"units": "days since 2000-01-01"})
-    with pytest.raises(UserError, match=r"a.zarr:when: holds dates \(days since 2000-01-01\)"):
-        arrays(f"{tmp_path}/a.zarr:packed", conditions=("when",))
+    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.zarr:below/plain").fetch_batch(ORDER)[..., 0], T2M[ORDER])
+    with pytest.raises(UserError, match="a.zarr:t2m: .* only if all in the store have names, which below/plain has"):
+        arrays(f"{tmp_path}/a.zarr:t2m")
+
+
+def test_packed_numbers_without_names_of_dimensions_are_refused(tmp_path):
+    zarr.create_array(tmp_path / "a.zarr", data=T2M, attributes={"scale_factor": 1e-3})
+    with pytest.raises(UserError, match=r"a.zarr: its numbers are packed, with scale_factor 0.001"):
+        arrays(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("path", ["a.zarr", "group.zarr"])
+def test_an_array_that_zarr_saves_is_read(tmp_path, path):
+    """zarr.save writes one array, or a group of several."""
+    zarr.save(
+        tmp_path / path, *([T2M] if path == "a.zarr" else []), **({} if path == "a.zarr" else {"x": T2M, "y": U10})
+    )
+    source = arrays(f"{tmp_path}/{path}", axes="HW")
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)[..., 0], T2M[ORDER])
 
 
 def test_stores_of_several_files_without_names_are_joined(tmp_path):
@@ -358,6 +366,23 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
     with pytest.raises(UserError, match=r"cannot be imported .*; pip install 'hvdgan\[arrays\]'") as caught:
         arrays(data)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["nc", "nc3"])
+def test_a_file_that_changes_ends_the_run(tmp_path, kind):
+    source = arrays(f"{write(tmp_path, kind)}:t2m")
+    source.fetch(3)
+    (tmp_path / "new").mkdir()
+    shutil.copyfile(write(tmp_path / "new", kind, WEATHER + 1), tmp_path / "weather.nc")
+    with pytest.raises(RunError, match=r"weather.nc:t2m.* cannot be read: the file has changed since the run began"):
+        source.fetch(3)
+
+
+def test_a_file_that_another_process_locks_is_read(tmp_path):
+    data = write(tmp_path, "nc")
+    with open(data) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        np.testing.assert_array_equal(arrays(f"{data}:t2m").fetch_batch(ORDER)[..., 0], T2M[ORDER])
 
 
 def test_a_store_with_a_damaged_chunk_ends_the_run(tmp_path):

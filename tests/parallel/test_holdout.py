@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.data import hold_out
-from hvdgan.data.sources.builtin import DigitsSource
+from hvdgan.data.builtin import DigitsSource
 from tiny import Tiny
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import open_source
-from hvdgan.data.base import sharing
+from hvdgan.data import open_source, sharing
 from packed import write_images
 
 

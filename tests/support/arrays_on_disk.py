@@ -11,7 +11,7 @@ import zarr as zarr_library
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.data import Source, open_source
-from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data.mapped import mapped
 
 
 def npy(folder, array):

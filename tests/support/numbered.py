@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Sequence
 import numpy as np
 
 from hvdgan.data import BadImage
-from hvdgan.data.base.source import PictureSource
+from hvdgan.data.source import PictureSource
 
 
 class Numbered(PictureSource):

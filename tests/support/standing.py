@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.launcher import launched
-from hvdgan.data import pipeline
+from hvdgan.data.batches import Batches
 from hvdgan.distributed.joining import is_elastic
 from hvdgan.training.evaluation import held_out
 from tiny import Tiny
@@ -89,6 +89,6 @@ def _before(place, function, first=0):
     return wrapped
 
 
-pipeline.Batches.__next__ = _before("batch", pipeline.Batches.__next__, _FIRST_BATCH)
+Batches.__next__ = _before("batch", Batches.__next__, _FIRST_BATCH)
 held_out.Evaluator.sums = _before("evaluation", held_out.Evaluator.sums)
 checkpoint.write = _before("save", checkpoint.write)

@@ -16,8 +16,8 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import cached, open_source
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.mapped import mapped
+from hvdgan.data.statistics import with_statistics
 from hvdgan.networks.devices.device import CPU, GPU, computing_as
 from hvdgan.networks.devices.numbers import to_device
 from hvdgan.recipe.draws import Random

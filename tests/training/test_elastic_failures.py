@@ -17,7 +17,7 @@ from hvdgan.training.resuming.commits import Commits
 def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):
     heart = SimpleNamespace(explanation=lambda: "rank 1 has failed and reported its error", has_failed=lambda: True)
     monkeypatch.setattr(session, "watch", lambda *_, **__: contextlib.nullcontext(heart))
-    monkeypatch.setattr(elastic, "check_devices", lambda ranks: None)
+    monkeypatch.setattr(elastic, "check_devices", lambda ranks, *, share_gpu: None)
 
     def build(*_):
         raise tf.errors.UnknownError(None, None, "HorovodAllgather: Horovod has been shut down")

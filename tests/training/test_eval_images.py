@@ -11,8 +11,8 @@ from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
+from hvdgan.data.picture_arrays import PictureArraySource
 from hvdgan.data.pictures import PictureFiles
-from hvdgan.data.sources.picture_arrays import PictureArraySource
 from hvdgan.train import main
 from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare

@@ -10,8 +10,8 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.mapped import mapped
+from hvdgan.data.statistics import with_statistics
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from hvdgan.values import missing

@@ -14,9 +14,9 @@ from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Source, cached, open_source
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.arrays.statistics import with_statistics
 from hvdgan.data.holdout import split
+from hvdgan.data.mapped import mapped
+from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes

@@ -11,8 +11,8 @@ from hvdgan.cli.errors import RunError, UserError, unwritable
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
 from hvdgan.data import Source
-from hvdgan.data.arrays.mapped import mapped
 from hvdgan.data.holdout import split
+from hvdgan.data.mapped import mapped
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import mistakes

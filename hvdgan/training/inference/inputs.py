@@ -11,13 +11,12 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data import BadImage, Source, open_source
-from hvdgan.data.arrays import conditions
-from hvdgan.data.arrays.kinds import spread
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.base.sharing import from_first
-from hvdgan.data.base.source import PictureSource
+from hvdgan.data import BadImage, Source, conditions, open_source
+from hvdgan.data.kinds import spread
+from hvdgan.data.mapped import mapped
 from hvdgan.data.order import sample_indices
+from hvdgan.data.sharing import from_first
+from hvdgan.data.source import PictureSource
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference.class_numbers import as_in_run
 from hvdgan.training.inference.trained import Trained

@@ -17,7 +17,7 @@ from building import tiny_run
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import Source
-from hvdgan.data.base.source import SourceWrapper
+from hvdgan.data.source import SourceWrapper
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.metrics.frechet import frechet_distance
 from hvdgan.recipe import DataSpec

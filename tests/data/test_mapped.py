@@ -1,0 +1,167 @@
+"""What networks see of arrays: exact values on any number of ranks, counted outliers, and bad samples by name.
+
+Modules: data.source.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data import BadImage, cached, hold_out, open_source
+from hvdgan.data.mapped import mapped
+from hvdgan.data.statistics import with_statistics
+from reading import batches_of
+
+RNG = np.random.default_rng(0)
+FIELDS = RNG.normal(size=(17, 4, 6, 2)) * [1, 1000]
+
+
+def seen(path, array, values="none", paired=False, **settings):
+    np.savez(path / "a.npz", x=array, **settings)
+    arrays = ArrayConfig(values=values, input_values="log1p" if paired else None)
+    source = open_source(Config(data=str(path / "a.npz"), arrays=arrays), paired=paired)
+    return mapped(source, with_statistics(source, ALONE))
+
+
+def steps_of(source, steps, **changes):
+    with batches_of(source, global_batch_size=6, max_bad_fraction=0.2, **changes) as batches:
+        taken = [{name: value.numpy() for name, value in batch.items()} for batch in itertools.islice(batches, steps)]
+    return {name: np.stack([batch[name] for batch in taken]) for name in taken[0]}
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8", "i1", "u1", "i2", "u2", "i4"])
+def test_values_arrive_exactly_on_any_number_of_ranks_and_after_resuming(tmp_path, dtype):
+    array = (np.abs(FIELDS) % 120).astype(dtype)
+    source = seen(tmp_path, array)
+    narrow = array.dtype.itemsize < 4
+    expected = array if narrow else array.astype(np.float32)  # the step maps numbers of a narrow type
+    for size, start in ((1, 0), (2, 0), (3, 2)):
+        ranks = [steps_of(source, 4, rank=rank, size=size, start_step=start) for rank in range(size)]
+        joined = {name: np.concatenate([rank[name] for rank in ranks], axis=1) for name in ranks[0]}
+        assert joined["images"].dtype == expected.dtype
+        np.testing.assert_array_equal(joined["images"], expected[joined["index"]])
+        np.testing.assert_array_equal(joined["numbers"], joined["index"])
+
+
+def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
+    np.save(tmp_path / "a.npy", FIELDS)
+    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="standard")))
+    kept = cached(source, "memory")
+    everything = np.arange(17)
+    for _ in range(2):
+        read = kept.fetch_batch(everything)
+        assert read.dtype == np.float64 and read.tobytes() == FIELDS.tobytes()
+    values = with_statistics(kept, ALONE)
+    plain = mapped(source, values).fetch_batch(everything)
+    np.testing.assert_array_equal(mapped(kept, values).fetch_batch(everything), plain)
+
+
+def test_floats_between_0_and_1_keep_more_than_256_values(tmp_path):
+    array = RNG.uniform(0, 1, (20, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "a.npy", array)
+    source = open_source(Config(data=str(tmp_path / "a.npy")))
+    read = mapped(source, source.values).fetch_batch(np.arange(20))
+    assert len(np.unique(read)) > 1000
+    np.testing.assert_allclose(read[..., 0], 2 * array - 1, atol=2e-7)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (np.nan, "1 of 48 numbers are NaN"),
+        (-np.inf, "1 of 48 numbers are infinite"),
+        (-5.0, "numbers from -5 to 1 cannot be mapped by log1p"),
+    ],
+)
+def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path, value, reason):
+    array = np.ones((17, 4, 6, 2), np.float32)
+    array[5, 1, 2, 0] = value
+    source = seen(tmp_path, array, "log1p")
+    with pytest.raises(BadImage) as caught:
+        source.fetch_batch(np.array([3, 5, 7]))
+    assert caught.value.bad_file == (f"{tmp_path}/a.npz:x[5]", reason)
+    np.testing.assert_allclose(source.fetch_batch(np.array([3, 7])), np.log(2), rtol=1e-6)
+    # Training leaves it out, by name, and continues.
+    with batches_of(source, global_batch_size=17, max_bad_fraction=0.1) as batches:
+        assert 5 not in next(batches)["index"]
+        assert [bad.reason for bad in batches.bad_files] == [reason]
+
+
+def test_numbers_outside_a_range_are_counted_once_and_kept(tmp_path):
+    array = np.zeros((17, 4, 6, 2), np.float32)
+    array[5, 0, 0], array[9, 1, 1, 0] = 40, -3
+    source = seen(tmp_path, array, "range:0,10")
+    np.testing.assert_allclose(source.fetch(5)[0, 0], [7, 7])
+    source.fetch(9)
+    assert source.take_outside() == 3
+    source.fetch(5)
+    assert source.take_outside() == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_sample_beyond_those_looked_at_is_counted_where_no_map_is_declared(tmp_path, dtype):
+    array = np.full((200, 2, 2), -0.5, dtype)
+    array[1, 0] = 500  # none of the 64 that decide
+    np.save(tmp_path / "a.npy", array)
+    source = open_source(Config(data=str(tmp_path / "a.npy")))
+    read = mapped(source, with_statistics(source, ALONE))
+    assert str(read.values.images) == "none" and read.values.has_ranges
+    assert read.fetch_batch(np.arange(200)).max() == 500 and read.take_outside() == 2
+    assert read.values.ranges_in_words == "the declared range, or of [-1, 1] where no map is declared,"
+
+
+def test_numbers_outside_a_range_after_other_steps_are_counted(tmp_path):
+    array = np.zeros((17, 4, 6, 2), np.float32)
+    array[5, 0, 0] = 40
+    source = seen(tmp_path, array, "log1p+range:0,3")
+    source.fetch_batch(np.arange(17))
+    assert source.values.has_ranges and source.take_outside() == 2
+
+
+def test_integers_that_float32_rounds_are_named_at_once(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(40).reshape(20, 2) + 2**24)
+    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none")))
+    training, _ = hold_out(source, 0.3)
+    (line,) = mapped(training, with_statistics(training, ALONE)).remarks
+    assert line.startswith(f"--values: {tmp_path}/a.npy has integers up to 16,777,255 in 20 samples looked at")
+
+
+@pytest.mark.parametrize("size", [(4, 6), (2, 3)])
+def test_inputs_and_samples_have_maps_of_their_own(tmp_path, size):
+    inputs = RNG.uniform(0, 5, (17, *size, 3)).astype(np.float32)
+    source = seen(tmp_path, FIELDS, "standard", paired=True, inputs=inputs)
+    its, images = source.layout.split(source.fetch_batch(np.array([4, 2])))
+    np.testing.assert_allclose(its, np.log1p(inputs[[4, 2]]), rtol=1e-6)
+    wide = FIELDS.reshape(-1, 2)
+    np.testing.assert_allclose(images, (FIELDS[[4, 2]] - wide.mean(axis=0)) / wide.std(axis=0), rtol=1e-4, atol=1e-6)
+
+
+def test_numbers_are_those_of_the_whole_data_where_some_are_held_out(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(40.0).reshape(40, 1, 1, 1))
+    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none", axes="HWC")))
+    for part in hold_out(source, 0.3):
+        taken = steps_of(mapped(part, part.values), 3)
+        np.testing.assert_array_equal(taken["images"].reshape(3, 6), taken["numbers"])
+
+
+def test_the_fingerprint_covers_shape_type_numbers_and_labels(tmp_path):
+    seen_before = set()
+    for number, (array, more) in enumerate(
+        (
+            (FIELDS, {}),
+            (FIELDS.astype(np.float32), {}),
+            (FIELDS + 1, {}),
+            (FIELDS[:16], {}),
+            (FIELDS.reshape(17, 6, 4, 2), {}),
+            (FIELDS, {"labels": np.arange(17)}),
+        )
+    ):
+        (tmp_path / str(number)).mkdir()
+        seen_before.add(seen(tmp_path / str(number), array, **more).fingerprint)
+    assert len(seen_before) == 6
+    (tmp_path / "again").mkdir()
+    assert seen(tmp_path / "again", FIELDS).fingerprint in seen_before
