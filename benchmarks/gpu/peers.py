@@ -135,7 +135,7 @@ def work_of(setting: Setting, precision: str, ranks: int, out: Path) -> Work:
 
 
 def _measured(setting: Setting, precision: str, programs: list[Program]) -> Iterator[Check]:
-    """Run all programs in turn, and yield a check of all runs of a program after each, so that a cut loses none."""
+    """Run all programs in turn, and yield a check of a program after each of its runs, so that none is lost."""
     repeats = 1 if setting.quick else 3
     rates: dict[str, list[float]] = {program.name: [] for program in programs}
     seconds = dict.fromkeys(rates, 0.0)
