@@ -12,7 +12,6 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.nested_layers import change_classes
-from hvdgan.networks.recomputation.choice import is_recomputed, recompute
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import make_recipe, stages_of
 from hvdgan.recipe.checks.stages import checked_stages
@@ -70,8 +69,6 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     if config.sync_batch_norm:
         _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
-    if config.remat:
-        _recompute(state)
     try:
         schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages))
     except Mistake as mistake:
@@ -133,12 +130,6 @@ def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> 
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     for norm in norms:
         norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
-
-
-def _recompute(state: TrainState) -> None:
-    recompute(state.networks.values())
-    if not any(map(is_recomputed, state.networks.values())):
-        raise UserError("--remat: no network can be cut into parts (docs/performance.md); leave the flag out")
 
 
 def _check_rates(config: Config, state: TrainState) -> None:

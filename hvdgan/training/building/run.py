@@ -1,7 +1,6 @@
 """Builds a run, the same on every rank: its data, and the parts that its recipe defines."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import comparison_in_training
-from hvdgan.training.memory.estimate import Estimate, estimate
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
@@ -85,11 +83,6 @@ class Run:
         """Number of steps at which the run ends."""
         total = self.schedule.total_steps
         return total if self.config.max_steps is None else min(self.config.max_steps, total)
-
-    @functools.cached_property
-    def estimates(self) -> tuple[Estimate, ...]:
-        """Memory that the steps of each stage are expected to take."""
-        return tuple(estimate(self.state, step, self.source, self.ranks) for step in self.steps)
 
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.json."""

@@ -107,6 +107,8 @@ class Forward:
                 yield
         except Untouched as error:
             raise Mistake(f"{self.where(update)}: {error}", update.loss) from None
+        except NotImplementedError as error:
+            raise Mistake(f"{self.where(update)}: its gradient cannot be computed: {error}", update.loss) from None
 
     def where(self, update: Update) -> str:
         """The update's place in the schedule, for messages."""
