@@ -68,7 +68,7 @@ def test_dcgan_alone_and_resumed(folder, capsys):
         "recipe dcgan; Python 3.",
         "networks: generator ",
         "data: digits, 1,797 pictures of shape (32, 32, 1) in 10 classes stage adversarial, 2,000 steps: ",
-        "discriminator owns discriminator; generator owns generator; about ",
+        "discriminator owns discriminator; generator owns generator",
         "1 rank(s) on 1 host(s), launcher none, no collectives; 4 images each per step",
         ": rank 0: CPU, ",
         "differs from the defaults: --global-batch-size 4 --max-steps 1 --sample-every 0 --checkpoint-every 0 --nf 2",
