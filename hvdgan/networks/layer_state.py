@@ -25,6 +25,17 @@ def other_state_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras
     return [(layer, variable) for layer, variable in _kept(network) if not _is_statistic(layer, variable)]
 
 
+def seeds_of(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Variable]]:
+    """The states of the seed generators in layers, with the layer; it need not draw, as a recurrent one may not."""
+    for layer in (network, *layers_of(network)):
+        yield from ((layer, variable) for variable in layer.variables if is_seed(variable))
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether the variable is the state of a keras.random.SeedGenerator."""
+    return variable.path.endswith("seed_generator_state")
+
+
 def is_float(variable: keras.Variable) -> bool:
     """Whether the variable holds floating-point numbers."""
     return keras.backend.is_float_dtype(variable.dtype)

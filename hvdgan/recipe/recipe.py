@@ -50,7 +50,8 @@ class Recipe:
 
         Returns:
             Keras models by name, built: made with an Input, or called once on an example. No two of them may share a
-            variable, and no layer may draw random numbers of its own, as Dropout does.
+            variable, and no layer may draw random numbers of its own, as Dropout does (recurrent layers without dropout
+            do not).
         """
         raise NotImplementedError
 

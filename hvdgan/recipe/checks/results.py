@@ -83,14 +83,6 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
                     "every variable must be in one network",
                     recipe.networks,
                 )
-    for name, network in networks.items():
-        for variable in network.variables:
-            if "seed_generator_state" in variable.path:
-                raise Mistake(
-                    f"network {name} draws its own random numbers ({variable.path}), which would depend on the rank; "
-                    "draw them with batch.random and give them to the network as an input",
-                    recipe.networks,
-                )
     return networks
 
 

@@ -116,7 +116,7 @@ def trace(
     sampler.trace()
     evaluated = evaluator.trace() if evaluator else set()
     if comparison:
-        distances = comparison.trace(parts.state.tensors().values(), f"recipe {type(parts.recipe).__name__}")
+        distances = comparison.trace(parts.state, f"recipe {type(parts.recipe).__name__}")
         refuse_taken_names(parts.recipe, evaluated, distances)
         evaluated |= distances
     for step in parts.steps:
