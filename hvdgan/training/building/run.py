@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
@@ -54,6 +55,7 @@ class Run:
         sampler: sampler of the grids.
         evaluator: evaluator of the held-out images.
         comparison: comparison of generated with real samples.
+        code: digests of the files of the user's code as they were loaded, by module.
     """
 
     config: Config
@@ -68,6 +70,7 @@ class Run:
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
+    code: Mapping[str, str]
 
     @property
     def run_dir(self) -> Path:
@@ -157,7 +160,7 @@ def build(
         ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
     )
     check_best_metric(config.best_metric, metrics)
-    made = parts.schedule, parts.steps, sampler, evaluator, comparison
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe)
     return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
 
 
