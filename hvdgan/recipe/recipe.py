@@ -37,7 +37,7 @@ class Recipe:
     paired: ClassVar[bool] = False
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
     shows_data: ClassVar[bool] = False
-    """whether sample() starts from images of the data, not from latents alone"""
+    """whether sample() starts from images of the data, not from latents alone; else it must not read them"""
     truncates: ClassVar[bool] = False
     """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
 

@@ -1,4 +1,4 @@
-"""Recipes of digits that have layers, regularisers and optimizers of Keras; tests name them as keras_parts:Recurrent."""
+"""Recipes of digits with layers, regularisers and optimizers of Keras; tests name them as keras_parts:Recurrent."""
 
 import keras
 import tensorflow as tf
@@ -26,8 +26,10 @@ class Critic(Recipe):
         return {name: keras.optimizers.SGD(0.01) for name in self.networks()}
 
     def stages(self):
-        updates = [Update(f"judge_{name}", [name], lambda *given, name=name: self.judge(name, *given))
-                   for name in self.networks()]
+        updates = [
+            Update(f"judge_{name}", [name], lambda *given, name=name: self.judge(name, *given))
+            for name in self.networks()
+        ]
         return [Stage("judge", 6, updates)]
 
     def judge(self, name, nets, batch):

@@ -111,7 +111,9 @@ class Forward:
             if type(error) is not LookupError:  # the one that TensorFlow raises
                 raise
             hint = "; give recurrent layers use_cudnn=False" if "Cudnn" in str(error) else ""
-            raise Mistake(f"{self.where(update)}: its gradient cannot be computed: {error}{hint}", update.loss) from None
+            raise Mistake(
+                f"{self.where(update)}: its gradient cannot be computed: {error}{hint}", update.loss
+            ) from None
 
     def where(self, update: Update) -> str:
         """The update's place in the schedule, for messages."""
