@@ -231,7 +231,7 @@ def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     assert (tmp_path / "run" / "log.txt").read_text().count("is now") == log.count("is now")
 
 
-def test_an_edited_recipe_or_module_beside_it_is_warned_of_by_name(tmp_path):
+def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path):
     """In two processes, as a module is imported once; the checkpoint after the resume is one of the edited code."""
     (tmp_path / "my_losses.py").write_text("FACTOR = 1.0\n")
     code = """
