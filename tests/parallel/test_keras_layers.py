@@ -5,7 +5,7 @@ import pytest
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from keras_parts import Critic, Recurrent
+from keras_parts import Critic, Recurrent, Regularised
 
 
 def trained(recipe, ranks, **settings):
@@ -36,3 +36,7 @@ def test_a_gradient_penalty_of_any_rank_of_tensor(ranks, shape):
 
 def test_recurrent_layers(ranks):
     assert_as_on_one_rank(ranks, Recurrent)
+
+
+def test_losses_of_layers(ranks):
+    assert assert_as_on_one_rank(ranks, Regularised)["judge_critic/network_losses"] > 0

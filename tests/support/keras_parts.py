@@ -48,6 +48,55 @@ class Critic(Recipe):
         return tf.zeros((1, 8, 8, 1))
 
 
+class AddsLoss(layers.Layer):
+    """A layer that adds a loss of its output."""
+
+    def call(self, x):
+        self.add_loss(0.3 * keras.ops.mean(x**2))
+        return x
+
+
+class Regularised(Critic):
+    """A critic with each kind of loss that a layer of Keras may have, and an update of it with and without penalty."""
+
+    penalised = ()
+
+    def inner(self):
+        dense = layers.Dense(8, "tanh", kernel_regularizer="l2", bias_regularizer="l1", activity_regularizer="l1")
+        return [dense, AddsLoss()]
+
+
+class Shared(Critic):
+    """A generator with a loss of its own, whose call in the critic's update is used again in its own update."""
+
+    def networks(self):
+        images = layers.Dense(64, "tanh", activity_regularizer="l2")
+        return {**super().networks(), "generator": keras.Sequential([keras.Input((4,)), images])}
+
+    def draw(self, random):
+        return {"latents": random.normal("latents", (4,))}
+
+    def stages(self):
+        judge = Update("judge", ["critic"], self.judge)
+        return [Stage("both", 6, [judge, Update("fool", ["generator"], self.fool)])]
+
+    def judge(self, nets, batch):
+        return losses.hinge_discriminator(
+            nets.critic(self.samples(batch)), nets.critic(nets.generator(batch.latents))
+        ), {}
+
+    def fool(self, nets, batch):
+        return losses.hinge_generator(nets.critic(nets.generator(batch.latents))), {}
+
+
+class InBranch(Regularised):
+    """A call in a branch, out of which no loss of a layer can be taken."""
+
+    def judge(self, name, nets, batch):
+        scores = tf.cond(batch.random.step > 3, lambda: nets.critic(self.samples(batch)), lambda: tf.zeros((16, 1)))
+        return tf.reduce_mean(scores), {}
+
+
 class Recurrent(Critic):
     """A critic of sequences for each recurrent layer of Keras, one under a penalty; none has dropout, so none draws."""
 

@@ -1,12 +1,14 @@
 """Layers of Keras train as in Keras' own loop, or are refused in one line."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from building import tiny_run
+from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
-from keras_parts import Critic, Dropping
+from hvdgan.recipe.draws import Random
+from keras_parts import Critic, Dropping, InBranch, Regularised, Shared
 from launching import train
 
 
@@ -47,3 +49,44 @@ class Dilating(Critic):
 def test_an_operation_without_a_second_gradient_is_refused_with_what_to_write():
     with pytest.raises(UserError, match=r"stage judge, update judge_critic: its gradient .* no entry for: Dilation2D"):
         tiny_run(Dilating)
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}])
+def test_the_losses_of_layers_count_once_per_update_as_in_a_plain_loop(settings):
+    """Those of weights once, those of outputs once for each call; the step is that of Keras' optimizer on their sum."""
+    run = tiny_run(Regularised, **settings)
+    critic = run.state.networks["critic"]
+    images = tf.reshape(tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1, (-1, 64))
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
+    fake = random.scoped("judge_critic").normal("fake", (64,))
+    before = [variable.numpy() for variable in critic.trainable_variables]
+    with tf.GradientTape() as tape:
+        real_scores = critic(images, training=True)
+        *of_real, kernel, bias = critic.losses
+        fake_scores = critic(fake, training=True)
+        *of_fake, _, _ = critic.losses
+        own = tf.add_n([*of_real, *of_fake, kernel, bias])
+        loss = tf.reduce_mean(tf.nn.relu(1 - real_scores)) + tf.reduce_mean(tf.nn.relu(1 + fake_scores)) + own
+    gradients = tape.gradient(loss, [variable.value for variable in critic.trainable_variables])
+    metrics, _ = stage_step(run)(0, 0, data_of(run))
+    np.testing.assert_allclose(metrics["judge_critic/loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["judge_critic/network_losses"], own, rtol=1e-5)
+    for variable, start, gradient in zip(critic.trainable_variables, before, gradients, strict=True):
+        np.testing.assert_allclose(variable.numpy(), start - 0.01 * gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_call_that_another_update_has_made_counts_for_its_owner():
+    runs = [tiny_run(Shared), tiny_run(Shared, accumulate=2)]  # without and with each update's own forward passes
+    shared, apart = (stage_step(run)(0, 0, data_of(run))[0] for run in runs)
+    assert "judge/network_losses" not in shared and float(shared["fool/network_losses"]) > 0
+    for name, value in shared.items():
+        np.testing.assert_allclose(value, apart[name], rtol=1e-5, err_msg=name)
+    for one, other in zip(*(run.state.networks["generator"].trainable_variables for run in runs), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_losses_of_layers_that_cannot_be_taken_are_refused():
+    with pytest.raises(UserError, match=r"judge_critic: network critic has losses of its own .* outside of tf.cond"):
+        tiny_run(InBranch)
+    with pytest.raises(UserError, match=r"--remat: a layer has losses of its own .* leave out one"):
+        tiny_run(Regularised, remat=True)

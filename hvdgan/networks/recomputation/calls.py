@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.recomputation.gradient import recomputed
 
 Variables = Sequence[tuple[keras.Variable, tf.Variable]]
@@ -40,10 +41,15 @@ def called(call: Callable[..., Any], variables: Variables, inputs: Sequence[Any]
         for place, tensor in zip(places, tensors[: len(places)], strict=True):
             given[place] = tensor
         pairs = [(variable, value) for (variable, _), value in zip(variables, values, strict=True)]
-        with keras.StatelessScope(pairs, initialize_variables=False) as scope:
+        with keras.StatelessScope(pairs, collect_losses=True, initialize_variables=False) as scope:
             before = [scope.get_current_value(variable) for variable, _ in pairs]
             result = call(*given)
             after = [scope.get_current_value(variable) for variable, _ in pairs]
+        if scope.losses:
+            raise UserError(
+                "--remat: a layer has losses of its own (activity_regularizer, add_loss), which cannot be computed again; "
+                "leave out one"
+            )
         if not results:
             results.append(result)
             changed = zip(variables, before, after, strict=True)
