@@ -31,6 +31,13 @@ def seeds_of(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.V
         yield from ((layer, variable) for variable in layer.variables if is_seed(variable))
 
 
+def moved_in_calls(network: keras.Model) -> list[keras.Variable]:
+    """The variables that a call may move: all that are not trained but seeds, and weights that Keras normalises."""
+    kernels = [each.kernel for each in layers_of(network) if isinstance(each, keras.layers.SpectralNormalization)]
+    weights = [variable for variable in kernels if any(variable is each for each in network.trainable_variables)]
+    return [*(variable for variable in network.non_trainable_variables if not is_seed(variable)), *weights]
+
+
 def is_seed(variable: keras.Variable) -> bool:
     """Whether the variable is the state of a keras.random.SeedGenerator."""
     return variable.path.endswith("seed_generator_state")

@@ -78,7 +78,9 @@ class Nets:
             output = self._run(name, inputs)
         values = [(variable, scope.get_current_value(variable)) for variable in self._networks[name].variables]
         moved = [(variable, value) for variable, value in values if value is not None]
-        shared.keep(name, Call(inputs, output, moved, list(scope.losses)))
+        # A weight that a call assigns, as Keras' SpectralNormalization does, has another gradient in an owner's call.
+        if not any(variable.trainable for variable, _ in moved):
+            shared.keep(name, Call(inputs, output, moved, list(scope.losses)))
         return output
 
     def _run(self, name: str, inputs: Any) -> Any:
@@ -87,6 +89,6 @@ class Nets:
 
 
 def _losses_of_call(network: keras.Model) -> list[Any]:
-    """The losses that layers have added in the network's last call, without those of weights, which Keras lists last."""
+    """The losses that layers have added in a network's last call, without those of weights, which Keras lists last."""
     losses = network.losses
     return losses[: len(losses) - sum(weight.regularizer is not None for weight in network.trainable_weights)]

@@ -5,7 +5,7 @@ import pytest
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from keras_parts import Critic, Recurrent, Regularised
+from keras_parts import Critic, Recurrent, Regularised, Spectral, Synchronized
 
 
 def trained(recipe, ranks, **settings):
@@ -40,3 +40,8 @@ def test_recurrent_layers(ranks):
 
 def test_losses_of_layers(ranks):
     assert assert_as_on_one_rank(ranks, Regularised)["judge_critic/network_losses"] > 0
+
+
+def test_normalisations(ranks):
+    assert_as_on_one_rank(ranks, Synchronized)
+    assert_as_on_one_rank(ranks, Spectral)

@@ -97,6 +97,31 @@ class InBranch(Regularised):
         return tf.reduce_mean(scores), {}
 
 
+class Synchronized(Critic):
+    """A critic whose BatchNorm is that of the batch of all ranks, by Keras' own argument."""
+
+    penalised = ()
+
+    def inner(self):
+        return [layers.Dense(8), layers.BatchNormalization(synchronized=True), layers.ReLU()]
+
+
+class Spectral(Shared):
+    """A generator under Keras' SpectralNormalization, which changes the weights of its layer in each call."""
+
+    def networks(self):
+        images = layers.SpectralNormalization(layers.Dense(64, "tanh"))
+        return {**super().networks(), "generator": keras.Sequential([keras.Input((4,)), images])}
+
+
+class SpectralNaN(Spectral):
+    """Its generator's loss is not finite in the second step."""
+
+    def fool(self, nets, batch):
+        loss, metrics = super().fool(nets, batch)
+        return loss * tf.where(tf.equal(batch.random.step, 1), tf.constant(float("nan")), 1.0), metrics
+
+
 class Recurrent(Critic):
     """A critic of sequences for each recurrent layer of Keras, one under a penalty; none has dropout, so none draws."""
 

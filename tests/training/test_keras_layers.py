@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from building import data_of, stage_step, tiny_run
+from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from keras_parts import Critic, Dropping, InBranch, Regularised, Shared
+from keras_parts import Critic, Dropping, InBranch, Regularised, Shared, Spectral, SpectralNaN
 from launching import train
 
 
@@ -90,3 +90,35 @@ def test_losses_of_layers_that_cannot_be_taken_are_refused():
         tiny_run(InBranch)
     with pytest.raises(UserError, match=r"--remat: a layer has losses of its own .* leave out one"):
         tiny_run(Regularised, remat=True)
+
+
+def test_spectral_normalisation_of_keras_is_undone_in_an_update_that_is_not_finite():
+    run = tiny_run(SpectralNaN)
+    step = stage_step(run)
+    assert all(step(0, 0, data_of(run))[1])
+    before = values_of(run)
+    _, (judged, fooled) = step(1, 1, data_of(run, 1))
+    assert judged and not fooled
+    assert not [name for name in changed(before, values_of(run)) if "/generator/" in name]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_spectral_normalisation_of_keras_trains_as_in_a_plain_loop(parts):
+    """Whether an update computes its own forward pass, or could use that of an earlier update."""
+    run = tiny_run(Spectral, accumulate=parts)
+    generator, critic = run.state.networks["generator"], run.state.networks["critic"]
+    latents = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16).scoped("draw").normal("latents", (4,))
+    start = [variable.numpy() for variable in generator.variables]
+    stage_step(run)(0, 0, data_of(run))  # the critic of the generator's update is the one that it leaves
+    ended = [variable.numpy() for variable in generator.variables]
+    for variable, value in zip(generator.variables, start, strict=True):
+        variable.assign(value)
+    weights, gradients = generator.trainable_variables, []
+    for part in tf.split(latents, parts):
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(critic(generator(part, training=True), training=True))
+        gradients.append(tape.gradient(loss, [variable.value for variable in weights]))
+    for variable, *of_parts in zip(weights, *gradients, strict=True):
+        variable.assign_sub(0.01 * tf.add_n(of_parts) / parts)
+    for variable, value in zip(generator.variables, ended, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=variable.path)

@@ -47,8 +47,8 @@ def called(call: Callable[..., Any], variables: Variables, inputs: Sequence[Any]
             after = [scope.get_current_value(variable) for variable, _ in pairs]
         if scope.losses:
             raise UserError(
-                "--remat: a layer has losses of its own (activity_regularizer, add_loss), which cannot be computed again; "
-                "leave out one"
+                "--remat: a layer has losses of its own (activity_regularizer, add_loss), which cannot be computed "
+                "again; leave out one"
             )
         if not results:
             results.append(result)

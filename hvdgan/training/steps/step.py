@@ -12,7 +12,7 @@ from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.devices.numbers import to_device
-from hvdgan.networks.layer_state import is_seed
+from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
@@ -130,9 +130,7 @@ class StageStep:
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
-            states = [v for name in update.owns for v in self._state.networks[name].non_trainable_variables]
-            moving = [variable for variable in states if not is_seed(variable)]
-            before = values_of(moving)
+            before = values_of([v for name in update.owns for v in moved_in_calls(self._state.networks[name])])
             with forward.scope(update):
                 tape, loss, measured = compute(update)
                 gradients = ranks.reduced_gradients(
