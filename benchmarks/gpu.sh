@@ -2,23 +2,28 @@
 # usage: benchmarks/gpu.sh [--out DIR] [--only PART,...] [--recipe NAME,...] [--cpu] [--quick] [more]
 #
 # Checks hvdgan on the GPUs of this machine, or of a Slurm allocation, and measures it: one JSON file and one page, to send
-# to the project. It may take some hours; a part that fails does not stop the later ones.
+# to the project. It may take some hours; a part that fails does not stop the later ones, and results are written at once.
 #
 #   HVDGAN_GPU=1 make setup && benchmarks/gpu.sh
+#   benchmarks/gpu.sh --time-budget 480 --timeout 120    # on a machine that is gone after ten minutes
 #   sbatch --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=8 --wrap benchmarks/gpu.sh
 #
 #   --out DIR            new folder for result.json, page.html, logs and runs (default: gpu-TIME)
-#   --only PART,...      parts to run: build, tests, equality, resume, recipes, options, scaling, peers (default: all)
+#   --only PART,...      parts to run: build, equality, resume, tests, peers, scaling, recipes, options (default: all)
 #   --recipe NAME,...    recipes to train in the part recipes (default: all)
 #   --precision NAME,... precisions: float32, mixed_bfloat16, mixed_float16 (default: all)
 #   --timeout SECONDS    time limit of each command (default: 3600)
+#   --time-budget SECONDS
+#                        time after which no command is started; what was not run is named (default: no limit)
 #   --cpu                do all of it on the CPU with small networks, to test this script
 #   --quick              few steps of everything, with small networks
 #   --help               this text
 #
-# PyTorch has an environment of its own, which HVDGAN_GPU=1 benchmarks/peers/setup.sh makes; without it the page says "not
-# run". Inside a Slurm allocation srun starts the ranks (SRUN_MPI, default pmix), with LAUNCHER=horovodrun launch/multi_node.sh.
-# Exit codes: 0 all passed, 1 something failed, 2 a mistake on the command line, no GPU, or a wrong build, 130 interrupted.
+# It uses the active environment, .venv, or the python of the PATH; no network. PyTorch has an environment of its own, which
+# HVDGAN_GPU=1 benchmarks/peers/setup.sh makes; without it the page says "not run". Inside a Slurm allocation srun starts
+# the ranks (SRUN_MPI, default pmix), with LAUNCHER=horovodrun launch/multi_node.sh.
+# Exit codes: 0 all that ran passed, 1 something failed, 2 a mistake on the command line, no GPU, or a wrong build, 130
+# interrupted.
 set -euo pipefail
 script=benchmarks/gpu.sh
 # shellcheck source=launch/common.sh
@@ -29,5 +34,9 @@ for word in "$@"; do
 done
 use_python
 export PYTHONPATH="$root/benchmarks:$root/benchmarks/peers:$root${PYTHONPATH:+:$PYTHONPATH}"
+if ! why="$("$python" -c 'import gpu.__main__' 2>&1)"; then
+    say "$python: ${why##*$'\n'}; activate an environment with hvdgan and Horovod, or run HVDGAN_GPU=1 make setup"
+    exit 2
+fi
 # "=" : without it a word of the caller could be taken for the number.
 exec "$python" -m gpu --gpus="$(count_gpus)" "$@"

@@ -185,15 +185,15 @@ def measured(how: str, data: str, seconds: float) -> Any:
 
 def ours(data: str) -> Iterator[object]:
     """Read as hvdgan.train does, with one rank and one thread."""
+
     from hvdgan.cli.config import Config
     from hvdgan.cli.data_config import ArrayConfig
     from hvdgan.data import open_source
-    from hvdgan.data.arrays.mapped import mapped
     from hvdgan.data.batches import Batches
 
     source = open_source(Config(data=data, arrays=ArrayConfig(values="none")))
     options: dict[str, Any] = {"seed": 0, "global_batch_size": BATCH, "places": (0, BATCH), "position": 0}
-    return Batches(mapped(source, source.values), **options, max_bad_fraction=0.0, threads=1, prefetch=2, device=None)
+    return Batches(source.mapped(source.values), **options, max_bad_fraction=0.0, threads=1, prefetch=2, device=None)
 
 
 def opened(data: str) -> Any:

@@ -17,8 +17,8 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.cli.files.pictures import save_png
 from hvdgan.cli.types import Count
-from hvdgan.data.blending import Blend
 from hvdgan.data.pixels import SUFFIXES
+from hvdgan.training.inference.blending import Blend
 from hvdgan.training.inference.filling import blend_in, fill, read_photo
 from hvdgan.training.inference.trained import Weights, load_trained
 

@@ -22,9 +22,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
-from hvdgan.data.arrays.packed_files import INDEX, is_packed, read_index
-from hvdgan.data.base.source import Source
+from hvdgan.data.packed_files import INDEX, is_packed, read_index
 from hvdgan.data.packing import Plan, damages, executor_of, pack
+from hvdgan.data.samples import Samples
 
 _HELP = """Pack samples into HDF5 files, which hvdgan.train reads with --data, faster than most other data.
 
@@ -176,7 +176,7 @@ def _in_words(index: dict[str, Any]) -> str:
     return f"{count:,} {kind} in {len(files)} files ({size / 1e6:,.1f} MB), {len(index['left_out'])} left out"
 
 
-def _of(source: Source) -> str:
+def _of(source: Samples) -> str:
     """Shape, classes and conditions of the samples."""
     text = f"; shape {source.layout.shape} of {source.dtype}"
     if source.layout.input_shape is not None:

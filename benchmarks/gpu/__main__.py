@@ -22,14 +22,15 @@ from hvdgan.cli.files.outputs import write_json, write_text
 
 PARTS = (
     Part("build", "All ranks together", build.checks),
-    Part("tests", "Tests that need a GPU", device_tests.checks),
-    Part("equality", "N ranks and one", equality.checks),
+    Part("equality", "GPU and CPU, N ranks and one", equality.checks),
     Part("resume", "Interrupted and uninterrupted", resume.checks),
+    Part("tests", "Tests that need a GPU", device_tests.checks),
+    Part("peers", "Other frameworks", peers.checks),
+    Part("scaling", "Ranks and independent copies", scaling.checks),
     Part("recipes", "Recipes in each precision", recipes.checks),
     Part("options", "Options on all ranks", options.checks),
-    Part("scaling", "Ranks and independent copies", scaling.checks),
-    Part("peers", "Other frameworks", peers.checks),
 )
+"""what tells most in the shortest time comes first, because a machine may be had for some minutes only"""
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _CPU_RANKS = 2
 _JSON, _PAGE = "result.json", "page.html"
@@ -51,13 +52,14 @@ def main(words: Sequence[str]) -> int:
         words: command line.
 
     Returns:
-        The exit code: 0 if all passed, 1 if something failed, 130 if it was interrupted.
+        The exit code: 0 if all that ran passed, 1 if something failed, 130 if it was interrupted.
     """
+    begin = time.monotonic()
     parser = arguments()
     given = parser.parse_args(words)
     _refuse(parser, given)
     doctor = build.examine(given.cpu)
-    setting = _setting(given, gloo=build.uses_gloo(doctor))
+    setting = _setting(given, begin, gloo=build.uses_gloo(doctor))
     if why := build.problem(doctor, setting.most, cpu=given.cpu):
         parser.error(why)
     setting.out.mkdir(parents=True)
@@ -74,6 +76,7 @@ def arguments() -> Parser:
     parser.add_argument("--recipe", type=_list, default=tuple(known_recipes()))
     parser.add_argument("--precision", type=_list, default=PRECISIONS)
     parser.add_argument("--timeout", type=float, default=3600.0)
+    parser.add_argument("--time-budget", type=float)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--quick", action="store_true")
     return parser
@@ -90,8 +93,9 @@ def _refuse(parser: Parser, given: argparse.Namespace) -> None:
         for word in getattr(given, flag.removeprefix("--")) or ():
             if word not in known:
                 parser.error(f"{flag} {word}: expected some of {', '.join(known)}")
-    if not given.timeout > 0:
-        parser.error(f"--timeout {given.timeout}: expected a number of seconds above 0")
+    for flag, seconds in (("--timeout", given.timeout), ("--time-budget", given.time_budget)):
+        if seconds is not None and not seconds > 0:
+            parser.error(f"{flag} {seconds}: expected a number of seconds above 0")
     if given.out.exists():
         parser.error(f"--out {given.out}: exists already; name a new folder")
     if not (given.gpus or given.cpu):
@@ -100,7 +104,7 @@ def _refuse(parser: Parser, given: argparse.Namespace) -> None:
         )
 
 
-def _setting(given: argparse.Namespace, *, gloo: bool) -> Setting:
+def _setting(given: argparse.Namespace, begin: float, *, gloo: bool) -> Setting:
     nodes = hosts_of_allocation()
     here = max(1, _CPU_RANKS // nodes) if given.cpu else given.gpus
     return Setting(
@@ -114,6 +118,8 @@ def _setting(given: argparse.Namespace, *, gloo: bool) -> Setting:
         recipes=given.recipe,
         precisions=given.precision,
         timeout=given.timeout,
+        time_budget=given.time_budget,
+        begin=begin,
     )
 
 
@@ -123,39 +129,41 @@ def _chosen(given: argparse.Namespace) -> list[Part]:
 
 def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words: Sequence[str]) -> int:
     """Run the parts; what is there is written after each check, and if the script is interrupted."""
-    begin = time.monotonic()
+    settings = dataclasses.asdict(setting)
+    del settings["begin"]  # it means nothing outside of this process
     facts: dict[str, Any] = {
         "command": shlex.join(["benchmarks/gpu.sh", *(word for word in words if not word.startswith("--gpus="))]),
-        "settings": {**dataclasses.asdict(setting), "out": setting.out.name},
+        "settings": {**settings, "out": setting.out.name},
         "machine": machine.facts(setting),
         "doctor": doctor,
         "complete": False,
         "page_error": "",
         "parts": [],
     }
-    results: list[Check] = []
     try:
         for part in parts:
             say(f"== {part.title}")
             done: dict[str, Any] = {"name": part.name, "title": part.title, "checks": []}
             facts["parts"].append(done)
+            checks: dict[str, Check] = {}
             for check in run_part(part, setting, say):
-                results.append(check)
-                done["checks"].append(check.as_json())
-                _write(setting, facts, time.monotonic() - begin)
+                checks[check.name] = check
+                done["checks"] = [each.as_json() for each in checks.values()]
+                _write(setting, facts)
             facts["complete"] = part is parts[-1]
-            _write(setting, facts, time.monotonic() - begin, with_page=True)
+            _write(setting, facts, with_page=True)
     except KeyboardInterrupt:
-        _write(setting, facts, time.monotonic() - begin, with_page=True)
+        _write(setting, facts, with_page=True)
         say("interrupted")
         return 130
     say(f"{page.sentence(facts)}: {setting.out / (_JSON if facts['page_error'] else _PAGE)}")
-    return int(bool(facts["page_error"]) or any(check.verdict == "failed" for check in results))
+    failed = any(check["verdict"] == "failed" for part in facts["parts"] for check in part["checks"])
+    return int(bool(facts["page_error"]) or failed)
 
 
-def _write(setting: Setting, facts: dict[str, Any], seconds: float, *, with_page: bool = False) -> None:
+def _write(setting: Setting, facts: dict[str, Any], *, with_page: bool = False) -> None:
     """Write the results. A page that cannot be made is reported, and does not stop the later parts."""
-    facts["seconds"] = seconds
+    facts["seconds"] = setting.seconds
     if with_page:
         facts["page_error"] = ""
         try:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from gpu.setting import Setting
+from gpu.setting import Setting, TimeIsUp
 
 Verdict = Literal["passed", "failed", "not run"]
 
@@ -34,7 +34,7 @@ class Check:
     """The result of one check.
 
     Args:
-        name: name of the check, unique in its part.
+        name: name of the check, unique in its part; a later check of the same name replaces an earlier one.
         verdict: passed, failed, or not run.
         found: result in words; of a check that was not run, the reason and the command that helps.
         figures: numbers, as JSON types.
@@ -83,12 +83,18 @@ def run_part(part: Part, setting: Setting, say: Callable[[str], None]) -> Iterat
 
     Yields:
         Each check when it is done; an error of the part itself is a failed check, after those that were done before.
+        What the time budget leaves out is one that was not run.
     """
     begin = time.monotonic()
     try:
         for check in part.work(setting):
             say(line_of(part, check))
             yield check
+    except TimeIsUp as up:
+        found = f"the time budget was spent; --only {part.name} runs it"
+        left_out = Check(name=f"from {str(up).rpartition('/')[2]} on", verdict="not run", found=found)
+        say(line_of(part, left_out))
+        yield left_out
     except Exception as error:  # the later parts must run
         lines = traceback.format_exception(error)[-3:]
         told = tuple(line for text in lines for line in text.splitlines())

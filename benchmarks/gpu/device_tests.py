@@ -15,7 +15,7 @@ _MOST_LINES = 12
 def checks(setting: Setting) -> Iterator[Check]:
     """Run pytest, and yield a check for each test."""
     report = setting.out / "tests.xml"
-    words = ["-m", "not gpu" if setting.cpu else "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", "-q"]
+    words = ["-m", "not gpu" if setting.cpu else "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", "-v"]
     words += ["-o", "addopts=--strict-markers --strict-config", str(ROOT / "tests" / "gpu")]
     done = setting.run("tests/pytest", [sys.executable, "-m", "pytest", *words], **GROWING)
     found = list(read(report)) if report.exists() else []

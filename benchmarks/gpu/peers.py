@@ -54,9 +54,7 @@ def checks(setting: Setting) -> Iterator[Check]:
             for program in programs
             if program not in runnable
         )
-        rates: dict[str, list[float]] = {program.name: [] for program in runnable}
-        yield from _measured(setting, precision, runnable, rates)
-        yield from _compared(setting, precision, rates)
+        yield from _measured(setting, precision, runnable)
 
 
 def programs_of(setting: Setting) -> list[Program]:
@@ -136,35 +134,34 @@ def work_of(setting: Setting, precision: str, ranks: int, out: Path) -> Work:
     )
 
 
-def _measured(
-    setting: Setting, precision: str, programs: list[Program], rates: dict[str, list[float]]
-) -> Iterator[Check]:
-    """Run all programs in turn, fill in their images/s, and yield a check for each."""
+def _measured(setting: Setting, precision: str, programs: list[Program]) -> Iterator[Check]:
+    """Run all programs in turn, and yield a check of a program after each of its runs, so that none is lost."""
     repeats = 1 if setting.quick else 3
+    rates: dict[str, list[float]] = {program.name: [] for program in programs}
+    seconds = dict.fromkeys(rates, 0.0)
     errors: dict[str, tuple[str, ...]] = {}
-    ends: dict[str, list[Done]] = {program.name: [] for program in programs}
     for repeat in range(repeats):
         for program in programs:
             name = f"{program.name.replace(' ', '-')}-{precision}-{repeat}"
             work = work_of(setting, precision, program.ranks, setting.out / "runs" / "peers" / name)
             work.out.mkdir(parents=True)
             done = setting.run(f"peers/{name}", program.command(work))
-            ends[program.name].append(done)
+            seconds[program.name] += done.seconds
             try:
                 rates[program.name].append(_rate(program, work, done))
             except running.Failed as failure:
                 errors[program.name] = done.errors or (str(failure),)
-    for program in programs:
-        found = rates[program.name]
-        yield Check(
-            name=f"{program.name}, {precision}",
-            verdict="failed" if program.name in errors else "passed",
-            found=f"{statistics.median(found):,.0f} images/s" if found else "",
-            figures={"ranks": program.ranks, "images_per_sec": found},
-            errors=errors.get(program.name, ()),
-            command=ends[program.name][0].words,
-            seconds=sum(done.seconds for done in ends[program.name]),
-        )
+            found = rates[program.name]
+            yield Check(
+                name=f"{program.name}, {precision}",
+                verdict="failed" if program.name in errors else "passed",
+                found=f"{statistics.median(found):,.0f} images/s" if found else "",
+                figures={"ranks": program.ranks, "images_per_sec": found},
+                errors=errors.get(program.name, ()),
+                command=done.words,
+                seconds=seconds[program.name],
+            )
+        yield from _compared(setting, precision, rates)
 
 
 def _rate(program: Program, work: Work, done: Done) -> float:

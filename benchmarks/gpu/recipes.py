@@ -28,18 +28,20 @@ _SMALL = {
 }
 """flags for networks that train in a moment; --nf 2 for the others"""
 _PEAK = re.compile(r"stage (\S+): peak memory of a (GPU|process) ([\d,.e+]+) GB, on rank ")
-"""the line of hvdgan.training.memory_use at the end of a stage"""
+"""the line of hvdgan.training.peak_memory at the end of a stage"""
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Train each recipe in each precision on one rank."""
+    """Train each recipe in each precision on one rank, all of them in one precision before the next."""
+    known = known_recipes()
     for recipe in setting.recipes:
-        if recipe not in known_recipes():
-            named = ", ".join(known_recipes())
+        if recipe not in known:
+            named = ", ".join(known)
             yield Check(name=recipe, verdict="failed", errors=(f"there is no such recipe; hvdgan has {named}",))
-            continue
-        for precision in setting.precisions:
-            yield _trained(setting, recipe, precision)
+    for precision in setting.precisions:
+        for recipe in setting.recipes:
+            if recipe in known:
+                yield _trained(setting, recipe, precision)
 
 
 def _trained(setting: Setting, recipe: str, precision: str) -> Check:

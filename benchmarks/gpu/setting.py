@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 GROWING = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """variables for pytest: a test that computes in pytest's own process would otherwise take the memory of all GPUs, and
 leave none to the processes that it starts"""
+
+
+class TimeIsUp(Exception):
+    """The time budget was spent before a command began; the message is the name of its log."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,8 @@ class Setting:
         recipes: names of the recipes to train.
         precisions: names of the precisions.
         timeout: time limit of each command in seconds.
+        time_budget: seconds from the beginning after which no command is started; None: no limit.
+        begin: time.monotonic() at the beginning.
     """
 
     out: Path
@@ -44,6 +51,13 @@ class Setting:
     recipes: tuple[str, ...]
     precisions: tuple[str, ...]
     timeout: float
+    time_budget: float | None = None
+    begin: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the beginning."""
+        return time.monotonic() - self.begin
 
     @property
     def most(self) -> int:
@@ -88,7 +102,12 @@ class Setting:
             name: name of the log, which may contain a folder.
             command: words of the command.
             more: additional environment variables.
+
+        Raises:
+            TimeIsUp: the time budget is spent.
         """
+        if self.time_budget is not None and self.seconds > self.time_budget:
+            raise TimeIsUp(name)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.cpu else {}
         return run(command, self.out / "logs" / f"{name}.txt", self.timeout, self.out, {**hidden, **more})
 

@@ -1,11 +1,12 @@
-"""Images by index, their global order, and the batches of a rank (`hvdgan.data.batches`).
+"""Samples by index, their global order, and the batches of a rank (`hvdgan.data.batches`).
 
 The pipeline is not imported here, because it loads TensorFlow: the processes of hvdgan.prepare do not need it.
 """
 
-from hvdgan.data.base.source import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
 from hvdgan.data.cache import cached
 from hvdgan.data.holdout import HeldOut, hold_out
 from hvdgan.data.opening import open_source
+from hvdgan.data.samples import Samples
 
-__all__ = ["BadFile", "BadImage", "HeldOut", "Source", "cached", "hold_out", "open_source", "refuse_if_too_many"]
+__all__ = ["BadFile", "BadImage", "HeldOut", "Samples", "cached", "hold_out", "open_source", "refuse_if_too_many"]

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
-from hvdgan.data.base.source import BadFile, BadImage, Source, refuse_if_too_many
+from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
 from hvdgan.data.order import sample_indices
+from hvdgan.data.samples import Samples
 
 _HOST = "cpu:0"
 _PORTION_BYTES = 8 * 2**20
@@ -49,7 +50,7 @@ class Batches:
 
     def __init__(
         self,
-        source: Source,
+        source: Samples,
         *,
         seed: int,
         global_batch_size: int,
@@ -121,7 +122,7 @@ class ImageReader:
         threads: threads that read, >= 1.
     """
 
-    def __init__(self, source: Source, batch_size: int, threads: int) -> None:
+    def __init__(self, source: Samples, batch_size: int, threads: int) -> None:
         self.bad: dict[int, BadFile] = {}
         """the broken samples so far, by index"""
         self._source, self._batch_size, self._threads = source, batch_size, threads
@@ -174,7 +175,7 @@ class ImageReader:
 class _Loader:
     """Reads the samples of batches and replaces broken ones; several threads call it at once."""
 
-    def __init__(self, source: Source, max_bad_fraction: float) -> None:
+    def __init__(self, source: Samples, max_bad_fraction: float) -> None:
         self._source, self._max_bad_fraction = source, max_bad_fraction
         self.loaded = 0
         self._lock = threading.Lock()

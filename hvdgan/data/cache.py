@@ -1,4 +1,4 @@
-"""Keeps samples in memory, as their source returns them."""
+"""Keeps samples in memory, as their stores return them."""
 
 import os
 from typing import Literal
@@ -8,17 +8,18 @@ import numpy as np
 from hvdgan.cli import hosts
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
-from hvdgan.data.base.source import Source, SourceWrapper
+from hvdgan.data.samples import Samples
+from hvdgan.data.store import Store
 
 _MEMORY_FRACTION = 0.8
 """fraction of the free memory that the cache may take; the run needs the rest"""
 
 
-def cached(source: Source, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Source:
-    """A source of which each rank reads each sample once: all of them in the end, since its slices differ every epoch.
+def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:
+    """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch.
 
     Args:
-        source: the samples; a source that holds them in memory is returned as it is.
+        source: the samples; those that memory holds are returned as they are.
         kind: value of `--pipeline.cache`.
         peers: the ranks; each calls this.
 
@@ -28,26 +29,41 @@ def cached(source: Source, kind: Literal["none", "memory"], peers: Peers = ALONE
     if kind == "none" or source.in_memory:
         return source
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
-    return _InMemory(source)
+    return source.replace(images=_Kept(source.images), inputs=source.inputs and _Kept(source.inputs))
 
 
-class _InMemory(SourceWrapper):
+class _Kept(Store):
     """An array in memory; the system provides a page only when a sample is written to it."""
 
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self._samples = source.blank(len(source))
-        self._there = np.zeros(len(source), bool)
+    in_memory = True
 
-    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.name, store.shape, store.dtype, prepared=store.prepared)
+        self._store = store
+        self._samples = np.zeros(store.shape, store.dtype)
+        self._there = np.zeros(store.shape[0], bool)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
         missing = indices[~self._there[indices]]
         if len(missing):
-            self._samples[missing] = self._source.fetch_batch(missing)
+            self._samples[missing] = self._store.read(missing)
             self._there[missing] = True  # last, since other threads read
         return self._samples[indices]
 
+    def named(self, index: int) -> str:
+        return self._store.named(index)
 
-def _check_memory(source: Source, peers: Peers) -> None:
+    def key(self, index: int) -> bytes:
+        return self._store.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._store.digest(index)
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        return self._store.own_size(index)
+
+
+def _check_memory(source: Samples, peers: Peers) -> None:
     """Check that all samples fit into the memory of this host, or raise a UserError."""
     free = hosts.free_memory()
     needed = source.blank(1).nbytes * len(source) * peers.local_size

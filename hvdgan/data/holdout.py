@@ -1,21 +1,20 @@
 """Holds images out of training: the choice depends on the data alone and is the same on every machine."""
 
-import hashlib
+import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.base.sharing import pack, share_out, unpack
-from hvdgan.data.base.source import Source, SourceWrapper
+from hvdgan.data.samples import Samples
+from hvdgan.data.sharing import pack, share_out, unpack
 
 _DEFAULT_FRACTION = 0.05
 
 
-def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[Source, HeldOut | None]":
+def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[Samples, HeldOut | None]":
     """Split a source into images to train on and images held out.
 
     The hash of an image's key decides where the image goes: a file's name, the pixels of a picture in an array, or the
@@ -46,8 +45,8 @@ def hold_out(source: Source, fraction: float, peers: Peers = ALONE) -> "tuple[So
 
 
 def split(
-    source: Source, fraction: float | None, peers: Peers, *, is_evaluated: bool
-) -> "tuple[Source, HeldOut | None]":
+    source: Samples, fraction: float | None, peers: Peers, *, is_evaluated: bool
+) -> "tuple[Samples, HeldOut | None]":
     """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that evaluates them.
 
     Args:
@@ -75,12 +74,12 @@ def split(
     return _split_at(source, places, _DEFAULT_FRACTION)
 
 
-def _split_at(source: Source, places: np.ndarray, fraction: float) -> "tuple[Source, HeldOut]":
-    indices = np.flatnonzero(places < fraction)
-    return Subset(source, np.flatnonzero(places >= fraction)), HeldOut(source, indices, places[indices])
+def _split_at(source: Samples, places: np.ndarray, fraction: float) -> "tuple[Samples, HeldOut]":
+    held_out = np.flatnonzero(places < fraction)
+    return source.chosen(np.flatnonzero(places >= fraction)), HeldOut(source.chosen(held_out), places[held_out])
 
 
-def _places_of(source: Source, peers: Peers) -> np.ndarray:
+def _places_of(source: Samples, peers: Peers) -> np.ndarray:
     """The place of each image in [0, 1), float64 (N,); every rank computes a part of them."""
     bounds = np.linspace(0, len(source), peers.size + 1).astype(np.int64).tolist()
     items = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
@@ -93,73 +92,30 @@ def _places_of(source: Source, peers: Peers) -> np.ndarray:
     return np.concatenate([unpack(each, np.float64) for each in found])
 
 
-class Subset(SourceWrapper):
-    """Some images of another source, in its order.
-
-    Args:
-        source: the other source.
-        indices: numbers of the chosen images, int64 (N,).
-    """
-
-    def __init__(self, source: Source, indices: np.ndarray) -> None:
-        labels, conditions = source.labels, source.conditions
-        super().__init__(
-            source,
-            labels=None if labels is None else labels[indices],
-            conditions=None if conditions is None else conditions[indices],
-        )
-        self.indices = indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def fetch(self, index: int) -> np.ndarray:
-        return self._source.fetch(int(self.indices[index]))
-
-    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        return self._source.fetch_batch(self.indices[indices])
-
-    def numbers(self, indices: np.ndarray) -> np.ndarray:
-        return self._source.numbers(self.indices[indices])
-
-    def named(self, index: int) -> str:
-        return self._source.named(int(self.indices[index]))
-
-    def key(self, index: int) -> bytes:
-        return self._source.key(int(self.indices[index]))
-
-    def digest(self, index: int) -> bytes:
-        return self._source.digest(int(self.indices[index]))
-
-    def stamp(self) -> list[Any] | None:
-        stamp = self._source.stamp()
-        # The other source's stamp does not tell which samples were chosen.
-        return None if stamp is None else [stamp, hashlib.sha256(self.indices.tobytes()).hexdigest()]
-
-
-class HeldOut(Subset):
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
     """The images held out.
 
     Args:
-        source: all images.
-        indices: numbers of the images held out, int64 (N,).
+        samples: all of them.
         places: places of these images in [0, 1), float64 (N,).
     """
 
-    def __init__(self, source: Source, indices: np.ndarray, places: np.ndarray) -> None:
-        super().__init__(source, indices)
-        self.places = places
+    samples: Samples
+    places: np.ndarray
 
-    def some(self, most: int) -> Subset:
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def some(self, most: int) -> Samples:
         """Some of these images, in the same order; a smaller choice is part of a larger one.
 
         Args:
             most: largest number of images; 0: all.
         """
         if not most or most >= len(self):
-            return self
-        chosen = np.sort(np.argsort(self.places, kind="stable")[:most])
-        return Subset(self._source, self.indices[chosen])
+            return self.samples
+        return self.samples.chosen(np.sort(np.argsort(self.places, kind="stable")[:most]))
 
 
 def _place(digest: bytes) -> float:

@@ -1,4 +1,4 @@
-"""Opens the source that `--data` names."""
+"""Opens the samples that `--data` names."""
 
 import dataclasses
 import os
@@ -7,14 +7,12 @@ from pathlib import Path
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data.arrays import conditions
-from hvdgan.data.base.source import PictureSource, Source
-from hvdgan.data.pictures import PictureFiles
+from hvdgan.data import conditions
+from hvdgan.data.arrays import open_arrays, without_maps
+from hvdgan.data.builtin import digits, of_keras, synthetic, with_outlines
+from hvdgan.data.pictures import open_pictures
 from hvdgan.data.records import files_named, open_records
-from hvdgan.data.sources.array_files import open_arrays, without_maps
-from hvdgan.data.sources.builtin import DigitsSource, SyntheticSource
-from hvdgan.data.sources.keras_datasets import KerasSource
-from hvdgan.data.sources.outlines import OutlinePairs
+from hvdgan.data.samples import Samples
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
@@ -33,7 +31,7 @@ def open_source(
     peers: Peers = ALONE,
     unmapped: bool = False,
     in_order: bool = False,
-) -> Source:
+) -> Samples:
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
@@ -41,7 +39,7 @@ def open_source(
     Args:
         config: settings of the data.
         paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
-            hvdgan.data.sources.array_files; of TFRecords: see hvdgan.data.records; all other pictures have their
+            hvdgan.data.arrays; of TFRecords: see hvdgan.data.records; all other pictures have their
             outlines as inputs.
         peers: the ranks; each calls this, and they share the work.
         unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
@@ -56,22 +54,21 @@ def open_source(
     if source.is_pictures and not unmapped:
         refuse_array_flags(source, config)
     if config.arrays.crop:
-        source.layout = _cropped(source, config.arrays.crop)
+        return source.replace(layout=_cropped(source, config.arrays.crop))
     return source
 
 
-def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Source:
+def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples:
     size, channels, fit = config.image_size or _SIZE, config.channels, config.fit
     kind = config.data.partition(":")[0]
     if config.data in ("digits", "synthetic") or kind == "keras":
-        made: PictureSource
         if config.data == "digits":
-            made = DigitsSource(image_size=size, channels=channels or 1, fit=fit)
+            made = digits(image_size=size, channels=channels or 1, fit=fit)
         elif config.data == "synthetic":
-            made = SyntheticSource(image_size=size, channels=channels or 3)
+            made = synthetic(image_size=size, channels=channels or 3)
         else:
-            made = KerasSource(config.data, image_size=size, channels=channels, fit=fit, peers=peers)
-        return OutlinePairs(made) if paired else made
+            made = of_keras(config.data, image_size=size, channels=channels, fit=fit, peers=peers)
+        return with_outlines(made, size) if paired else made
     try:
         opened = _open_files(config, paired, peers, unmapped, in_order)
         problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
@@ -82,14 +79,14 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
     return opened
 
 
-def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Source | None:
+def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples | None:
     """The source at a path; None if the path does not exist or is of an unknown kind."""
     data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
     path, settings = Path(data), without_maps(config) if unmapped else config
     if (arrays := open_arrays(config, paired=paired, peers=peers, unmapped=unmapped)) is not None:
         return arrays
     if data and (path.is_dir() or (data.lower().endswith(".zip") and path.is_file())):
-        return PictureFiles(
+        return open_pictures(
             data,
             image_size=size,
             channels=channels or 3,
@@ -103,7 +100,7 @@ def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_o
     return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
 
 
-def _with_table(source: Source, config: Config) -> Source:
+def _with_table(source: Samples, config: Config) -> Samples:
     """The source with the conditions of --condition-table, if there is one."""
     settings = config.arrays
     if settings.condition_table is None:
@@ -114,19 +111,17 @@ def _with_table(source: Source, config: Config) -> Source:
         return source
     numbers, names, unused = conditions.of_table(settings.condition_table, settings.conditions, source)
     value_map = conditions.map_of(settings.condition_values, names)
-    described = conditions.with_conditions(source, numbers, value_map, *names)
-    described.remarks = [*source.remarks, *([unused] if unused else [])]
-    return described
+    return source.described(numbers, value_map, *names).replace(remarks=[*source.remarks, *filter(None, [unused])])
 
 
-def refuse_array_flags(source: Source, config: Config) -> None:
+def refuse_array_flags(source: Samples, config: Config) -> None:
     """Refuse flags of arrays for pictures, on which they would have no effect.
 
     Raises:
         UserError: one is given.
     """
     settings = config.arrays
-    for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values"):
+    for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values", "missing"):
         if getattr(settings, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(
@@ -135,7 +130,7 @@ def refuse_array_flags(source: Source, config: Config) -> None:
             )
 
 
-def _cropped(source: Source, crop: tuple[int, ...]) -> Layout:
+def _cropped(source: Samples, crop: tuple[int, ...]) -> Layout:
     """The layout with a crop that fits.
 
     Raises:

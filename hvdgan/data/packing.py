@@ -1,4 +1,4 @@
-"""Packs the samples of any source into HDF5 files, which hvdgan.data.arrays.packed_files describes.
+"""Packs the samples of any source into HDF5 files, which hvdgan.data.packed_files describes.
 
 A file is written under another name and renamed when it is whole, so the same command resumes. Its bytes depend on the
 samples and the settings alone.
@@ -27,14 +27,12 @@ from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import sha256_of
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.cli.launcher import launched
-from hvdgan.data.arrays.conditions import Described
-from hvdgan.data.arrays.mapped import not_finite
-from hvdgan.data.arrays.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
-from hvdgan.data.arrays.source import ArraySource
-from hvdgan.data.base.source import BadImage, Source, refuse_if_too_many
+from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
+from hvdgan.data.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
 from hvdgan.data.pictures import PictureFiles
-from hvdgan.data.records import RecordSource
+from hvdgan.data.records import EncodedPictures
+from hvdgan.data.samples import Samples, not_finite
 from hvdgan.values import value_map
 
 _LONGEST_NAME = 4096
@@ -57,7 +55,7 @@ class Plan:
     pairs: bool
     compression: str | None
 
-    def opened(self) -> Source:
+    def opened(self) -> Samples:
         """SRC as a run opens it, with the numbers as they are stored.
 
         Raises:
@@ -67,8 +65,7 @@ class Plan:
         source = open_source(config, paired=self.pairs, unmapped=True, in_order=True)
         if source.is_pictures:
             refuse_array_flags(source, config)
-        bare = source.samples if isinstance(source, Described) else source
-        if config.image_size is None and isinstance(bare, PictureFiles | RecordSource):
+        if config.image_size is None and isinstance(source.images, PictureFiles | EncodedPictures):
             raise UserError("--image-size: expected the height and width of the packed pictures, as of a run")
         for name, each in zip(MAPS, ("images", "inputs", "constants", "conditions"), strict=True):
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"
@@ -93,7 +90,7 @@ class Plan:
         return self.folder / f"packed-{number:05d}-of-{count:05d}.h5"
 
 
-def pack(plan: Plan, source: Source, executor: Executor | None) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def pack(plan: Plan, source: Samples, executor: Executor | None) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Write the files that are missing, then the index.
 
     Args:
@@ -260,7 +257,7 @@ def _begun(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
 
 
 def _results(
-    plan: Plan, source: Source, count: int, executor: Executor | None
+    plan: Plan, source: Samples, count: int, executor: Executor | None
 ) -> Generator[tuple[dict[str, Any], list[list[str]]], None, None]:
     """The facts of each file, and what was left out of it, in their order."""
     if executor is None:
@@ -281,7 +278,7 @@ def _results(
             future.cancel()
 
 
-_opened: list[tuple[Plan, Source]] = []
+_opened: list[tuple[Plan, Samples]] = []
 """SRC in a process of the executor, which packs several files of one plan"""
 
 
@@ -294,7 +291,7 @@ def _pack_in_worker(plan: Plan, fingerprint: str, number: int, count: int) -> tu
     return _pack_file(plan, source, number, count)
 
 
-def _pack_file(plan: Plan, source: Source, number: int, count: int) -> tuple[dict[str, Any], list[list[str]]]:
+def _pack_file(plan: Plan, source: Samples, number: int, count: int) -> tuple[dict[str, Any], list[list[str]]]:
     """Write a file, unless it is there, and return its facts and what was left out of it."""
     path, bounds = plan.file(number, count), np.linspace(0, len(source), count + 1).astype(np.int64)
     if not path.exists():
@@ -317,7 +314,7 @@ def _facts_of(path: Path) -> tuple[dict[str, Any], list[list[str]]]:
         raise RunError(f"{path}: cannot be read: {in_one_line(error)}; remove it, then repeat the command") from error
 
 
-def _write(path: Path, source: Source, indices: Sequence[int], compression: str | None) -> None:
+def _write(path: Path, source: Samples, indices: Sequence[int], compression: str | None) -> None:
     """Write some samples to a new file; broken ones, and those with NaN or infinities, are left out by name.
 
     NaN stays where the request says what networks see in its place.
@@ -363,12 +360,10 @@ def _write(path: Path, source: Source, indices: Sequence[int], compression: str 
                 _describe(file[part], source.values.parts()[part])
 
 
-def _parts_of(source: Source) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+def _parts_of(source: Samples) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Shape and type of samples and inputs, as SRC stores them."""
     shapes = {"inputs": source.layout.input_shape, "images": source.layout.shape}
-    bare = source.samples if isinstance(source, Described) else source
-    stored = [part.stored.dtype for part in bare.parts] if isinstance(bare, ArraySource) else [source.dtype]
-    dtypes = dict(zip(("images", "inputs"), (stored[-1], stored[0]), strict=True))
+    dtypes = {"inputs": (source.inputs or source.images).dtype, "images": source.images.dtype}
     return {part: (shape, dtypes[part]) for part, shape in shapes.items() if shape is not None}
 
 
@@ -380,7 +375,7 @@ def _describe(dataset: Any, known: value_map.ValueMap | None) -> None:
         dataset.attrs["units"] = known.units[0] if len(set(known.units)) == 1 else list(known.units)
 
 
-def _name_of(source: Source, index: int) -> str:
+def _name_of(source: Samples, index: int) -> str:
     """The name of a sample in SRC; its key where that is a readable text, and not pixels."""
     key = os.fsdecode(source.key(index))
     return key if len(key) < _LONGEST_NAME and key.isprintable() else source.named(index)

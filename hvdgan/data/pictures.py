@@ -1,36 +1,27 @@
-"""The picture files in a folder or in a zip archive as a source: names, classes, pairs."""
+"""The picture files in a folder or in a zip archive as a store: names, classes, pairs."""
 
 import collections
 import dataclasses
 import errno
+import functools
 import io
 import itertools
 import os
 import threading
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers, on_all
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.cli.types import Fit
-from hvdgan.data import pixels
-from hvdgan.data.arrays import hdf5_files, xarray_files
-from hvdgan.data.arrays.kinds import spread
-from hvdgan.data.base.scan_cache import identity, identity_of_many
-from hvdgan.data.base.sharing import from_first
-from hvdgan.data.base.source import (
-    BadFile,
-    BadImage,
-    PictureSource,
-    Size,
-    Unreadable,
-    fingerprint,
-    in_words,
-    printable,
-)
+from hvdgan.data import hdf5_files, pixels, xarray_files
+from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, in_words, printable
+from hvdgan.data.kinds import spread
+from hvdgan.data.samples import Samples, of_pictures
+from hvdgan.data.store import Size, Store, identity, identity_of_many, sides
 
 ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
@@ -48,7 +39,16 @@ _Sizes = dict[str, tuple[int, int, int]]
 _UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
 
 
-class PictureFiles(PictureSource):
+def open_pictures(
+    name: str,
+    *,
+    image_size: Size,
+    channels: int,
+    fit: Fit | None = None,
+    max_bad_fraction: float,
+    paired: bool = False,
+    peers: Peers = ALONE,
+) -> Samples:
     """The pictures of a folder and of all folders below it, or of a zip archive, in the order of their paths.
 
     Hidden names, the `lost+found` of a disk, run folders, and files without one of the suffixes of hvdgan.data.pixels
@@ -76,54 +76,66 @@ class PictureFiles(PictureSource):
         UserError: there are no pictures, they are not pairs, or a folder may not be listed.
         RunError: the disk has failed.
     """
+    place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
+
+    def look() -> list[Any]:
+        try:
+            return _look(place, paired, max_bad_fraction, image_size, fit)
+        except Unreadable as error:
+            raise RunError(f"--data {name}: {error}") from error
+
+    images, inputs, bad_files, sizes, passed_over = from_root(look, peers, f"--data {name}: its files")
+    labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
+    parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
+    return of_pictures(
+        PictureFiles(place, images, inputs, image_size=image_size, channels=channels, fit=fit, paired=paired),
+        name=name,
+        image_size=image_size,
+        channels=channels,
+        told_by=itertools.chain([b"pairs"] * paired, parts),
+        fit=fit,
+        paired=paired,
+        labels=labels,
+        class_names=class_names,
+        bad_files=[BadFile(*each) for each in bad_files],
+        remarks=[f"--data {name}: {passed_over}"] if passed_over else [],
+        stamp_of_files=lambda: place.stamp(itertools.chain(images, inputs or ())),
+    )
+
+
+class PictureFiles(Store):
+    """Pictures by the names of their files, decoded and brought to one size; pairs as records.
+
+    Args:
+        place: the folder or the archive.
+        images: paths of the pictures in it, or of files with pairs side by side.
+        inputs: paths of their inputs, or None.
+        image_size, channels, fit, paired: arguments of open_pictures().
+    """
 
     def __init__(
         self,
-        name: str,
+        place: "_Folder | _Archive",
+        images: Sequence[str],
+        inputs: Sequence[str] | None,
         *,
         image_size: Size,
         channels: int,
-        fit: Fit | None = None,
-        max_bad_fraction: float,
-        paired: bool = False,
-        peers: Peers = ALONE,
+        fit: Fit | None,
+        paired: bool,
     ) -> None:
-        place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
-
-        def look() -> list[Any]:
-            try:
-                return _look(place, paired, max_bad_fraction, image_size, fit)
-            except Unreadable as error:
-                raise RunError(f"--data {name}: {error}") from error
-
-        found: tuple[list[str], list[str] | None, list[list[str]], str, str]
-        found = from_first(look, peers, f"--data {name}: its files")
-        images, inputs, bad_files, sizes, passed_over = found
+        shape = (len(images), *sides(image_size), channels * (1 + paired))
+        super().__init__(place.name, shape, np.uint8, prepared=False)
         self._place, self._images, self._inputs = place, images, inputs
-        if passed_over:
-            self.remarks = [f"--data {name}: {passed_over}"]
-        labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
-        parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
-        super().__init__(
-            name=name,
-            image_size=image_size,
-            channels=channels,
-            fit=fit,
-            fingerprint=fingerprint(image_size, channels, itertools.chain([b"pairs"] * paired, parts), fit),
-            labels=labels,
-            class_names=class_names,
-            paired=paired,
-            bad_files=[BadFile(*each) for each in bad_files],
+        self._sample: Callable[..., np.ndarray] = functools.partial(
+            pixels.read_sample, image_size=image_size, channels=channels, fit=fit, paired=paired
         )
 
-    def __len__(self) -> int:
-        return len(self._images)
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return np.stack([self._decoded(index) for index in indices.tolist()])
 
-    def fetch(self, index: int) -> np.ndarray:
-        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
-        files = [io.BytesIO(self._place.content(file)) for file in together]
-        names = [printable(file) for file in together]
-        return pixels.read_sample(files, names, self.image_size, self.channels, self.fit, paired=self.paired)
+    def named(self, index: int) -> str:
+        return printable(self._images[index])
 
     def own_size(self, index: int) -> tuple[int, int] | None:
         try:
@@ -135,8 +147,10 @@ class PictureFiles(PictureSource):
     def key(self, index: int) -> bytes:
         return os.fsencode(self._images[index])
 
-    def stamp(self) -> list[Any]:
-        return self._place.stamp(itertools.chain(self._images, self._inputs or ()))
+    def _decoded(self, index: int) -> np.ndarray:
+        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
+        files = [io.BytesIO(self._place.content(file)) for file in together]
+        return self._sample(files, [printable(file) for file in together])
 
 
 @dataclasses.dataclass

@@ -13,7 +13,8 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from hvdgan.cli.errors import in_one_line
 from hvdgan.cli.files.pictures import picture
 from hvdgan.cli.types import Fit
-from hvdgan.data.base.source import BadImage, Size, Unreadable, sides
+from hvdgan.data.bad_files import BadImage, Unreadable
+from hvdgan.data.store import Size, sides
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 

@@ -24,14 +24,16 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root
+from hvdgan.cli.types import Fit
 from hvdgan.data import pixels
-from hvdgan.data.arrays.conditions import map_of, with_conditions
-from hvdgan.data.arrays.numpy_files import NumpyArray
-from hvdgan.data.arrays.stored import Container, Stored
-from hvdgan.data.base.sharing import from_first, pack, share_out, unpack
-from hvdgan.data.base.source import BadImage, PictureSource, Size, Source, fingerprint, fingerprint_of, printable
-from hvdgan.data.sources.array_files import arrays_of, pictures_of
+from hvdgan.data.arrays import arrays_of, pictures_of
+from hvdgan.data.bad_files import BadImage, printable
+from hvdgan.data.conditions import map_of
+from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
+from hvdgan.data.sharing import pack, share_out, unpack
+from hvdgan.data.store import Container, Size, Store, sides
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _HEADER, _CHECKSUM = 12, 4
@@ -68,7 +70,7 @@ def files_named(data: str) -> list[str]:
 
 def open_records(
     config: Config, files: Sequence[str], *, paired: bool, size: Size, peers: Peers = ALONE, in_order: bool = False
-) -> Source:
+) -> Samples:
     """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays.
 
     Args:
@@ -93,11 +95,28 @@ def open_records(
         inputs = parts[1] if len(parts) > 1 else None
         build = pictures_of if named.dtype is None else arrays_of
         return build(config, container, parts[0], inputs, records.labels, paired)
-    source = RecordSource(records, config, size=size, paired=paired)
-    _refuse_all_bad(records, source.fetch, peers)
+    channels = config.channels or 3
+    pictures = EncodedPictures(records, image_size=size, channels=channels, fit=config.fit, paired=paired)
+    _refuse_all_bad(records, lambda index: pictures.read(np.array([index])), peers)
+    source = of_pictures(
+        pictures,
+        name=config.data,
+        image_size=size,
+        channels=channels,
+        told_by=[b"tfrecord", repr((pictures.features, paired)).encode(), *records.parts],
+        fit=config.fit,
+        paired=paired,
+        labels=records.labels,
+        stamp_of_files=_stamp,
+    )
     if records.conditions is None:
         return source
-    return with_conditions(source, records.conditions, map_of(settings.condition_values, settings.conditions))
+    value_map = map_of(settings.condition_values, settings.conditions)
+    return source.described(records.conditions, value_map, *settings.conditions)
+
+
+def _stamp() -> list[Any]:
+    return []  # the fingerprint covers the names, and every byte
 
 
 def _features(config: Config, *, paired: bool) -> dict[str, str]:
@@ -155,7 +174,7 @@ def _refuse_all_bad(records: "RecordReader", read: Callable[[int], Any], peers: 
         return ""
 
     where = f"--data {records.name}"
-    reasons = from_first(lambda: [*map(reason, range(min(_TRIED, len(records))))], peers, f"{where}: its first records")
+    reasons = from_root(lambda: [*map(reason, range(min(_TRIED, len(records))))], peers, f"{where}: its first records")
     if all(reasons):
         raise UserError(
             f"{where}: {reasons[0]}; expected samples in the feature of --tfrecord-image: encoded images, or what "
@@ -386,49 +405,34 @@ def _number(what: str, features: Any, name: str) -> float:
     return float(found[0])
 
 
-class RecordSource(PictureSource):
-    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF.
-
-    The fingerprint covers the labels and all checksums, and so every byte.
+class EncodedPictures(Store):
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF; pairs as records.
 
     Args:
         records: the records; an input has a feature of its own, or lies in the left half of the image.
-        config: settings of the data.
-        size: height and width of the pictures, in pixels.
-        paired: True if each picture comes with an input.
+        image_size, channels, fit, paired: arguments of of_pictures().
     """
 
-    def __init__(self, records: RecordReader, config: Config, *, size: Size, paired: bool) -> None:
-        self.records = records
-        self._sides = [*records.features.values()][::-1]  # the input comes first
-        channels = config.channels or 3
-        parts = [b"tfrecord", repr((self._sides, paired)).encode(), *records.parts]
-        super().__init__(
-            name=config.data,
-            image_size=size,
-            channels=channels,
-            fit=config.fit,
-            fingerprint=fingerprint(size, channels, parts, config.fit),
-            labels=records.labels,
-            paired=paired,
+    def __init__(
+        self, records: RecordReader, *, image_size: Size, channels: int, fit: Fit | None, paired: bool
+    ) -> None:
+        shape = (len(records), *sides(image_size), channels * (1 + paired))
+        super().__init__(records.name, shape, np.uint8, prepared=False)
+        self._records = records
+        self.features = [*records.features.values()][::-1]
+        """names of the features, that of the input first"""
+        self._sample: Callable[..., np.ndarray] = functools.partial(
+            pixels.read_sample, image_size=image_size, channels=channels, fit=fit, paired=paired
         )
 
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def fetch(self, index: int) -> np.ndarray:
-        named, files = self.named(index), self._files_in(index)
-        names = [f"{named} {side}" for side in self._sides] if len(files) == 2 else [named]
-        return pixels.read_sample(files, names, self.image_size, self.channels, self.fit, paired=self.paired)
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return np.stack([self._decoded(index) for index in indices.tolist()])
 
     def key(self, index: int) -> bytes:
         return self.named(index).encode()
 
     def named(self, index: int) -> str:
-        return self.records.named(index)
-
-    def stamp(self) -> list[Any] | None:
-        return []  # the fingerprint covers the names, and every byte
+        return self._records.named(index)
 
     def own_size(self, index: int) -> tuple[int, int] | None:
         try:
@@ -437,10 +441,14 @@ class RecordSource(PictureSource):
             return None
         return height, width
 
+    def _decoded(self, index: int) -> np.ndarray:
+        named, files = self.named(index), self._files_in(index)
+        return self._sample(files, [f"{named} {name}" for name in self.features] if len(files) == 2 else [named])
+
     def _files_in(self, index: int) -> list[io.BytesIO]:
         """The input, if it has a feature of its own, and the image."""
-        features, files = self.records.example(index), []
-        for side in self._sides:
+        features, files = self._records.example(index), []
+        for side in self.features:
             values = [*features[side].bytes_list.value] if side in features else []
             if len(values) != 1:
                 raise BadImage(self.named(index), f"it has no feature {side} of one value in bytes")
@@ -467,7 +475,7 @@ class RecordFiles(Container):
     def names(self) -> list[str]:
         return [*self._shapes, *self._records.numbers]
 
-    def get(self, name: str) -> Stored:
+    def get(self, name: str) -> Store:
         if name not in self._shapes:
             assert self._records.conditions is not None
             numbers = self._records.conditions[:, self._records.numbers.index(name)]
@@ -477,10 +485,10 @@ class RecordFiles(Container):
         return RecordArray(self._records, name, shape, np.dtype(self._dtype or np.uint8), channels_first=channels_first)
 
     def stamp(self) -> list[Any]:
-        return []  # the fingerprint covers the names, and every byte
+        return _stamp()
 
 
-class RecordArray(Stored):
+class RecordArray(Store):
     """A feature of all records, of one shape: lists of floats or integers, or raw bytes.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from hvdgan.recipe.shared_forward import Call, SharedForward
+from hvdgan.recipe.shared_forward import Call, SharedForward, could_possibly_record
 
 
 class Nets:
@@ -23,7 +23,7 @@ class Nets:
         values: (variable, value) pairs by network name; the values are used instead of the variables.
         shared: calls of this step that may be used again; None: none are.
         losses: receives (name, loss) of each loss that the layers of an owned network add in a call: by an
-            activity_regularizer, or by add_loss().
+            activity_regularizer, or by add_loss(); None if its gradient is not recorded.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Nets:
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
-        losses: list[tuple[str, Any]] | None = None,
+        losses: list[tuple[str, Any | None]] | None = None,
     ) -> None:
         self._networks = networks
         self._owned = owned
@@ -65,7 +65,9 @@ class Nets:
             shared.forget(name)
             if known is None:
                 output = self._run(name, inputs)
-                self._losses += [(name, loss) for loss in _losses_of_call(self._networks[name])]
+                # In tf.recompute_grad no tape records what a layer adds.
+                found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
+                self._losses += [(name, loss if is_recorded else None) for loss in found]
                 return output
             for variable, value in known.moved:
                 variable.assign(value)

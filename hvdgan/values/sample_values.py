@@ -101,17 +101,6 @@ class SampleValues:
         """The maps by the names of the parts."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    @property
-    def has_ranges(self) -> bool:
-        """True if numbers of samples or inputs can lie outside of a declared range, or of [-1, 1] without a map."""
-        return any(each is not None and each.has_range for each in (self.images, self.inputs))
-
-    @property
-    def ranges_in_words(self) -> str:
-        """The ranges in which numbers of samples and inputs should lie, for messages."""
-        assumed = any(each is not None and each.is_assumed for each in (self.images, self.inputs))
-        return "the declared range, or of [-1, 1] where no map is declared," if assumed else "the declared range"
-
     def lines(self) -> list[str]:
         """A description of each map, for the start of a run."""
         return [f"{name}{_named(each)}: {each}" for name, each in self.parts().items() if each is not None]

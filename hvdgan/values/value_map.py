@@ -28,15 +28,13 @@ class ValueMap:
         chains: one chain for all channels, or one for each channel.
         channels: names of the channels, or of the conditions.
         units: unit of each channel; "" where it is not known.
-        is_assumed: True for `none` that is not declared: the numbers should lie in [-1, 1], as a few samples do.
-        rounding: a line on numbers that float32 rounds, to log when a run starts; "" if there are none.
+        remark: a line on numbers that float32 rounds, or that lie outside of a declared range; "" if there are none.
     """
 
     chains: tuple[Chain, ...]
     channels: tuple[str, ...]
     units: tuple[str, ...] = ()
-    is_assumed: bool = dataclasses.field(default=False, compare=False)
-    rounding: str = dataclasses.field(default="", compare=False)
+    remark: str = dataclasses.field(default="", compare=False)
 
     @property
     def is_identity(self) -> bool:
@@ -58,11 +56,6 @@ class ValueMap:
             len(chain) <= 1 and all(isinstance(step, Range | Standard) for step in chain) for chain in self.chains
         )
 
-    @property
-    def has_range(self) -> bool:
-        """True if a chain has a range, or if the numbers should lie in [-1, 1]."""
-        return self.is_assumed or any(isinstance(step, Range) for chain in self.chains for step in chain)
-
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
         if self.is_identity:
@@ -83,23 +76,20 @@ class ValueMap:
         """As inverse(), for tensors of any library, in their own type."""
         return self._for_chains(_undone, values, ops)
 
-    def outside(self, values: np.ndarray) -> int:
-        """How many numbers of the data lie outside of a range of their chain, once the steps before it are applied.
+    def outside_in_words(self, values: np.ndarray) -> str:
+        """How many numbers lie outside of a range of their chain, once the steps before it are applied, for messages.
 
         Args:
             values: numbers of the data, (..., C).
+
+        Returns:
+            Words; an empty string if none lies outside.
         """
-        count = int(np.count_nonzero((values < -1) | (values > 1))) if self.is_assumed else 0
+        count = 0
         for place, chain in enumerate(self.chains):
             count += _outside(chain, values if len(self.chains) == 1 else values[..., place : place + 1])
-        return count
-
-    def outside_in_words(self, values: np.ndarray) -> str:
-        """How many numbers of the data lie outside of the ranges, for messages; an empty string if none does."""
-        count = self.outside(values)
         of = f"{count:,} of {values.size:,} numbers"
-        where = "[-1, 1]" if self.is_assumed else "the declared range"
-        return f"{of} lie outside of {where}, and are not clipped: {self}" if count else ""
+        return f"{of} lie outside of the declared range, and are not clipped: {self}" if count else ""
 
     def lost_in_words(self, values: np.ndarray, seen: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> str:
         """The first number of the data that is mapped to no finite one, for messages; an empty string if there is none.

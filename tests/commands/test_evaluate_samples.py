@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.data.arrays.kinds import spread
+from hvdgan.data.kinds import spread
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
 from tiny_arrays import UNITS, volumes

@@ -205,7 +205,7 @@ def test_a_full_disk_is_one_line(images, tmp_path, monkeypatch, capsys):
 def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path, monkeypatch, capsys):
     """A file system that goes away for a while would else leave its images out for ever."""
     source = shutil.copytree(images, tmp_path / "originals")
-    read, count = PictureFiles.fetch, itertools.count()
+    read, count = PictureFiles.read, itertools.count()
 
     def read_and_vanish(self, index):
         if next(count) == 15:
@@ -213,7 +213,7 @@ def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path,
         return read(self, index)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PictureFiles, "fetch", read_and_vanish)
+        patch.setattr(PictureFiles, "read", read_and_vanish)
         assert main([str(source), str(tmp_path / "made"), *SMALL, "--workers", "1"]) == 1
     error = capsys.readouterr().err
     assert "class 1/" in error and "No such file or directory" in error and error.count("\n") == 1

@@ -1,6 +1,6 @@
 """Every number of an array arrives as it is, from every kind of file, on any number of ranks, before and after resume.
 
-Modules: data.arrays.axes, data.arrays.source, data.arrays.mapped, data.arrays.kinds.
+Modules: data.axes, data.arrays, data.kinds.
 """
 
 import json

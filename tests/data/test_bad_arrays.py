@@ -1,6 +1,6 @@
 """What is no usable array: one line that names it and exit code 2, or samples left out by name; never other numbers.
 
-Modules: data.sources.array_files.
+Modules: data.arrays.
 """
 
 import os

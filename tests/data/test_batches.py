@@ -14,10 +14,11 @@ from PIL import Image
 import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import open_source
+from hvdgan.data import BadFile, open_source
 from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
-from numbered import Numbered
+from hvdgan.values.sample_values import Layout
+from numbered import Numbered, numbered
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
 
@@ -57,12 +58,11 @@ def open_folder(folder):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("kind", ["folder", "numbered", "in batches", "digits"])
+@pytest.mark.parametrize("kind", ["folder", "numbered", "digits"])
 def test_ranks_share_out_what_one_rank_sees(folder, kind, size):
     source = {
         "folder": lambda: open_folder(folder),
-        "numbered": lambda: Numbered(9, broken=(4, 5)),
-        "in batches": lambda: Numbered(9, broken=(4, 5), batched=True),
+        "numbered": lambda: numbered(9, broken=(4, 5)),
         "digits": lambda: open_source(Config(data="digits", image_size=8)),
     }[kind]()
     alone = first(4, source)  # more than five epochs of the folder
@@ -70,9 +70,8 @@ def test_ranks_share_out_what_one_rank_sees(folder, kind, size):
     assert_equal(alone, {name: np.concatenate([rank[name] for rank in ranks], axis=1) for name in alone})
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_a_broken_image_is_replaced_by_the_next_good_one(batched):
-    source = Numbered(9, broken=(4, 5, 8), batched=batched)
+def test_a_broken_image_is_replaced_by_the_next_good_one():
+    source = numbered(9, broken=(4, 5, 8))
     with batches_of(source) as batches:
         got = np.concatenate([next(batches)["index"].numpy() for _ in range(3)])
         bad = batches.bad_files
@@ -82,16 +81,15 @@ def test_a_broken_image_is_replaced_by_the_next_good_one(batched):
     assert sorted(bad) == [("image 4", "broken"), ("image 5", "broken"), ("image 8", "broken")]
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_a_broken_image_is_not_tried_again_every_epoch(batched):
-    source = Numbered(9, broken=(4,), batched=batched)
+def test_a_broken_image_is_not_tried_again_every_epoch():
+    source = numbered(9, broken=(4,))
     first(12, source, threads=1)
-    assert 1 <= source.read.count(4) <= 2 < source.read.count(3)
+    assert 1 <= source.images.taken.count(4) <= 2 < source.images.taken.count(3)
 
 
 def test_broken_files_are_counted_once_and_with_those_of_the_opening(folder):
     source = open_folder(folder)
-    source.bad_files.append(("A/1.png", "no partner in B"))
+    source = source.replace(bad_files=[*source.bad_files, BadFile("A/1.png", "no partner in B")])
     with batches_of(source) as batches:
         for _ in range(5):
             next(batches)
@@ -99,9 +97,8 @@ def test_broken_files_are_counted_once_and_with_those_of_the_opening(folder):
         assert "truncated" in dict(batches.bad_files)["nummer 3 ü.png"]
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_batches_follow_the_order_and_labels_stay_with_their_images(batched):
-    source = Numbered(10, batched=batched)
+def test_batches_follow_the_order_and_labels_stay_with_their_images():
+    source = numbered(10)
     got = first(5, source)
     assert {name: (value.shape[1:], value.dtype) for name, value in got.items()} == {
         "images": ((G, 2, 2, 1), np.uint8),
@@ -115,7 +112,7 @@ def test_batches_follow_the_order_and_labels_stay_with_their_images(batched):
 
 
 def test_labels_stay_with_images_that_replace_others():
-    got = first(5, Numbered(10, broken=(2, 3)))
+    got = first(5, numbered(10, broken=(2, 3)))
     assert not np.isin(got["index"], (2, 3)).any()
     np.testing.assert_array_equal(got["images"][..., 0, 0, 0], got["index"])
     np.testing.assert_array_equal(got["labels"], got["index"] * 2)
@@ -138,13 +135,12 @@ def test_resuming_gives_what_the_uninterrupted_run_had(folder, start):
     assert_equal({name: value[start:] for name, value in whole.items()}, resumed)
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_resuming_reads_nothing_that_came_before(batched):
-    source = Numbered(200, batched=batched)
+def test_resuming_reads_nothing_that_came_before():
+    source = numbered(200)
     first(2, source, start_step=5, rank=1, size=2)
     before = {index for step in range(5) for index in sample_indices(1, G * step, G, 200)}
     other_rank = {index for step in (5, 6) for index in sample_indices(1, G * step, G, 200)[: G // 2]}
-    assert source.read and not set(source.read) & (before | other_rank)
+    assert source.images.taken and not set(source.images.taken) & (before | other_rank)
 
 
 @pytest.mark.parametrize(("threads", "prefetch"), [(1, 1), (1, 4), (8, 3)])
@@ -154,12 +150,11 @@ def test_threads_and_prefetch_change_nothing(folder, threads, prefetch):
 
 
 def test_seeds_differ():
-    assert (first(2, Numbered(50))["index"] != first(2, Numbered(50), seed=2)["index"]).any()
+    assert (first(2, numbered(50))["index"] != first(2, numbered(50), seed=2)["index"]).any()
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_too_many_broken_images_stop_the_run(batched, capfd):
-    source = Numbered(90, broken=range(0, 90, 3), batched=batched, bad_files=[("found earlier.png", "empty file")] * 10)
+def test_too_many_broken_images_stop_the_run(capfd):
+    source = numbered(90, broken=range(0, 90, 3), bad_files=[("found earlier.png", "empty file")] * 10)
     with batches_of(source, max_bad_fraction=0.12) as batches, pytest.raises(RunError) as caught:
         for _ in range(100):
             next(batches)
@@ -173,14 +168,14 @@ def test_too_many_broken_images_stop_the_run(batched, capfd):
 
 
 def test_a_tolerated_number_of_broken_images_does_not_stop_the_run():
-    with batches_of(Numbered(100, broken=range(12)), max_bad_fraction=0.12) as batches:
+    with batches_of(numbered(100, broken=range(12)), max_bad_fraction=0.12) as batches:
         for _ in range(20):
             next(batches)
         assert len(batches.bad_files) == 12
 
 
 def test_no_image_left():
-    with batches_of(Numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
+    with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
         next(batches)
 
 
@@ -188,13 +183,11 @@ def test_batches_before_a_failure_arrive():
     order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(6)])
     past_the_failure = threading.Event()
 
-    class Noted(Numbered):
-        def fetch(self, index):
-            if index == order[5 * G]:
-                past_the_failure.set()
-            return super().fetch(index)
+    def note(index):
+        if index == order[5 * G]:
+            past_the_failure.set()
 
-    source = Noted(1000, broken=[order[4 * G]])  # the first sample of the fifth batch
+    source = numbered(1000, broken=[order[4 * G]], before=note)  # the first sample of the fifth batch
     with batches_of(source, max_bad_fraction=0.0, threads=1, prefetch=10) as batches:
         next(batches)
         assert past_the_failure.wait(timeout=60)
@@ -205,11 +198,8 @@ def test_batches_before_a_failure_arrive():
 
 
 def test_any_other_exception_arrives_as_it_is(capfd):
-    class Buggy(Numbered):
-        def fetch(self, index):
-            return np.zeros(0)[index]
-
-    with batches_of(Buggy(5)) as batches, pytest.raises(IndexError, match="out of bounds for axis 0"):
+    source = numbered(5, before=lambda index: np.zeros(0)[index])
+    with batches_of(source) as batches, pytest.raises(IndexError, match="out of bounds for axis 0"):
         next(batches)
     assert "Traceback" not in capfd.readouterr().err
 
@@ -217,34 +207,30 @@ def test_any_other_exception_arrives_as_it_is(capfd):
 @pytest.mark.parametrize(("side", "batch", "most"), [(2, 12, 12), (1024, 6, 2), (2048, 3, 1)])
 def test_an_evaluation_reads_each_sample_once_and_large_ones_in_small_portions(side, batch, most):
     class Large(Numbered):
-        record_shape, asked = (side, side, 4), []
+        def read(self, indices):
+            asked.append(len(indices))
+            return np.broadcast_to(super().read(indices)[:, :1, :1], (len(indices), side, side, 4))
 
-        def fetch_batch(self, indices):
-            self.asked.append(len(indices))
-            return np.stack([self.fetch(index) for index in indices.tolist()])
-
-        def fetch(self, index):
-            return np.broadcast_to(super().fetch(index)[:1, :1], self.record_shape)
-
-    source, indices = Large(20, broken=(4,)), np.arange(2 * batch).reshape(2, batch)
+    asked, store, indices = [], Large(20, broken=(4,)), np.arange(2 * batch).reshape(2, batch)
+    source = numbered(20).replace(images=store, layout=Layout((side, side, 4)))
     reader = ImageReader(source, batch, 3)
     for numbers, (images, readable) in zip(indices, reader(indices), strict=True):
         whole = (numbers != 4) & (numbers < 20)
         np.testing.assert_array_equal(readable, whole)
         np.testing.assert_array_equal(images[:, 0, 0, 0], np.where(whole, numbers, 0))
-    assert max(source.asked) <= most and set(reader.bad) == {4}
+    assert max(asked) <= most and set(reader.bad) == {4}
 
 
 def test_closing_ends_the_reading():
-    source = Numbered(1000)
+    source = numbered(1000)
     batches = batches_of(source)
     next(batches)
     batches.close()
-    read = len(source.read)
+    read = len(source.images.taken)
     batches.close()
     with pytest.raises(ValueError, match="closed"):
         next(batches)
-    assert len(source.read) == read < 1000
+    assert len(source.images.taken) == read < 1000
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(7)", "del batches"])
@@ -261,21 +247,16 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         atexit.register(report)  # before the others, so that it runs after them
 
         import numpy as np
-        from hvdgan.data.base.source import PictureSource
         from hvdgan.data.batches import Batches
+        from hvdgan.data.samples import of_pictures
+        from hvdgan.data.store import Store
 
-        class Busy(PictureSource):
-            def __len__(self):
-                return 10
-
-            def key(self, index):
-                return str(index).encode()
-
-            def fetch(self, index):
+        class Busy(Store):
+            def read(self, indices):
                 sum(range(200_000))  # holds the interpreter most of the time
-                return np.zeros((2, 2, 1), np.uint8)
+                return np.zeros((len(indices), 2, 2, 1), np.uint8)
 
-        source = Busy(name="busy", image_size=2, channels=1, fingerprint="")
+        source = of_pictures(Busy("busy", (10, 2, 2, 1), "u1"), name="busy", image_size=2, channels=1, told_by=[])
         batches = Batches(source, seed=0, global_batch_size=4, places=(0, 4), position=0, threads=4, prefetch=50,
                           max_bad_fraction=0, device=None)
         next(batches)

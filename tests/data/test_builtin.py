@@ -11,7 +11,7 @@ from reading import all_images, opened
 def test_digits_are_the_scans_with_their_labels():
     source = opened("digits")
     scans = load_digits()
-    assert (len(source), source.channels, source.bad_files) == (1797, 1, [])
+    assert (len(source), source.layout.shape[-1], source.bad_files) == (1797, 1, ())
     np.testing.assert_array_equal(all_images(source)[..., 0], np.rint(scans.images * 255 / 16))
     np.testing.assert_array_equal(source.labels, scans.target)
     assert source.labels.dtype == np.int32

@@ -18,13 +18,13 @@ def source(tmp_path):
 
 
 def test_each_image_is_read_once(source, monkeypatch):
-    expected, fetched, fetch_batch = source.fetch_batch(ALL), [], source.fetch_batch
+    expected, fetched, read = source.fetch_batch(ALL), [], source.images.read
 
     def noted(indices):
         fetched.extend(indices.tolist())
-        return fetch_batch(indices)
+        return read(indices)
 
-    monkeypatch.setattr(source, "fetch_batch", noted)
+    monkeypatch.setattr(source.images, "read", noted)
     kept = cached(source, "memory")
     for indices in ([3, 1], [1, 3, 4], ALL, ALL[::-1], ALL):
         np.testing.assert_array_equal(kept.fetch_batch(np.array(indices)), expected[np.array(indices)])

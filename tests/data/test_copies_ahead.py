@@ -12,8 +12,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError
 from hvdgan.data import open_source
-from hvdgan.data.arrays.mapped import mapped
-from numbered import Numbered
+from numbered import numbered
 from reading import batches_of
 
 G = 12
@@ -31,12 +30,11 @@ def of_arrays(folder):
     )
     settings = {"values": "none", "conditions": ("energy",), "condition_values": "none"}
     source = open_source(Config(data=f"{folder}/a.npz:x", arrays=ArrayConfig(**settings)))
-    return mapped(source, source.values)
+    return source.mapped(source.values)
 
 
 SOURCES = {
-    "image by image": lambda folder: Numbered(30, broken=(4, 5)),
-    "in batches": lambda folder: Numbered(30, batched=True, broken=(4, 5)),
+    "pictures": lambda folder: numbered(30, broken=(4, 5)),
     "float16 and conditions": of_arrays,
 }
 
@@ -58,9 +56,8 @@ def threads():
     return [each for each in threading.enumerate() if each.name.startswith("reader")]
 
 
-@pytest.mark.parametrize("kind", ["image by image", "in batches"])
-def test_closing_ends_the_threads_without_the_garbage_collector(tmp_path, kind):
-    source = SOURCES[kind](tmp_path)
+def test_closing_ends_the_threads_without_the_garbage_collector():
+    source = numbered(30, broken=(4, 5))
     gc.disable()
     try:
         batches = copied(source)
@@ -68,10 +65,10 @@ def test_closing_ends_the_threads_without_the_garbage_collector(tmp_path, kind):
         assert 1 <= len(threads()) <= THREADS
         batches.close()
         assert not threads()
-        read = len(source.read)
+        read = len(source.images.taken)
         with pytest.raises(ValueError, match="closed"):
             next(batches)
-        assert len(source.read) == read
+        assert len(source.images.taken) == read
     finally:
         gc.enable()
 
@@ -81,11 +78,11 @@ def test_closing_waits_for_the_read_that_is_under_way():
     begun, may_end = threading.Event(), threading.Event()
 
     def wait(index):
-        if len(source.read) > 2 * G:
+        if len(source.images.taken) > 2 * G:
             begun.set()
             assert may_end.wait(60)
 
-    source = Numbered(before=wait, batched=True)
+    source = numbered(before=wait)
     batches = copied(source, threads=1)
     next(batches)
     assert begun.wait(60)
@@ -93,23 +90,22 @@ def test_closing_waits_for_the_read_that_is_under_way():
     closing.start()
     may_end.set()
     closing.join(60)
-    read = len(source.read)
+    read = len(source.images.taken)
     assert not closing.is_alive()
-    with copied(Numbered(), position=G) as others, copied(Numbered(), None, position=G) as host:
+    with copied(numbered(), position=G) as others, copied(numbered(), None, position=G) as host:
         np.testing.assert_array_equal(next(others)["index"], next(host)["index"])
-    assert len(source.read) == read
+    assert len(source.images.taken) == read
 
 
-@pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize(("error", "kind"), [(RunError("the file is gone"), RunError), (KeyError("bug"), KeyError)])
-def test_a_failure_arrives_in_its_turn_and_as_it_is(batched, error, kind, capfd):
-    failing = next(iter(copied(Numbered(), None, start_step=3)))["index"].numpy()[0]
+def test_a_failure_arrives_in_its_turn_and_as_it_is(error, kind, capfd):
+    failing = next(iter(copied(numbered(), None, start_step=3)))["index"].numpy()[0]
 
     def fail(index):
         if index == failing:
             raise error
 
-    with copied(Numbered(before=fail, batched=batched), prefetch=8) as batches:
+    with copied(numbered(before=fail), prefetch=8) as batches:
         for _ in range(3):
             next(batches)
         with pytest.raises(kind) as caught:

@@ -1,6 +1,6 @@
 """HDF5: data sets of every layout, several files as one, and what happens when a file changes.
 
-Modules: data.arrays.joined_files, data.sources.array_containers.
+Modules: data.joined_files, data.containers.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ import pytest
 from arrays_on_disk import arrays, hdf5, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import holdout
-from hvdgan.data.arrays.hdf5_files import Hdf5File
+from hvdgan.data.hdf5_files import Hdf5File
 from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
@@ -171,7 +171,7 @@ def many(folder, *, bounds=(0, 5, 12, 23), **beside):
 
 
 def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.arrays.joined_files.MOST_OPEN", 2)
+    monkeypatch.setattr("hvdgan.data.joined_files.MOST_OPEN", 2)
     many(tmp_path)
     settings = {"conditions": ("energy",), "constants": "ground", "constant_values": "none"}
     for data in (f"{tmp_path}/*.h5:ECAL", f"{tmp_path}:ECAL"):
@@ -185,11 +185,11 @@ def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
 
 def test_a_new_file_moves_no_sample_of_another_into_the_holdout(tmp_path):
     many(tmp_path)
-    before = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1]
+    before = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1].samples
     names = {before.key(place) for place in range(len(before))}
     with h5py.File(tmp_path / "00.h5", "w") as file:
         file["ECAL"] = ARRAY[:9] + 1
-    after = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1]
+    after = holdout.hold_out(arrays(f"{tmp_path}:ECAL"), 0.3)[1].samples
     assert {name for place in range(len(after)) if not (name := after.key(place)).startswith(b"00.h5")} == names
 
 
@@ -234,7 +234,7 @@ def test_a_file_that_changes_ends_the_run_and_names_the_record(tmp_path, options
 
 
 def test_one_of_many_files_that_is_gone_or_differs_ends_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.arrays.joined_files.MOST_OPEN", 1)
+    monkeypatch.setattr("hvdgan.data.joined_files.MOST_OPEN", 1)
     many(tmp_path)
     source = arrays(f"{tmp_path}/*.h5:ECAL")
     source.fetch(22)

@@ -13,7 +13,8 @@ from hvdgan.data.holdout import split
 
 def digits(fraction, image_size=8):
     source = open_source(Config(image_size=image_size))
-    return source, *hold_out(source, fraction)
+    training, held = hold_out(source, fraction)
+    return source, training, held and held.samples
 
 
 def folder(path, names):
@@ -55,7 +56,7 @@ def test_files_are_chosen_by_name_wherever_they_lie_and_adding_some_moves_none(t
 
 
 def held_names(source):
-    held = hold_out(source, 0.2)[1]
+    held = hold_out(source, 0.2)[1].samples
     return {held.key(index) for index in range(len(held))}
 
 

@@ -12,8 +12,8 @@ import xarray
 from arrays_on_disk import arrays
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data.arrays.hdf5_files import Hdf5File
-from hvdgan.data.arrays.joined_files import JoinedFiles
+from hvdgan.data.hdf5_files import Hdf5File
+from hvdgan.data.joined_files import JoinedFiles
 
 FIELDS = np.random.default_rng(0).standard_normal((24, 3, 4)).astype(np.float32)
 

@@ -1,6 +1,6 @@
 """A folder of .npy files: classes, names, bad files, and what happens when one changes.
 
-Modules: data.arrays.conditions, data.arrays.stored.
+Modules: data.conditions, data.store.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from arrays_on_disk import arrays, seen
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import holdout, open_source
-from hvdgan.data.base.source import BadImage
+from hvdgan.data.bad_files import BadImage
 
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
 
@@ -36,7 +36,7 @@ def test_classes_names_and_numbers(folder):
     source = arrays(folder)
     np.testing.assert_array_equal(source.fetch_batch(np.arange(12)), SAMPLES[ORDER])
     assert source.labels.tolist() == [0] * 6 + [1] * 6 and source.class_names == ["electron", "muon"]
-    assert source.key(6) == b"muon/00.npy" and source.named(6) == "muon/00.npy" and not source.batched
+    assert source.key(6) == b"muon/00.npy" and source.named(6) == "muon/00.npy"
     moved = folder / "muon" / "99.npy"
     fingerprint = source.fingerprint
     (folder / "muon" / "10.npy").rename(moved)
@@ -48,9 +48,9 @@ def test_conditions_come_from_a_table_by_name_and_holdout_follows_names(folder, 
     (tmp_path / "table.csv").write_text("\n".join(["file,energy", *reversed(rows)]))
     source = arrays(folder, condition_table=tmp_path / "table.csv", condition_values="none")
     assert source.conditions[:, 0].tolist() == [number * 10 for number in ORDER]
-    before = holdout.hold_out(source, 0.4)[1]
+    before = holdout.hold_out(source, 0.4)[1].samples
     (folder / "muon" / "00.npy").unlink()
-    after = holdout.hold_out(arrays(folder), 0.4)[1]
+    after = holdout.hold_out(arrays(folder), 0.4)[1].samples
     names = [{each.key(place) for place in range(len(each))} - {b"muon/00.npy"} for each in (before, after)]
     assert names[0] == names[1]
 
@@ -120,5 +120,5 @@ def test_8_bit_pictures_in_npy_files_are_pictures(tmp_path):
     for number, picture in enumerate(pictures):
         np.save(tmp_path / f"{number}.npy", picture)
     source = open_source(Config(data=str(tmp_path)))
-    assert source.is_pictures and source.key(3) == b"3.npy" and source.image_size == 8
+    assert source.is_pictures and source.key(3) == b"3.npy" and source.layout.shape == (8, 8, 3)
     np.testing.assert_array_equal(source.fetch_batch(np.arange(5)), pictures)

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
+from hvdgan.data.builtin import KERAS
 from hvdgan.data.opening import EXPECTED
-from hvdgan.data.sources.keras_datasets import KERAS
 from reading import opened
 
 

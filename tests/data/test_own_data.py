@@ -1,6 +1,6 @@
 """Data of the user's own: anything with len() and [i].
 
-Modules: data.sources.own_data.
+Modules: data.own_data.
 """
 
 import sys

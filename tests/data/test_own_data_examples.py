@@ -1,6 +1,6 @@
 """The examples of docs/data.md for data of the user's own, with the packages that they name.
 
-Modules: data.sources.own_data.
+Modules: data.own_data.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Packed samples are those of their source: numbers, names, labels, conditions, hold-out; damage is named by sample.
 
-Modules: data.arrays.packed_files.
+Modules: data.packed_files.
 """
 
 import json
@@ -16,7 +16,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import cached, hold_out, open_source
-from hvdgan.data.arrays.packed_files import INDEX
+from hvdgan.data.packed_files import INDEX
 from hvdgan.train import main as train
 from packed import index_of, prepare, write_images
 from packed_arrays import BESIDE, RNG, all_of, fields, pack
@@ -198,7 +198,7 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
         np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
     assert [bad for bad, _ in index_of(made)["left_out"]] == [bad.name for bad in original.bad_files]
     held = [hold_out(each, 0.5)[1] for each in (source, original, cached(source, "memory"))]
-    assert held[0].indices.tolist() == held[1].indices.tolist() == held[2].indices.tolist()
+    assert held[0].samples.indices.tolist() == held[1].samples.indices.tolist() == held[2].samples.indices.tolist()
 
 
 def test_broken_pictures_are_left_out_by_name(tmp_path):

@@ -1,6 +1,6 @@
 """Classes by folder, and pairs: the input that belongs to each image, for every kind of source.
 
-Modules: data.sources.outlines.
+Modules: data.builtin.
 """
 
 import io
@@ -13,7 +13,7 @@ from building import data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.data.sources.outlines import outline
+from hvdgan.data.builtin import outline
 from hvdgan.training.monitoring.samples import Sampler
 from reading import batches_of
 from tfrecord_files import png
@@ -39,7 +39,7 @@ def values_of(source):
     """Input and image of each pair, which must be evenly coloured, by their first channels."""
     pairs = source.fetch_batch(np.arange(len(source)))
     assert (pairs == pairs[:, :1, :1]).all()
-    return [(int(pair[0, 0, 0]), int(pair[0, 0, source.channels])) for pair in pairs]
+    return [(int(pair[0, 0, 0]), int(pair[0, 0, source.layout.shape[-1]])) for pair in pairs]
 
 
 # classes
@@ -77,7 +77,7 @@ def test_partners_have_the_same_path(tmp_path):
         write(tmp_path / "A" / f"{name}.png", number)
         write(tmp_path / "B" / f"{name}.{'bmp' if number else 'PNG'}", 100 + number)
     source = opened(tmp_path, channels=1)
-    assert source.paired and source.channels == 1 and source.record_shape == (8, 8, 2)
+    assert source.paired and source.layout.shape[-1] == 1 and source.record_shape == (8, 8, 2)
     assert values_of(source) == [(2, 102), (1, 101), (0, 100)]  # m, sub/a, z
     assert source.labels is None and source.bad_files == []
 
@@ -175,7 +175,7 @@ RAMP = np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3)
 def test_inputs_and_images_of_an_npz(tmp_path, save):
     save(tmp_path / "pairs.npz", images=RAMP, inputs=255 - RAMP, labels=np.arange(3))
     source = opened(tmp_path / "pairs.npz")
-    assert source.channels == 3 and source.labels.tolist() == [0, 1, 2]
+    assert source.layout.shape[-1] == 3 and source.labels.tolist() == [0, 1, 2]
     pairs = source.fetch_batch(np.array([2, 0]))
     np.testing.assert_array_equal(pairs, np.concatenate([255 - RAMP, RAMP], axis=-1)[[2, 0]])
 
@@ -233,8 +233,12 @@ def damaged_npz(place, bytes_there):
 @pytest.mark.parametrize(
     ("name", "arrays", "found"),
     [
-        ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays, inputs and images"),
-        ("other.npz", {"inputs": RAMP[:, :6], "images": RAMP[:, :7]}, "--image-size: resizes 8-bit pictures; "),
+        ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays of equal number"),
+        (
+            "other.npz",
+            {"inputs": RAMP[:, :6], "images": RAMP[:, :7]},
+            "have 7 x 8 pixels and the inputs 6 x 8, which both keep",
+        ),
         ("single.npz", {"images": RAMP}, r"shape \(3, 8, 8, 3\); pairs are two arrays"),
         ("text.npz", b"text", "cannot be read as a NumPy array"),
         ("name.npz", damaged_npz(46, b"\xff\xff"), "cannot be read as a NumPy array: 'utf-8' codec can't decode"),

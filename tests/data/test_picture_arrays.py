@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
+from hvdgan.train import main as train
 from reading import all_images, opened
 
 RAMP = np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3)
@@ -32,7 +36,7 @@ def test_pictures_are_kept_to_the_bit(tmp_path, way, array, expected):
     else:
         (np.savez if way == "npz" else np.savez_compressed)(path, pictures=array)
     source = opened(path)
-    assert (len(source), source.channels, source.is_pictures) == (len(expected), expected.shape[-1], True)
+    assert (len(source), source.layout.shape[-1], source.is_pictures) == (len(expected), expected.shape[-1], True)
     np.testing.assert_array_equal(all_images(source), expected)
     np.testing.assert_array_equal(source.fetch(len(source) - 1), expected[-1])
     assert (str(path) in Path("/proc/self/maps").read_text()) == (way == "npy")
@@ -80,3 +84,31 @@ def test_npz_with_labels(tmp_path, save, name):
     source = opened(tmp_path / "set.npz")
     np.testing.assert_array_equal(all_images(source), RAMP)
     assert source.labels.tolist() == [5, 0, 7] and source.labels.dtype == np.int32
+
+
+def test_pairs_of_pictures_of_two_sizes_stay_pictures(tmp_path, monkeypatch):
+    """As for super-resolution."""
+    monkeypatch.chdir(tmp_path)
+    small = np.ascontiguousarray(RAMP[:, ::2, ::2])
+    np.savez("set.npz", images=RAMP, inputs=small)
+    source = open_source(Config(data="set.npz"), paired=True)
+    assert source.is_pictures and (source.layout.shape, source.layout.input_shape) == ((8, 8, 3), (4, 4, 3))
+    inputs, images = source.layout.split(all_images(source))
+    np.testing.assert_array_equal(inputs, small)
+    np.testing.assert_array_equal(images, RAMP)
+    with pytest.raises(UserError, match="the images of set.npz have 8 x 8 pixels and the inputs 4 x 4"):
+        open_source(Config(data="set.npz", image_size=16), paired=True)
+
+
+def test_a_run_draws_pairs_of_two_sizes_as_colour_pictures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("set.npz", images=RAMP, inputs=np.ascontiguousarray(RAMP[:, ::2, ::2]))
+    assert (
+        train(
+            "--recipe downscale --nf 2 --data set.npz --global-batch-size 2 --steps 1 --holdout 0 --run-dir run".split()
+        )
+        == 0
+    )
+    real = np.asarray(Image.open("run/samples/real.png"))
+    shown = np.concatenate([np.repeat(np.repeat(RAMP[0, ::2, ::2], 2, 0), 2, 1), RAMP[0]], axis=1)
+    assert any((real[row : row + 8, column : column + 16] == shown).all() for row in range(4) for column in range(4))

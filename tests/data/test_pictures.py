@@ -1,6 +1,6 @@
 """A folder or a zip archive of pictures: names and their order, classes, pairs, broken files, what is passed over.
 
-Modules: data.base.scan_cache.
+Modules: data.store, data.bad_files.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Every source gives the same sequence of samples to any number of ranks, over epochs and after resuming.
 
-Modules: data.base.source, data.sources.keras_datasets.
+Modules: data.samples, data.builtin.
 """
 
 import gzip
@@ -240,7 +240,7 @@ def test_another_batch_size_continues_at_the_next_sample(tmp_path):
 
 def test_what_is_held_out_is_never_trained_on_by_any_rank(tmp_path):
     training, held = hold_out(open_source(Config(image_size=SIZE, data=str(folder(tmp_path)["data"]))), 0.3)
-    kept = {int(image[0, 0, 0]) for image in held.fetch_batch(np.arange(len(held)))}
+    kept = {int(image[0, 0, 0]) for image in held.samples.fetch_batch(np.arange(len(held)))}
     for size in (1, 3):
         seen = set(together(training, size)["images"][..., 0, 0, 0].reshape(-1).tolist())
         assert seen == set(SHADES.tolist()) - kept

@@ -1,6 +1,6 @@
 """Failures of disk, network or memory do not count as broken images: one line names the file on every rank.
 
-Modules: data.base.sharing.
+Modules: data.sharing.
 """
 
 import builtins
@@ -15,8 +15,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, open_source, pixels
-from hvdgan.data.base.sharing import in_turn
 from hvdgan.data.pictures import Listing
+from hvdgan.data.sharing import in_turn
 from hvdgan.prepare import main as prepare
 from packed import index_of, write_images
 from reading import batches_of

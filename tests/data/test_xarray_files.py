@@ -11,7 +11,7 @@ import zarr
 
 from arrays_on_disk import arrays, seen, wrong_reads_of_threads
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data.base.source import BadImage
+from hvdgan.data.bad_files import BadImage
 
 RANDOM = np.random.default_rng(0)
 T2M, U10, V10 = (RANDOM.standard_normal((20, 6, 8)).astype(np.float32) + 280 for _ in range(3))

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.data import hold_out
-from hvdgan.data.sources.builtin import DigitsSource
+from hvdgan.data.builtin import digits
+from hvdgan.data.store import Store
 from tiny import Tiny
 
 
@@ -14,9 +15,9 @@ class Measured(Tiny):
 
 
 def test_each_hashes_a_part_and_all_hold_out_the_same(ranks, monkeypatch):
-    hashed, digest = [], DigitsSource.digest
-    monkeypatch.setattr(DigitsSource, "digest", lambda self, index: hashed.append(index) or digest(self, index))
+    hashed, digest = [], Store.digest
+    monkeypatch.setattr(Store, "digest", lambda self, index: hashed.append(index) or digest(self, index))
     run = tiny_run(Measured, ranks=ranks)
     assert 890 < len(hashed) < 910
-    alone = hold_out(DigitsSource(image_size=8, channels=1), 0.05)[1]
-    assert run.held_out.indices.tolist() == alone.indices.tolist()
+    alone = hold_out(digits(image_size=8, channels=1), 0.05)[1]
+    assert run.held_out.indices.tolist() == alone.samples.indices.tolist()

@@ -9,7 +9,6 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.data import open_source
-from hvdgan.data.base import sharing
 from packed import write_images
 
 
@@ -27,10 +26,7 @@ def opened(folder, **how):
     return open_source(Config(data=str(folder), image_size=8, fit="crop", max_bad_fraction=0.9), **how)
 
 
-@pytest.mark.parametrize(("portion", "message"), [(100_000, 2**28), (3, 16)], ids=["in one go", "in portions"])
-def test_rank_0_lists_and_both_get_the_same(ranks, folder, monkeypatch, portion, message):
-    monkeypatch.setattr(sharing, "PORTION", portion)
-    monkeypatch.setattr(sharing, "MESSAGE", message)
+def test_rank_0_lists_and_both_get_the_same(ranks, folder, monkeypatch):
     listed, scandir = [], os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
     source = opened(folder, peers=ranks)

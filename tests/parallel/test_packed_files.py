@@ -12,8 +12,8 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
-from hvdgan.data.arrays.packed_files import INDEX
-from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.packed_files import INDEX
+from hvdgan.data.statistics import with_statistics
 from launching import run
 from packed_arrays import BESIDE, fields
 

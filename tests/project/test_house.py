@@ -59,9 +59,7 @@ def test_no_circle():
 
 
 def folder(module):
-    """The folder of a module; a package is one itself. The modules of data are moving out of their subfolders."""
-    if module.startswith("hvdgan.data."):
-        return "hvdgan.data"
+    """The folder of a module; a package is one itself."""
     return module if MODULES[module].stem == "__init__" else module.rpartition(".")[0]
 
 

@@ -12,7 +12,6 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import open_source
-from hvdgan.data.arrays.mapped import mapped
 from hvdgan.training.building.command import parse
 from hvdgan.values import value_map
 from launching import ROOT, run
@@ -57,7 +56,7 @@ def test_the_map_of_ones_own_is_taken_and_undone(tmp_path, monkeypatch):
     np.save(tmp_path / "maps.npy", maps)
     monkeypatch.chdir(tmp_path)
     source = open_source(Config(data="maps.npy", arrays=ArrayConfig(values="my_maps:squash,unsquash")))
-    seen = mapped(source, source.values).fetch_batch(np.arange(70))
+    seen = source.mapped(source.values).fetch_batch(np.arange(70))
     assert seen.min() >= -1 and seen.max() < 1
     assert source.values.images.inverse(seen)[..., 0] == pytest.approx(maps, rel=1e-4, abs=1e-5)
 

@@ -10,8 +10,7 @@ import zarr as zarr_library
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
-from hvdgan.data import Source, open_source
-from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data import Samples, open_source
 
 
 def npy(folder, array):
@@ -101,7 +100,9 @@ def nameless_zarr2(folder, array):
     return nameless_zarr(folder, array, zarr_format=2)
 
 
-def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, tfrecord=None, **settings) -> Source:
+def arrays(
+    data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, tfrecord=None, **settings
+) -> Samples:
     """The source of arrays that --data names, without a map of their numbers unless another is given."""
     config = Config(
         data=str(data),
@@ -138,4 +139,4 @@ def handed(array):
 
 def seen(source):
     """The source as networks see it, except for what the step maps."""
-    return mapped(source, source.values)
+    return source.mapped(source.values)

@@ -97,6 +97,13 @@ class InBranch(Regularised):
         return tf.reduce_mean(scores), {}
 
 
+class Recomputed(Regularised):
+    """A call whose losses of layers no tape records."""
+
+    def judge(self, name, nets, batch):
+        return tf.reduce_mean(tf.recompute_grad(nets.critic)(self.samples(batch))), {}
+
+
 class Synchronized(Critic):
     """A critic whose BatchNorm is that of the batch of all ranks, by Keras' own argument."""
 

@@ -1,21 +1,20 @@
-"""A source of images that are filled with their own index."""
+"""Pictures that are filled with their own index."""
 
 from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 
-from hvdgan.data import BadImage
-from hvdgan.data.base.source import PictureSource
+from hvdgan.data import BadFile, BadImage, Samples
+from hvdgan.data.samples import of_pictures
+from hvdgan.data.store import Store
 
 
-class Numbered(PictureSource):
-    """Images filled with their own index; it notes what is read.
+class Numbered(Store):
+    """Pictures filled with their own index; it notes what is read.
 
     Args:
         num_images: number of images.
         broken: indices of images that cannot be read.
-        batched: whether many are fetched at once.
-        bad_files: files that were found broken on opening, with the reason.
         before: called with the index before each image is fetched.
     """
 
@@ -24,24 +23,37 @@ class Numbered(PictureSource):
         num_images: int = 5000,
         *,
         broken: Container[int] = (),
-        batched: bool = False,
-        bad_files: Sequence[tuple[str, str]] = (),
         before: Callable[[int], None] = lambda index: None,
     ) -> None:
-        labels = np.arange(num_images, dtype=np.int32) * 2
-        super().__init__(name="numbered", image_size=2, channels=1, fingerprint="", labels=labels, bad_files=bad_files)
-        self.num_images, self.broken, self.batched, self.before = num_images, broken, batched, before
-        self.read: list[int] = []
+        super().__init__("numbered", (num_images, 2, 2, 1), np.uint8)
+        self.broken, self.before = broken, before
+        self.taken: list[int] = []
 
-    def __len__(self) -> int:
-        return self.num_images
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return np.stack([self._picture(index) for index in indices.tolist()])
 
-    def key(self, index: int) -> bytes:
-        return str(index).encode()
-
-    def fetch(self, index: int) -> np.ndarray:
-        self.read.append(index)
+    def _picture(self, index: int) -> np.ndarray:
+        self.taken.append(index)
         self.before(index)
         if index in self.broken:
             raise BadImage(f"image {index}", "broken")
         return np.full((2, 2, 1), index % 256, np.uint8)
+
+
+def numbered(num_images: int = 5000, *, bad_files: Sequence[tuple[str, str]] = (), **others) -> Samples:
+    """Numbered pictures as samples, with labels.
+
+    Args:
+        num_images: number of images.
+        bad_files: files that were found broken on opening, with the reason.
+        others: arguments of Numbered.
+    """
+    return of_pictures(
+        Numbered(num_images, **others),
+        name="numbered",
+        image_size=2,
+        channels=1,
+        told_by=[],
+        labels=np.arange(num_images, dtype=np.int32) * 2,
+        bad_files=[BadFile(*each) for each in bad_files],
+    )

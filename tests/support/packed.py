@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from hvdgan.data.arrays.packed_files import INDEX
+from hvdgan.data.packed_files import INDEX
 from hvdgan.prepare import main
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.data import Source, open_source
+from hvdgan.data import Samples, open_source
 from hvdgan.prepare import main
 
 RNG = np.random.default_rng(0)
@@ -18,14 +18,14 @@ def pack(source: Path | str, target: Path, *flags: str, workers: int = 1) -> Pat
     return target
 
 
-def opened(data: Path | str, *, paired: bool = False, max_bad_fraction: float = 0.01, **arrays: object) -> Source:
+def opened(data: Path | str, *, paired: bool = False, max_bad_fraction: float = 0.01, **arrays: object) -> Samples:
     """Arrays whose numbers are not mapped."""
     arrays = {"values": "none", **({"input_values": "none"} if paired else {}), **arrays}
     settings = ArrayConfig(**arrays)  # type: ignore[arg-type]
     return open_source(Config(data=str(data), arrays=settings, max_bad_fraction=max_bad_fraction), paired=paired)
 
 
-def all_of(source: Source) -> np.ndarray:
+def all_of(source: Samples) -> np.ndarray:
     """All records in their order."""
     return source.fetch_batch(np.arange(len(source)))
 

@@ -3,16 +3,16 @@
 import numpy as np
 
 from hvdgan.cli.config import Config
-from hvdgan.data import Source, open_source
+from hvdgan.data import Samples, open_source
 from hvdgan.data.batches import Batches
 
 
-def opened(data, **changes) -> Source:
+def opened(data, **changes) -> Samples:
     """A source of 8 x 8 pixels, cropped to squares, with the defaults of all other settings."""
     return open_source(Config(data=str(data), **{"image_size": 8, "fit": "crop", **changes}))
 
 
-def all_images(source: Source) -> np.ndarray:
+def all_images(source: Samples) -> np.ndarray:
     """All images in their order."""
     return source.fetch_batch(np.arange(len(source)))
 

@@ -16,8 +16,7 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import cached, open_source
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data.statistics import with_statistics
 from hvdgan.networks.devices.device import CPU, GPU, computing_as
 from hvdgan.networks.devices.numbers import to_device
 from hvdgan.recipe.draws import Random
@@ -144,7 +143,7 @@ def opened(request, tmp_path):
     """The samples as they are stored, those of a run, and the type that is expected on the bus."""
     settings, dtype = KINDS[request.param][0](tmp_path), KINDS[request.param][1]
     stored = open_source(Config(**settings), paired=request.param.startswith("pairs"))
-    return stored, mapped(stored, with_statistics(stored, ALONE)), dtype
+    return stored, stored.mapped(with_statistics(stored, ALONE)), dtype
 
 
 def batch_of(source, **changes):
@@ -206,7 +205,7 @@ def test_a_gpu_maps_them_by_itself(opened):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float16])
 def test_the_cache_keeps_the_type(tmp_path, dtype):
     stored = cached(open_source(Config(**saved(tmp_path, dtype))), "memory")
-    source = mapped(stored, stored.values)
+    source = stored.mapped(stored.values)
     for _ in range(2):
         batch = batch_of(source)
         assert batch["images"].dtype == dtype

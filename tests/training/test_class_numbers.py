@@ -36,7 +36,7 @@ def test_the_classes_of_the_run_stay(opened):
 def test_some_of_the_classes_have_the_numbers_of_the_run(opened, names, numbers):
     source = opened(*names)
     found, line = as_in_run(source, SPEC)
-    assert not line and found.num_classes == 3 and found.class_names == ["a", "b", "c"]
+    assert not line and found.num_classes == 3 and list(found.class_names) == ["a", "b", "c"]
     indices = np.arange(len(source))
     assert found.facts(indices)["labels"].tolist() == np.repeat(numbers, 4).tolist()
     np.testing.assert_array_equal(found.fetch_batch(indices), source.fetch_batch(indices))

@@ -11,8 +11,8 @@ from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
+from hvdgan.data.picture_arrays import Resized
 from hvdgan.data.pictures import PictureFiles
-from hvdgan.data.sources.picture_arrays import PictureArraySource
 from hvdgan.train import main
 from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare
@@ -75,50 +75,50 @@ def test_threads_change_no_bit(folder, shards, kind, threads):
 
 def test_two_threads_decode_at_the_same_time(folder, monkeypatch):
     """Each waits at the first image for another that decodes too."""
-    meeting, fetch = threading.Barrier(2), PictureFiles.fetch
+    meeting, fetch = threading.Barrier(2), PictureFiles.read
     waited = threading.local()
 
-    def together(self, index):
+    def together(self, indices):
         if not hasattr(waited, "once"):
             waited.once = True
             meeting.wait(60)
-        return fetch(self, index)
+        return fetch(self, indices)
 
     run = run_on(folder, threads=2)
     evaluator = evaluator_of(run)
-    monkeypatch.setattr(PictureFiles, "fetch", together)
+    monkeypatch.setattr(PictureFiles, "read", together)
     assert evaluator()
 
 
 def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
     run = run_on(folder)
     evaluator, fetched, enough = evaluator_of(run), [], threading.Event()
-    fetch, function = PictureFiles.fetch, evaluator.measure
+    fetch, function = PictureFiles.read, evaluator.measure
 
-    def counting(self, index):
-        fetched.append(index)
-        if len(fetched) == 5:  # the first of the next batch
+    def counting(self, indices):
+        fetched.extend(indices.tolist())
+        if len(fetched) >= 5:  # the first of the next batch
             enough.set()
-        return fetch(self, index)
+        return fetch(self, indices)
 
     def measure(step, data):
         assert enough.wait(60)
         return function(step, data)
 
-    monkeypatch.setattr(PictureFiles, "fetch", counting)
+    monkeypatch.setattr(PictureFiles, "read", counting)
     evaluator.measure = measure
     assert evaluator() and len(fetched) == len(set(fetched)) == len(run.held_out)
 
 
 def test_packed_pictures_are_read_together(shards, monkeypatch):
     run = run_on(shards)
-    calls, fetch_batch = [], PictureArraySource.fetch_batch
+    calls, fetch_batch = [], Resized.read
 
     def counting(self, indices):
         calls.append(len(indices))
         return fetch_batch(self, indices)
 
-    monkeypatch.setattr(PictureArraySource, "fetch_batch", counting)
+    monkeypatch.setattr(Resized, "read", counting)
     assert evaluator_of(run)()
     assert sum(calls) == len(run.held_out) and len(calls) == math.ceil(len(run.held_out) / 4)
 
@@ -140,15 +140,15 @@ FLAGS = "--recipe test_eval_images:Bright --image-size 8 --global-batch-size 4 -
 
 
 def test_a_run_says_how_many_it_looks_at_and_decodes_no_more(folder, tmp_path, monkeypatch):
-    fetched, fetch = [], PictureFiles.fetch
+    fetched, fetch = [], PictureFiles.read
 
-    def counting(self, index):
-        fetched.append(index)
-        return fetch(self, index)
+    def counting(self, indices):
+        fetched.extend(indices.tolist())
+        return fetch(self, indices)
 
     run = run_on(folder)
     held_out = {int(index) for index in run.held_out.indices}
-    monkeypatch.setattr(PictureFiles, "fetch", counting)
+    monkeypatch.setattr(PictureFiles, "read", counting)
     flags = [*FLAGS.split(), "--data", str(folder), "--run-dir", str(tmp_path / "run"), "--eval-images", "6"]
     assert main([*flags, "--steps", "4"]) == 0
     looked_at = [index for index in fetched if index in held_out]

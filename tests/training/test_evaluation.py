@@ -35,14 +35,14 @@ def test_every_held_out_image_counts_once():
 
 def test_a_broken_image_is_left_out():
     run = tiny_run(Measured)
-    whole = run.held_out.fetch
+    whole = run.held_out.fetch_batch
 
     def fetch(index):
         if index == 7:
             from hvdgan.data import BadImage
 
             raise BadImage("7", "broken")
-        return whole(index)
+        return whole(np.array([index]))[0]
 
     run.held_out.fetch = fetch
     run.held_out.fetch_batch = lambda indices: np.stack([fetch(index) for index in indices])

@@ -7,7 +7,7 @@ from building import tiny_run
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
-from hvdgan.data.arrays import statistics
+from hvdgan.data import statistics
 from hvdgan.train import main
 from hvdgan.training.building.command import Resume
 from hvdgan.training.resuming import run_folder

@@ -7,12 +7,11 @@ import keras
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
-from hvdgan.networks.recomputation.choice import is_recomputed, recompute
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import make_recipe, stages_of
 from hvdgan.recipe.checks.stages import checked_stages
@@ -69,8 +68,6 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     state = build_state(recipe, config.ema_decay)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
-    if config.remat:
-        _recompute(state)
     try:
         schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages))
     except Mistake as mistake:
@@ -91,7 +88,7 @@ def trace(
     sampler: Sampler,
     evaluator: Evaluator | None,
     comparison: Comparison | None,
-    source: Source,
+    source: Samples,
 ) -> set[str]:
     """Trace everything that a run executes, so that a mistake is found before the first step; no collective.
 
@@ -133,12 +130,6 @@ def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> 
     for norm in (each for each in norms if config.sync_batch_norm or each.synchronized):
         change_class(norm, SynchronisedBatchNormalization)
         norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
-
-
-def _recompute(state: TrainState) -> None:
-    recompute(state.networks.values())
-    if not any(map(is_recomputed, state.networks.values())):
-        raise UserError("--remat: no network can be cut into parts (docs/performance.md); leave the flag out")
 
 
 def _check_rates(config: Config, state: TrainState) -> None:

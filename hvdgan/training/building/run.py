@@ -1,7 +1,6 @@
 """Builds a run, the same on every rank: its data, and the parts that its recipe defines."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -13,10 +12,9 @@ from hvdgan.checkpoints.versions import versions
 from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.data import HeldOut, Source, cached, open_source
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.arrays.statistics import with_statistics
+from hvdgan.data import HeldOut, Samples, cached, open_source
 from hvdgan.data.holdout import split
+from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
@@ -28,7 +26,6 @@ from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import comparison_in_training
-from hvdgan.training.memory.estimate import Estimate, estimate
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
@@ -60,9 +57,9 @@ class Run:
 
     config: Config
     recipe: Recipe
-    source: Source
-    held_out: Source | None
-    evaluated: Source | None
+    source: Samples
+    held_out: Samples | None
+    evaluated: Samples | None
     ranks: Ranks
     state: TrainState
     schedule: Schedule
@@ -89,11 +86,6 @@ class Run:
         """Number of steps at which the run ends."""
         total = self.schedule.total_steps
         return total if self.config.max_steps is None else min(self.config.max_steps, total)
-
-    @functools.cached_property
-    def estimates(self) -> tuple[Estimate, ...]:
-        """Memory that the steps of each stage are expected to take."""
-        return tuple(estimate(self.state, step, self.source, self.ranks) for step in self.steps)
 
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.json."""
@@ -149,7 +141,7 @@ def build(
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     recipe, state = parts.recipe, parts.state
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = mapped(held_out.some(config.evaluation.eval_images), source.values) if held_out else None
+    evaluated = held_out.some(config.evaluation.eval_images).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None
     comparison = _on_all(
         ranks, recipe_class, lambda: _compared(config, parts, (source, evaluated), ranks), "the evaluation"
@@ -161,26 +153,26 @@ def build(
     )
     check_best_metric(config.best_metric, metrics)
     made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe)
-    return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
+    return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
 
 
-def _compared(config: Config, parts: Parts, sources: tuple[Source, Source | None], ranks: Ranks) -> Comparison | None:
+def _compared(config: Config, parts: Parts, sources: tuple[Samples, Samples | None], ranks: Ranks) -> Comparison | None:
     threads, folder = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
     return comparison_in_training(config, parts.recipe, parts.state, sources, ranks, threads=threads, folder=folder)
 
 
 def _open(
     config: Config, recipe_class: type[Recipe], ranks: Ranks, known: KnownMaps | None
-) -> tuple[Source, HeldOut | None]:
+) -> tuple[Samples, HeldOut | None]:
     """Open the data and split them; the numbers of those to train on, which alone determine the maps, are mapped."""
     everything = open_source(config, paired=recipe_class.paired, peers=ranks)
     everything = cached(everything, config.pipeline.cache, ranks)
     source, held_out = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
     are_known = known is not None and known.fingerprint == source.fingerprint
-    return mapped(source, with_statistics(source, ranks, known.values if known and are_known else None)), held_out
+    return source.mapped(with_statistics(source, ranks, known.values if known and are_known else None)), held_out
 
 
-def spec_of(source: Source) -> DataSpec:
+def spec_of(source: Samples) -> DataSpec:
     """Describe mapped samples to a recipe."""
     values, layout = source.values, source.layout
     return DataSpec(
@@ -199,7 +191,7 @@ def spec_of(source: Source) -> DataSpec:
     )
 
 
-def _facts(source: Source, parts: Parts) -> dict[str, Any]:
+def _facts(source: Samples, parts: Parts) -> dict[str, Any]:
     """Return what the ranks compare: the data, the stages and the variables."""
     return {
         "data fingerprint": source.fingerprint,

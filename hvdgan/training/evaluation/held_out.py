@@ -10,7 +10,7 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import from_all
-from hvdgan.data import BadFile, Source
+from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
@@ -37,7 +37,7 @@ class Evaluator:
         config: configuration; seed, batch size and threads are used.
     """
 
-    def __init__(self, recipe: Recipe, state: TrainState, source: Source, ranks: Ranks, config: Config) -> None:
+    def __init__(self, recipe: Recipe, state: TrainState, source: Samples, ranks: Ranks, config: Config) -> None:
         self._recipe = recipe
         self._state = state
         self._source = source

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import FeatureConfig
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
@@ -21,7 +21,7 @@ from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.comparison import Comparison, Measure
 from hvdgan.training.evaluation.features import Features, open_features
 from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, Samples, SampleSet
+from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, SampleBatch, SampleSet
 from hvdgan.training.evaluation.tally import Plan
 from hvdgan.training.sampling.sample_random import SampleRandom
 from hvdgan.training.steps.augment import flip_axes
@@ -58,7 +58,7 @@ def comparison_in_training(
     config: Config,
     recipe: Recipe,
     state: TrainState,
-    sources: tuple[Source, Source | None],
+    sources: tuple[Samples, Samples | None],
     ranks: Ranks,
     *,
     threads: int,
@@ -101,7 +101,7 @@ def comparison_in_training(
     return Comparison(chosen, reals, measure, Kept(folder, measure.digest), ranks)
 
 
-def real_set(recipe: Recipe, sources: tuple[Source, Source | None], ways: Ways) -> RealSet:
+def real_set(recipe: Recipe, sources: tuple[Samples, Samples | None], ways: Ways) -> RealSet:
     """The real samples: those trained on, or the held-out ones if the recipe's samples start from data.
 
     The latter are not mirrored, because the samples that are made of them are not.
@@ -123,7 +123,7 @@ def real_set(recipe: Recipe, sources: tuple[Source, Source | None], ways: Ways) 
     )
 
 
-def generated_set(recipe: Recipe, nets: Nets, source: Source, ways: Ways) -> GeneratedSet:
+def generated_set(recipe: Recipe, nets: Nets, source: Samples, ways: Ways) -> GeneratedSet:
     """The samples that networks generate, which start from those of a source where the recipe needs some."""
     return GeneratedSet(
         recipe,
@@ -180,7 +180,7 @@ def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, cl
     if features is None:
         return Measure(Plan(spec, classes=classes))
 
-    def extract(some: Samples) -> tuple[np.ndarray, np.ndarray | None]:
+    def extract(some: SampleBatch) -> tuple[np.ndarray, np.ndarray | None]:
         whole = _filled(some.samples, batch_size)
         found, probabilities = features(shown(whole, spec) if spec.is_pictures else whole)
         count = len(some.numbers)
@@ -213,7 +213,7 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size:
 
     function = tf.function(compute, autograph=False)
 
-    def extract(some: Samples) -> tuple[np.ndarray, None]:
+    def extract(some: SampleBatch) -> tuple[np.ndarray, None]:
         labels, conditions = some.labels if spec.num_classes else None, some.conditions if spec.conditions else None
         parts = some.samples, labels, conditions
         whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in parts]
@@ -225,7 +225,7 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size:
         np.zeros(1, np.int32),
         np.zeros((1, len(spec.conditions)), np.float32),
     )
-    dimension = extract(Samples(*blank))[0].shape[1]
+    dimension = extract(SampleBatch(*blank))[0].shape[1]
     _check_dimension(dimension, "recipe")
     return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
 

@@ -12,7 +12,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.replacing import own_partial, whole_file
 from hvdgan.cli.shared_errors import from_all, from_root
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.metrics.bins import PICKED, bin_edges, picked_numbers
 from hvdgan.recipe import DataSpec
@@ -55,7 +55,7 @@ class Kept:
         return self.folder / f"real-{digest[:16]}.npz"
 
 
-def stamp_of(source: Source) -> list[Any] | None:
+def stamp_of(source: Samples) -> list[Any] | None:
     """Facts that change with the files of a source, as JSON types; None if nothing proves that they are the same."""
     try:
         return source.stamp()

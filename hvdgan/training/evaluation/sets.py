@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.shared_errors import Peers
-from hvdgan.data import BadFile, Source
+from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec, Recipe
@@ -25,7 +25,7 @@ _ORDER_SEED = 0
 """seed of the order in which the data are taken: any first part of the set is a fair choice, the same in every run"""
 
 
-class Samples(NamedTuple):
+class SampleBatch(NamedTuple):
     """Some samples of a set.
 
     numbers: their numbers in the set, int64 (N,).
@@ -39,16 +39,16 @@ class Samples(NamedTuple):
     labels: np.ndarray | None
     conditions: np.ndarray | None
 
-    def where(self, kept: np.ndarray) -> "Samples":
+    def where(self, kept: np.ndarray) -> "SampleBatch":
         """Those samples for which a mask (N,) is true."""
         labels, conditions = (None if each is None else each[kept] for each in self[2:])
-        return Samples(self.numbers[kept], self.samples[kept], labels, conditions)
+        return SampleBatch(self.numbers[kept], self.samples[kept], labels, conditions)
 
 
 class SampleSet(Protocol):
     """A set of samples that the ranks share."""
 
-    source: Source
+    source: Samples
     """samples of the data, or of another program, that the set holds or starts from"""
     count: int
     """number of samples"""
@@ -61,7 +61,7 @@ class SampleSet(Protocol):
     def bad_files(self) -> list[BadFile]:
         """Distinct broken samples of the data that this rank has met."""
 
-    def batches(self, peers: Peers) -> Iterator[Samples]:
+    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
         """Compute or read this rank's part of the set."""
 
 
@@ -80,7 +80,7 @@ class RealSet:
 
     def __init__(
         self,
-        source: Source,
+        source: Samples,
         spec: DataSpec,
         *,
         count: int,
@@ -110,14 +110,14 @@ class RealSet:
     def class_names(self) -> list[str]:
         """Names of the classes 0, 1, ...; their numbers, if the data name none."""
         names = self.source.class_names
-        return [str(number) for number in range(self.source.num_classes)] if names is None else names
+        return [str(number) for number in range(self.source.num_classes)] if names is None else list(names)
 
     @property
     def bad_files(self) -> list[BadFile]:
         """Distinct broken samples that this rank has met."""
         return [bad for _, bad in sorted(self._reader.bad.items())]
 
-    def batches(self, peers: Peers) -> Iterator[Samples]:
+    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
         """Read this rank's part of the set, a batch at a time."""
         size, last = self._batch_size, self._images - 1
         places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
@@ -127,7 +127,7 @@ class RealSet:
             samples = unpack(tf.constant(records), self.spec).images.numpy()
             facts = self.source.facts(np.minimum(some, len(self.source) - 1))
             for number, axes in enumerate(self._mirrors):
-                yield Samples(
+                yield SampleBatch(
                     numbers * len(self._mirrors) + number,
                     np.flip(samples, axes) if axes else samples,
                     facts.get("labels"),
@@ -155,7 +155,7 @@ class GeneratedSet:
         self,
         recipe: Recipe,
         nets: Nets,
-        source: Source,
+        source: Samples,
         *,
         seed: int,
         count: int,
@@ -190,7 +190,7 @@ class GeneratedSet:
         numbers = tf.TensorSpec((self._batch_size,), tf.int64)
         return self._function.get_concrete_function(numbers, specs_of(self.source, self._batch_size))
 
-    def batches(self, peers: Peers) -> Iterator[Samples]:
+    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
         """Generate this rank's part of the set, a batch at a time."""
         each = int(self.traced.structured_outputs[0].shape[0])  # a recipe may return fewer samples than it gets
         first = np.arange(peers.rank * each, self.count, peers.size * each)
@@ -202,7 +202,7 @@ class GeneratedSet:
             samples = made[0].numpy()
             labels, conditions = (each if each is None else each.numpy() for each in made[1:])
             kept = readable[:each] & (some[:each] < self.count)
-            yield Samples(some[:each], samples, _first(labels, each), _first(conditions, each)).where(kept)
+            yield SampleBatch(some[:each], samples, _first(labels, each), _first(conditions, each)).where(kept)
 
     def _order(self, first: int) -> np.ndarray:
         return sample_indices(_ORDER_SEED, first, self._batch_size, len(self.source))

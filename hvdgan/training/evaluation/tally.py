@@ -14,7 +14,7 @@ from hvdgan.metrics.moments import Moments
 from hvdgan.metrics.sliced import directions
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import shown
-from hvdgan.training.evaluation.sets import Samples, SampleSet
+from hvdgan.training.evaluation.sets import SampleBatch, SampleSet
 
 KEPT = 10_000
 """samples whose features are kept for distances that need them one by one, at most: the first ones of the set"""
@@ -23,7 +23,7 @@ _LONGEST = 4096
 """numbers of a sample that are projected without features, at most"""
 MOST_BYTES_OF_CLASSES = 2**29
 """bytes of the features' moments of all classes, at most"""
-Extract = Callable[[Samples], tuple[np.ndarray, np.ndarray | None]]
+Extract = Callable[[SampleBatch], tuple[np.ndarray, np.ndarray | None]]
 """function of samples as networks see them: their features (N, d) and class probabilities (N, c), or None"""
 
 
@@ -87,7 +87,7 @@ class Tally:
             "present": np.zeros(kept, np.float32),
         }
 
-    def add(self, some: Samples) -> None:
+    def add(self, some: SampleBatch) -> None:
         """Add samples.
 
         Raises:
@@ -113,7 +113,7 @@ class Tally:
             self.scores.add(probabilities, some.numbers)
         self._keep(some, features)
 
-    def _keep(self, some: Samples, features: np.ndarray | None) -> None:
+    def _keep(self, some: SampleBatch, features: np.ndarray | None) -> None:
         first = some.numbers < len(self._kept["present"])
         if not first.any():
             return

@@ -1,17 +1,13 @@
 """Numbers the classes of other data than a run was trained on as the run has numbered its own."""
 
-import hashlib
-from typing import Any
-
 import numpy as np
 
-from hvdgan.data import Source
-from hvdgan.data.holdout import Subset
+from hvdgan.data import Samples
 from hvdgan.recipe import DataSpec
 from hvdgan.training.evaluation.sets import in_short
 
 
-def as_in_run(source: Source, spec: DataSpec, flag: str = "--data") -> tuple[Source, str]:
+def as_in_run(source: Samples, spec: DataSpec, flag: str = "--data") -> tuple[Samples, str]:
     """Give the samples of other data the labels that they would have in the data of a run.
 
     Classes are paired by name, or by number where there are no names: data in folders number only those that they have.
@@ -41,32 +37,20 @@ def as_in_run(source: Source, spec: DataSpec, flag: str = "--data") -> tuple[Sou
     numbers += [-1] * (source.num_classes - len(numbers))
     labels = np.array(numbers, np.int32)[source.labels]
     if labels.min() < 0:
-        return _Relabelled(source, None, spec), _about(source, spec, flag)
+        return _relabelled(source, None, spec), _about(source, spec, flag)
     if source.num_classes == spec.num_classes and np.array_equal(labels, source.labels):
         return source, line
-    return _Relabelled(source, labels, spec), line
+    return _relabelled(source, labels, spec), line
 
 
-class _Relabelled(Subset):
-    """All samples of another source, with the labels of a run, or without labels."""
-
-    def __init__(self, source: Source, labels: np.ndarray | None, spec: DataSpec) -> None:
-        super().__init__(source, np.arange(len(source)))
-        self.labels, self._classes = labels, 0 if labels is None else spec.num_classes
-        names = spec.class_names or source.class_names
-        self.class_names = None if labels is None or names is None else list(names)
-
-    @property
-    def num_classes(self) -> int:
-        return self._classes
-
-    def stamp(self) -> list[Any] | None:
-        stamp = super().stamp()
-        labels = b"" if self.labels is None else self.labels.tobytes()
-        return None if stamp is None else [stamp, hashlib.sha256(labels).hexdigest()]
+def _relabelled(source: Samples, labels: np.ndarray | None, spec: DataSpec) -> Samples:
+    """The samples with the labels of a run, or without labels."""
+    if labels is None:
+        return source.replace(labels=None, classes=0, class_names=None)
+    return source.replace(labels=labels, classes=spec.num_classes, class_names=spec.class_names or source.class_names)
 
 
-def _about(source: Source, spec: DataSpec, flag: str) -> str:
+def _about(source: Samples, spec: DataSpec, flag: str) -> str:
     names, own = source.class_names, spec.class_names
     if names and own:
         found, expected = in_short(names), in_short(own)
@@ -78,7 +62,7 @@ def _about(source: Source, spec: DataSpec, flag: str) -> str:
     )
 
 
-def _about_numbers(source: Source, spec: DataSpec, flag: str) -> str:
+def _about_numbers(source: Samples, spec: DataSpec, flag: str) -> str:
     unnamed = "the data do" if spec.class_names else "the checkpoint does"
     return (
         f"{flag} {source.name}: classes are paired by number, because {unnamed} not name them: "

@@ -10,8 +10,7 @@ from hvdgan.checkpoints.files import MANIFEST, is_gone, read_manifest
 from hvdgan.cli.errors import RunError, UserError, unwritable
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
-from hvdgan.data import Source
-from hvdgan.data.arrays.mapped import mapped
+from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
@@ -76,7 +75,7 @@ class Evaluating:
     def __init__(self, run_dir: Path | None, asked: Asked, ranks: Ranks, say: Say) -> None:
         self._run_dir, self._asked, self._ranks, self._say = run_dir, asked, ranks, say
         self._done: set[tuple[Path, int]] = set()
-        self._sources: tuple[Source, Source | None] | None = None
+        self._sources: tuple[Samples, Samples | None] | None = None
         self._last: Comparison | None = None
         self._settings: dict[str, Any] | None = None
         self._code: str | None = None
@@ -235,7 +234,7 @@ class Evaluating:
                 for claim in claims:
                     results.release(run_dir, key, claim)
 
-    def _opened(self, trained: Trained) -> tuple[Source, Source | None]:
+    def _opened(self, trained: Trained) -> tuple[Samples, Samples | None]:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
         if self._sources is None:
             config, recipe, asked = trained.config, trained.recipe, self._asked
@@ -245,11 +244,11 @@ class Evaluating:
                 if about:
                     self._say(about)
                 self._about_labels = about if everything.labels is None else ""
-                self._sources = mapped(everything, maps), mapped(everything, maps)
+                self._sources = everything.mapped(maps), everything.mapped(maps)
             else:
                 training, held_out = split(everything, config.holdout, self._ranks, is_evaluated=recipe.evaluates())
-                some = held_out and mapped(held_out.some(config.evaluation.eval_images), maps)
-                self._sources = mapped(training, maps), some
+                some = held_out.some(config.evaluation.eval_images).mapped(maps) if held_out else None
+                self._sources = training.mapped(maps), some
         return self._sources
 
     def _stand(self, trained: Trained) -> None:
@@ -273,7 +272,7 @@ class Evaluating:
         on_all(compute, ranks, "the standing statistics", names_rank=True)
         statistics.write(ranks.broadcast_array(statistics.read()))  # the last bits may differ between devices
 
-    def _comparison(self, trained: Trained, sources: tuple[Source, Source | None]) -> Comparison:
+    def _comparison(self, trained: Trained, sources: tuple[Samples, Samples | None]) -> Comparison:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
         ways = Ways(
             count=asked.num,
@@ -325,7 +324,7 @@ class Evaluating:
             max_bad_fraction=trained.config.max_bad_fraction,
         )
 
-    def _held_out(self, trained: Trained, held_out: Source) -> dict[str, float]:
+    def _held_out(self, trained: Trained, held_out: Samples) -> dict[str, float]:
         """The means of what the recipe's evaluate() measures of the held-out samples."""
         if not trained.recipe.evaluates():
             return {}

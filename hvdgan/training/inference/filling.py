@@ -10,9 +10,9 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.pictures import picture
 from hvdgan.data import BadImage
-from hvdgan.data.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.data.pixels import read_whole
 from hvdgan.recipe import mistakes
+from hvdgan.training.inference.blending import Blend, Window, grow, join, shrink, window_around
 from hvdgan.training.inference.trained import Trained, Weights
 
 

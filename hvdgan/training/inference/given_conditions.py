@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.arrays.conditions import number_in
+from hvdgan.data.conditions import number_in
 from hvdgan.recipe import DataSpec
 
 

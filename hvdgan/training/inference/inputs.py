@@ -1,4 +1,4 @@
-"""Supplies the samples that drawing starts from: those of a data source, or blank ones."""
+"""Supplies the samples that drawing starts from: those of data, or blank ones."""
 
 import dataclasses
 import itertools
@@ -10,13 +10,9 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data import BadImage, Source, open_source
-from hvdgan.data.arrays import conditions
-from hvdgan.data.arrays.kinds import spread
-from hvdgan.data.arrays.mapped import mapped
-from hvdgan.data.base.sharing import from_first
-from hvdgan.data.base.source import PictureSource
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root
+from hvdgan.data import BadImage, Samples, conditions, open_source
+from hvdgan.data.kinds import spread
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.training.inference.class_numbers import as_in_run
@@ -62,12 +58,12 @@ def data_inputs(
         found, about_labels = as_in_run(found, trained.recipe.data)
         if about_labels:
             say(about_labels)
-    source = mapped(found, maps_of(trained.recipe.data))
+    source = found.mapped(maps_of(trained.recipe.data))
     trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=source.constants)
     return _in_order(source, seed)
 
 
-def open_data(config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE) -> Source:
+def open_data(config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE) -> Samples:
     """Open the data of a run, or others of the same shape; their numbers are not mapped yet.
 
     Args:
@@ -86,7 +82,7 @@ def open_data(config: Config, spec: DataSpec, data: str | None, peers: Peers = A
         raise UserError(f"{error}{hint}") from error
 
 
-def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALONE) -> tuple[Source, DataSpec]:
+def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALONE) -> tuple[Samples, DataSpec]:
     """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
 
     They have the shape that the networks make. With --crop they may also have that of the data, and their centre is cut
@@ -116,7 +112,7 @@ def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALO
         source = _opened(wanted, spec, layouts, peers, are_others=are_others)
     except UserError as error:
         raise UserError(str(error).replace("--data ", "--images ")) from error
-    return mapped(source, values), dataclasses.replace(spec, num_classes=source.num_classes, layout=source.layout)
+    return source.mapped(values), dataclasses.replace(spec, num_classes=source.num_classes, layout=source.layout)
 
 
 def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
@@ -145,7 +141,7 @@ class _OtherData(UserError):
     """The data can be opened, and are not such as the run was trained on."""
 
 
-def _opened(config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Peers, *, are_others: bool) -> Source:
+def _opened(config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Peers, *, are_others: bool) -> Samples:
     """Open data with the first settings with which they are such as the run was trained on.
 
     Arrays need no maps, because those of the checkpoint apply.
@@ -173,7 +169,7 @@ def _opened(config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Pe
                 unmapped=are_others or not pictures,
             )
             if source.is_pictures == pictures:
-                source.layout = _layout_among(source, accepted, layouts, peers)
+                source = source.replace(layout=_layout_among(source, accepted, layouts, peers))
                 _check_parts(source, spec)
                 return source
         except UserError as error:
@@ -224,7 +220,7 @@ def _axes(arrays: ArrayConfig, spec: DataSpec, *, are_others: bool) -> Iterable[
     return itertools.product(own, its)
 
 
-def _layout_among(source: Source, accepted: Sequence[Layout], layouts: Sequence[Layout], peers: Peers) -> Layout:
+def _layout_among(source: Samples, accepted: Sequence[Layout], layouts: Sequence[Layout], peers: Peers) -> Layout:
     """The layout that samples have; pictures that could have several have that of the size of their files."""
     shapes = source.layout.shape, source.layout.input_shape
     chosen = next((each for each in accepted if (each.shape, each.input_shape) == shapes), None)
@@ -234,7 +230,7 @@ def _layout_among(source: Source, accepted: Sequence[Layout], layouts: Sequence[
             f"--data {source.name}: samples of shape {shapes[0]} with inputs {shapes[1]}; the run was trained on "
             f"{expected} with inputs {layouts[0].input_shape}"
         )
-    if isinstance(source, PictureSource) and len(layouts) > 1:
+    if source.is_pictures and len(layouts) > 1:
         made, whole = (layout.shape[:2] for layout in layouts)
         sizes = _sizes_of_files(source, peers)
         wrong = sizes & {whole} if chosen is layouts[0] else sizes - {whole}
@@ -247,14 +243,14 @@ def _layout_among(source: Source, accepted: Sequence[Layout], layouts: Sequence[
     return chosen
 
 
-def _sizes_of_files(source: PictureSource, peers: Peers) -> set[tuple[int, ...]]:
+def _sizes_of_files(source: Samples, peers: Peers) -> set[tuple[int, ...]]:
     """Heights and widths of pictures as their files hold them, of at most 64; none if they are not known."""
     places = spread(len(source)).tolist()
-    found = from_first(lambda: [source.own_size(each) for each in places], peers, f"--data {source.name}: sizes")
+    found = from_root(lambda: [source.own_size(each) for each in places], peers, f"--data {source.name}: sizes")
     return {tuple(size) for size in found if size is not None}
 
 
-def _check_parts(source: Source, spec: DataSpec) -> None:
+def _check_parts(source: Samples, spec: DataSpec) -> None:
     """Refuse channels of another order, and other conditions and constants, than the networks were trained on."""
     for part in ("images", "inputs"):
         before, now = (_channels(values, part) for values in (spec.values, source.values))
@@ -291,7 +287,7 @@ def maps_of(spec: DataSpec) -> SampleValues:
     return spec.values
 
 
-def _in_order(source: Source, seed: int) -> Iterator[Input]:
+def _in_order(source: Samples, seed: int) -> Iterator[Input]:
     failed = 0
     for place in itertools.count():
         index = int(sample_indices(seed, place, 1, len(source))[0])

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadImage, Source
+from hvdgan.data import BadImage, Samples
 from hvdgan.recipe.checks.results import check_methods, prepare, sampled
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
@@ -34,7 +34,7 @@ class Sampler:
         seed: seed of the run.
     """
 
-    def __init__(self, recipe: Recipe, state: TrainState, source: Source, seed: int) -> None:
+    def __init__(self, recipe: Recipe, state: TrainState, source: Samples, seed: int) -> None:
         self._recipe = recipe
         self._state = state
         self._source = source
@@ -60,12 +60,14 @@ class Sampler:
 
     @property
     def real(self) -> np.ndarray:
-        """Real samples, as shown() returns them; the two pictures of a pair side by side."""
+        """Real samples, as shown() returns them; the two pictures of a pair side by side, a smaller input enlarged."""
         spec = self._recipe.data
         images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
         real = restored(shown(images.numpy(), spec), spec)
         if inputs is None or not spec.is_pictures:
             return real
+        if inputs.shape[1:3] != images.shape[1:3]:
+            inputs = tf.image.resize(inputs, images.shape[1:3], "nearest")
         return np.concatenate([shown(inputs.numpy(), spec), real], axis=2)
 
     @functools.cached_property
@@ -160,12 +162,12 @@ class Grids:
             self._error = error
 
 
-def _places(source: Source) -> np.ndarray:
+def _places(source: Samples) -> np.ndarray:
     """Choose up to 64 images, spread evenly, so that every class of a sorted folder is shown."""
     return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
 
 
-def _examples(source: Source) -> dict[str, np.ndarray]:
+def _examples(source: Samples) -> dict[str, np.ndarray]:
     """Fetch the chosen samples that can be read, and what describes them."""
     images, indices = [], []
     for index in _places(source):

@@ -27,7 +27,7 @@ _MAY_CHANGE |= {"image_size", "fit", "log_every", "sample_every", "eval_every", 
 _MAY_CHANGE |= {"max_bad_steps", "keep", "report", "check_ranks_every", "best_metric", "best_mode", "deterministic"}
 _MAY_CHANGE |= {"gradient_groups", "jit", "data_options"}
 _MAY_CHANGE |= {"peer_timeout", "stall_timeout", "eval_samples", "eval_features", "eval_resize", "inception"}
-_MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "remat", "eval_real_samples"}
+_MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "eval_real_samples"}
 # Settings that an older config.json lacks, and whose default is not None.
 _DEFAULTS = {name: to_json(Config(), NoOptions())[name] for name in ("crop", "flip_axes", "conditions")}
 # Axes of arrays, by the names of their settings, with the names of the shapes in the facts about the data.

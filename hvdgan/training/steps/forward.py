@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.tapes import Untouched
 from hvdgan.networks.devices import device, numbers
@@ -84,7 +84,7 @@ class Forward:
             return diff_augment(images, self._config.diff_augment, batch.random, key)
 
         batch.augment = augment
-        of_calls: list[tuple[str, tf.Tensor]] = []
+        of_calls: list[tuple[str, tf.Tensor | None]] = []
         nets = Nets(self._state.networks, owned=update.owns, training=True, shared=shared, losses=of_calls)
         loss, measured = loss_of(update.loss, nets, batch, self.where(update))
         if of_networks := self._of_networks(update, of_calls):
@@ -96,13 +96,13 @@ class Forward:
         scale = self._state.loss_scales.get(update.name)
         return loss if scale is None else loss * scale.value.value, metrics
 
-    def _of_networks(self, update: Update, of_calls: list[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
+    def _of_networks(self, update: Update, of_calls: list[tuple[str, tf.Tensor | None]]) -> list[tf.Tensor]:
         """The losses of the owned networks themselves: of each call, and of their weights once."""
         for name, loss in of_calls:
-            if loss.graph is not tf.compat.v1.get_default_graph():
+            if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
                 raise Mistake(
                     f"{self.where(update)}: network {name} has losses of its own (activity_regularizer, add_loss), and "
-                    "is called in a branch, a loop or a function; call it outside of tf.cond and the like",
+                    "is called in a branch, a loop or a function; call it outside of tf.cond or tf.recompute_grad",
                     update.loss,
                 )
         of_weights = [v.regularizer(v) for v in self.variables(update) if v.regularizer is not None]
@@ -123,8 +123,8 @@ class Forward:
                 yield
         except Untouched as error:
             raise Mistake(f"{self.where(update)}: {error}", update.loss) from None
-        except LookupError as error:
-            if type(error) is not LookupError:  # the one that TensorFlow raises
+        except (LookupError, NotImplementedError) as error:
+            if isinstance(error, KeyError | IndexError):
                 raise
             hint = "; give recurrent layers use_cudnn=False" if "Cudnn" in str(error) else ""
             raise Mistake(
@@ -136,7 +136,7 @@ class Forward:
         return f"stage {self._stage.name}, update {update.name}"
 
 
-def specs_of(source: Source, count: int) -> dict[str, tf.TensorSpec]:
+def specs_of(source: Samples, count: int) -> dict[str, tf.TensorSpec]:
     """The shapes and dtypes of a batch of `count` samples of the data, to trace with."""
     facts = source.facts(np.zeros(1, np.int64))
     specs = {name: tf.TensorSpec((count, *fact.shape[1:]), _passed(fact.dtype)) for name, fact in facts.items()}

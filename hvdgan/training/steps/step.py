@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
-from hvdgan.data import Source
+from hvdgan.data import Samples
 from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
@@ -78,7 +78,7 @@ class StageStep:
         traced = self._traced.get(_names(due)) or self._trace(due, *arguments)
         return traced(*arguments)
 
-    def trace(self, source: Source) -> None:
+    def trace(self, source: Samples) -> None:
         """Trace every graph of this stage now, so that a mistake in a loss does not wait until the stage begins.
 
         Args:

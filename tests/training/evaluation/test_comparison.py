@@ -16,8 +16,8 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data import Source
-from hvdgan.data.base.source import SourceWrapper
+from hvdgan.data import Samples
+from hvdgan.data.store import Store
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.metrics.frechet import frechet_distance
 from hvdgan.recipe import DataSpec
@@ -25,7 +25,7 @@ from hvdgan.training.evaluation import tally
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.of_run import measure_for
 from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import RealSet, Samples
+from hvdgan.training.evaluation.sets import RealSet, SampleBatch
 from hvdgan.training.evaluation.tally import Plan, Tally, shortened
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
@@ -47,23 +47,25 @@ def comparing(**settings):
     return tiny_run(**{"eval_samples": 300, "eval_features": POOLED, **settings})
 
 
-class Part(SourceWrapper):
-    """Some samples of a source, changed."""
+class Changed(Store):
+    """Pictures of another store, changed."""
 
-    def __init__(self, source: Source, indices, change=lambda pictures: pictures):
-        super().__init__(source, labels=source.labels[indices])
-        self.whole, self.indices, self.change = source, np.asarray(indices), change
+    def __init__(self, store, change):
+        super().__init__(store.name, store.shape, store.dtype)
+        self.store, self.change = store, change
 
-    def __len__(self):
-        return len(self.indices)
+    def read(self, indices):
+        return self.change(self.store.read(indices))
 
-    def fetch_batch(self, indices):
-        return self.change(self.whole.fetch_batch(self.indices[indices]))
+
+def part(source: Samples, indices, change=lambda pictures: pictures) -> Samples:
+    """Some samples, changed."""
+    return source.chosen(np.asarray(indices)).replace(images=Changed(source.images, change))
 
 
 def distances_of(source, run, say=ignore):
     """The distances of a source's samples from the first half of the digits."""
-    half = Part(run.source, np.arange(0, len(run.source), 2))
+    half = part(run.source, np.arange(0, len(run.source), 2))
     both = [RealSet(each, run.recipe.data, count=10**6, batch_size=16, threads=2) for each in (source, half)]
     nets = run.state.sampling_nets
     measure = measure_for(run.config.evaluation, run.recipe, nets, run.recipe.data, both, batch_size=16)
@@ -79,12 +81,12 @@ def blurred(pictures):
 def test_the_distances_rise_with_what_makes_samples_worse():
     run = comparing()
     rest = np.arange(1, len(run.source), 2)
-    floor = distances_of(Part(run.source, rest), run)
+    floor = distances_of(part(run.source, rest), run)
     few = rest[np.isin(run.source.labels[rest], [0, 1, 2, 3, 4])]
     worse = {
-        "half of the classes": distances_of(Part(run.source, few), run),
-        "blurred": distances_of(Part(run.source, rest, blurred), run),
-        "one image": distances_of(Part(run.source, np.full(len(rest), 7)), run),
+        "half of the classes": distances_of(part(run.source, few), run),
+        "blurred": distances_of(part(run.source, rest, blurred), run),
+        "one image": distances_of(part(run.source, np.full(len(rest), 7)), run),
     }
     for what, found in worse.items():
         for name in ("frechet", "kid", "sliced_wasserstein"):
@@ -99,7 +101,7 @@ def test_the_distances_rise_with_what_makes_samples_worse():
 
 def test_the_same_samples_have_no_distance():
     run = comparing()
-    half = Part(run.source, np.arange(0, len(run.source), 2))
+    half = part(run.source, np.arange(0, len(run.source), 2))
     found = distances_of(half, run)
     for name in ("frechet", "sliced_wasserstein", "histogram", "spectrum"):
         assert found[f"eval/{name}"] == pytest.approx(0, abs=1e-9)
@@ -155,13 +157,13 @@ def test_the_distance_within_classes_is_the_mean_of_those_of_each_class():
         some, others = (blocks[half][run.source.labels[half] == label] for half in halves)
         moments = some.mean(0), np.cov(some, rowvar=False), others.mean(0), np.cov(others, rowvar=False)
         each.append(frechet_distance(*moments))
-    found = distances_of(Part(run.source, halves[0]), run)
+    found = distances_of(part(run.source, halves[0]), run)
     assert found["eval/intra_frechet"] == pytest.approx(np.mean(each), rel=1e-4) != found["eval/frechet"]
 
 
 def test_classes_are_paired_by_name_and_what_is_left_out_is_logged(monkeypatch):
     run, lines, within = comparing(), [], {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
-    theirs = Part(run.source, np.arange(1, 301))
+    theirs = part(run.source, np.arange(1, 301))
     theirs.class_names = [str(number) for number in range(10)]  # the digits have numbers alone
     assert within < distances_of(theirs, run, lines.append).keys() and "classes" not in "".join(lines)
     theirs.class_names = theirs.class_names[::-1]
@@ -202,10 +204,10 @@ def test_a_sample_that_overflows_in_the_units_of_the_data_is_named():
     plan = Plan(DataSpec((4, 4, 1), 10, values=values))
     sums = Tally(plan, np.linspace(0, 10, 11)[None], 8)
     samples = np.ones((3, 4, 4, 1), np.float32)
-    sums.add(Samples(np.arange(3), samples, None, None))
+    sums.add(SampleBatch(np.arange(3), samples, None, None))
     samples[1, 2, 2] = 100
     with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
-        sums.add(Samples(np.arange(3, 6), samples, None, None))
+        sums.add(SampleBatch(np.arange(3, 6), samples, None, None))
 
 
 def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():

@@ -1,0 +1,357 @@
+"""Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and constants beside the samples."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data import conditions
+from hvdgan.data.axes import Arranged, axes_of
+from hvdgan.data.containers import open_container
+from hvdgan.data.kinds import check_labels, check_numbers, map_of, spread
+from hvdgan.data.own_data import OwnData
+from hvdgan.data.packed_files import PackedFiles
+from hvdgan.data.picture_arrays import Resized, refuse_unpaired
+from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
+from hvdgan.data.store import Container, Store, sides
+from hvdgan.values.missing import Missing
+from hvdgan.values.missing import parse as parse_missing
+from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.steps import FailedFunction
+from hvdgan.values.value_map import ValueMap
+
+_LABELS = "labels"
+_INPUTS = "inputs"
+
+
+def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Samples | None:
+    """Open what `--data` names, if it names arrays.
+
+    Args:
+        config: settings of the data.
+        paired: True if each sample must come with an input.
+        peers: the ranks; each calls this, and they share the look into many files.
+        unmapped: True if arrays need no map of their numbers; that of each part is then `none`.
+
+    Returns:
+        8-bit pictures, or arrays as they are stored; None if `--data` names no file of a kind that holds arrays.
+
+    Raises:
+        UserError: the files cannot be read, or what they hold is unclear.
+        RunError: the disk has failed, or the ranks do not see the same files.
+    """
+    if (opened := open_container(config, peers)) is None:
+        return None
+    container, name = opened
+    if isinstance(container, OwnData) and "conditions" in container.names() and not config.arrays.conditions:
+        arrays = dataclasses.replace(config.arrays, conditions=("conditions",))
+        config = dataclasses.replace(config, arrays=arrays)
+    is_array = False
+    if isinstance(container, PackedFiles):
+        config, is_array = container.settings(config, paired=paired), not container.holds_pictures
+    images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
+    check_numbers(images)
+    _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
+    inputs = _inputs(container, config.arrays, images) if paired else None
+    labels = container.labels
+    if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
+        labels = _labels(container, config, images)
+    if not is_array and _are_pictures(config, images, inputs):
+        return pictures_of(config, container, images, inputs, labels, paired)
+    return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
+
+
+def without_maps(config: Config) -> Config:
+    """The settings with the map `none` for each part of arrays."""
+    maps: dict[str, Any] = dict.fromkeys(("values", "input_values", "constant_values", "condition_values"), "none")
+    return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
+
+
+def _refuse_unclear(stored: Store, axes: str | None, where: str, flag: str) -> None:
+    """Refuse an array whose first dimension may not be that of the samples, unless its axes are given."""
+    if stored.unclear and axes is None:
+        raise UserError(
+            f"{where}: {stored.unclear}; or, if each {stored.dims[0]} is a sample, name the axes of one with {flag}"
+        )
+
+
+def _labels(container: Container, config: Config, images: Store) -> np.ndarray:
+    stored = container.get(_LABELS)
+    if not stored.shape or stored.shape[1:] not in ((), (1,)) or stored.dtype.kind not in "iu":
+        raise UserError(
+            f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; expected one integer for "
+            f"each sample; rename the array if it holds no classes, or make it a condition with --conditions {_LABELS}"
+        )
+    stored.refuse_others(images, f"--data {config.data}: labels")
+    found = stored.whole()
+    return found.reshape(-1)
+
+
+def _chosen(container: Container, config: Config) -> str:
+    """The name of the samples where --data gives none."""
+    settings = config.arrays
+    beside = {_LABELS, *(settings.constants or "").split(","), *settings.conditions}
+    if container.names() != [""]:
+        beside |= {*(settings.inputs or _INPUTS).split(",")} | {settings.inputs or _INPUTS}
+    others = [name for name in container.names() if name not in beside or not name]
+    chosen = container.samples_among(others)
+    if not chosen and container.names() != [""]:
+        found = ", ".join(sorted(container.names())) or "(none)"
+        raise UserError(
+            f"--data {config.data}: found the arrays {found}; name the one with the samples, as in --data "
+            f"{config.data}:{others[0] if others else 'NAME'}"
+        )
+    return chosen
+
+
+def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store | None:
+    """The array of inputs, or None if the file has none of the usual name and no flag names one."""
+    if settings.inputs is None and _INPUTS not in container.names():
+        return None
+    inputs = container.find(settings.inputs or _INPUTS, "--inputs")
+    check_numbers(inputs)
+    _refuse_unclear(inputs, settings.input_axes, f"--inputs {inputs.name}", "--input-axes")
+    inputs.refuse_others(images, "--inputs")
+    return inputs
+
+
+def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
+    """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
+    settings = config.arrays
+    of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
+    if any((*of_arrays, settings.missing)):
+        return False
+    return all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
+
+
+def _is_picture(stored: Store, channels: int | None) -> bool:
+    grey_or_rgb = len(stored.shape) == 3 or (len(stored.shape) == 4 and stored.shape[3] in (1, 3))
+    opaque = len(stored.shape) == 4 and stored.shape[3] == 4 and channels is not None
+    return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
+
+
+def pictures_of(
+    config: Config,
+    container: Container,
+    images: Store,
+    inputs: Store | None,
+    labels: np.ndarray | None,
+    paired: bool,
+) -> Samples:
+    """8-bit pictures in arrays, and their inputs in another array or in the left half of each.
+
+    The fingerprint covers shapes, types, labels and 64 pictures spread over the array: it distinguishes data sets, not
+    single pixels.
+
+    Args:
+        config: settings of the data.
+        container: the files that the arrays lie in.
+        images: the pictures, uint8 (N, H, W) or (N, H, W, C).
+        inputs: inputs of the pictures, or None.
+        labels: classes of the samples, or None.
+        paired: True if each sample comes with an input.
+
+    Raises:
+        UserError: they are no pairs, or have another aspect ratio than the wanted one.
+    """
+    name, stores = config.data, [images]
+    if paired:
+        refuse_unpaired(name, images, inputs)
+        stores = [inputs or images, images]
+    if labels is not None:
+        labels = check_labels(name, labels, images.shape[0])
+    channels = config.channels
+    if len({each.shape[-1] if len(each.shape) == 4 else 1 for each in stores}) > 1:
+        channels = channels or 3
+    halves = (0, 1) if paired and inputs is None else (None, None)
+    sizes = [config.image_size] * len(stores)
+    if inputs is not None and inputs.shape[1:3] != images.shape[1:3]:
+        if config.image_size is not None and sides(config.image_size) != images.shape[1:3]:
+            raise UserError(
+                f"--image-size: the images of {name} have {images.shape[1]} x {images.shape[2]} pixels and the inputs "
+                f"{inputs.shape[1]} x {inputs.shape[2]}, which both keep; leave the flag out"
+            )
+        sizes = [None, None]
+    resized = [
+        Resized(
+            name, each, image_size=size, channels=channels, fit=config.fit, half=half, has_names=container.has_names
+        )
+        for each, size, half in zip(stores, sizes, halves, strict=False)
+    ]
+    told_by: list[bytes] = [b"pairs"] if paired else []
+    for each in stores:
+        told_by += [f"array {each.shape} {each.dtype.str}".encode(), each.readable(spread(each.shape[0])).tobytes()]
+    found = of_pictures(
+        resized[-1],
+        name=name,
+        image_size=resized[-1].size,
+        channels=resized[-1].shape[-1],
+        told_by=[*told_by, b"" if labels is None else labels.tobytes(), container.identity],
+        fit=config.fit,
+        paired=paired,
+        inputs=resized[0] if paired else None,
+        input_size=resized[0].size,
+        labels=labels,
+        class_names=container.class_names,
+        bad_files=container.bad_files,
+        stamp_of_files=container.stamp,
+    )
+    settings = config.arrays
+    if not settings.conditions or settings.condition_table is not None:
+        return found
+    numbers, names, units = conditions.of_container(container, settings.conditions, images)
+    return found.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
+
+
+def arrays_of(
+    config: Config,
+    container: Container,
+    stored: Store,
+    stored_inputs: Store | None,
+    labels: np.ndarray | None,
+    paired: bool,
+) -> Samples:
+    """Arrays of any shape and type, as they are stored, each with an input of its own if there are inputs.
+
+    The fingerprint covers shapes, types, labels, conditions, constants and 64 samples spread over the data: it
+    distinguishes data sets, not single numbers.
+
+    Args:
+        config: settings of the data.
+        container: the file or files, with what is known of bad ones and of classes.
+        stored: the samples.
+        stored_inputs: their inputs, or None.
+        labels: classes of the samples, or None.
+        paired: True if each sample comes with an input.
+
+    Raises:
+        UserError: the axes or a map are unclear, or a part does not fit the samples.
+    """
+    settings, count = config.arrays, stored.shape[0] if stored.shape else 0
+    axes = settings.axes or stored.axes or None
+    images = Arranged(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"), "--axes")
+    refuse_picture_flags(config, images.shape[1:])
+    inputs = _arranged_inputs(config, stored_inputs, count) if paired else None
+    stores = [images] if inputs is None else [inputs, images]
+    looked_at = [each.readable(spread(count)) for each in stores]
+    maps = {"images": _map_of(settings.values, images, looked_at[-1], "--values")}
+    if inputs is not None:
+        maps["inputs"] = _map_of(settings.input_values, inputs, looked_at[0], "--input-values")
+    numbers = None
+    if settings.conditions and settings.condition_table is None:
+        numbers, names, units = conditions.of_container(container, settings.conditions, stored)
+        maps["conditions"] = conditions.map_of(settings.condition_values, names, units)
+    constants = None
+    if settings.constants is not None:
+        constants, maps["constants"] = _constants(container, settings, images)
+    told_by: list[bytes] = [container.identity]
+    for each, some in zip(stores, looked_at, strict=True):
+        told_by += [f"{each.shape} {each.dtype.str} {each.axes}".encode(), np.ascontiguousarray(some).tobytes()]
+    labels = None if labels is None else check_labels(config.data, labels, count)
+    told_by += [b"" if each is None else each.tobytes() for each in (labels, numbers, constants)]
+    return Samples(
+        name=config.data,
+        images=images,
+        inputs=inputs,
+        values=SampleValues(**maps),
+        layout=Layout(images.shape[1:], None if inputs is None else inputs.shape[1:]),
+        fingerprint=fingerprint_of(b"array", told_by),
+        labels=labels,
+        class_names=container.class_names,
+        conditions=numbers,
+        constants=constants,
+        missing=None if settings.missing is None else _missing(settings.missing, looked_at[-1]),
+        bad_files=container.bad_files,
+        assumed_axes=[words for each in stores[::-1] for words in each.assumed],
+        stamp_of_files=container.stamp,
+    )
+
+
+def _map_of(given: str | None, store: Store, looked_at: np.ndarray, flag: str) -> ValueMap:
+    """The map of some samples, with a line on those looked at that lie outside of a declared range."""
+    made = map_of(given, store, looked_at, flag=flag, channels=store.names_of(store.shape[-1]))
+    if given is None or made.remark or made.lacks_statistics:
+        return made
+    try:
+        words = made.outside_in_words(looked_at)
+    except FailedFunction:  # met again, and named, when the samples are read
+        words = ""
+    remark = f"{flag}: in {len(looked_at)} samples looked at, {words}" if words else ""
+    return dataclasses.replace(made, remark=remark)
+
+
+def _missing(text: str, looked_at: np.ndarray) -> Missing:
+    """The number in place of missing ones, and the places that have none in any sample looked at."""
+    fill = parse_missing(text)
+    if looked_at.dtype.kind != "f":
+        return Missing(fill)
+    mask = np.isnan(looked_at).all(axis=0)
+    return Missing(fill, mask if mask.any() else None)
+
+
+def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
+    """Refuse --image-size, --channels and --fit where they would change an array.
+
+    Args:
+        config: settings of the data.
+        shape: shape of a sample, channels last.
+
+    Raises:
+        UserError: one of them would.
+    """
+    if config.image_size is not None and sides(config.image_size) != tuple(shape[:-1]):
+        raise UserError(
+            f"--image-size: resizes 8-bit pictures; the samples of {config.data} are arrays of shape {tuple(shape)}, "
+            "which they keep; leave the flag out, or give --crop to see a part of each"
+        )
+    if config.channels is not None and config.channels != shape[-1]:
+        raise UserError(f"--channels {config.channels}: the samples of {config.data} have {shape[-1]}; leave it out")
+    if config.fit is not None:
+        raise UserError(
+            f"--fit {config.fit}: resizes 8-bit pictures; {config.data} holds arrays, which keep their shape"
+        )
+
+
+def _arranged_inputs(config: Config, stored: Store | None, count: int) -> Arranged:
+    if stored is None:
+        raise UserError(
+            f"--data {config.data}: the recipe takes pairs, and there is no array `inputs` beside the samples; name "
+            "the array with --inputs"
+        )
+    if stored.shape[:1] != (count,):
+        raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
+    where = f"--inputs {stored.name}"
+    axes = config.arrays.input_axes or stored.axes or None
+    return Arranged(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where), "--input-axes")
+
+
+def _constants(container: Container, settings: ArrayConfig, images: Arranged) -> tuple[np.ndarray, ValueMap]:
+    """The fields that all samples share, (*space, K), and their map."""
+    assert settings.constants is not None
+    shape = images.shape[1:]
+    stored = container.find_constant(settings.constants, "--constants")
+    check_numbers(stored)
+    fields = stored.whole()
+    if fields.shape == tuple(shape[:-1]):
+        fields = fields[..., None]
+    if fields.shape[:-1] != tuple(shape[:-1]):
+        raise UserError(
+            f"--constants {settings.constants}: shape {stored.shape}; expected {tuple(shape[:-1])}, that of a sample "
+            "in space, with or without an axis of fields after it"
+        )
+    dims = stored.dims[: len(images.space)]
+    if dims and images.space and "" not in (*dims, *images.space) and dims != images.space:
+        raise UserError(
+            f"--constants {settings.constants}: the dimensions are {', '.join(dims)}, and those of a sample in space "
+            f"{', '.join(images.space)}; expected the same ones in the same order; transpose or rename them"
+        )
+    if not np.isfinite(fields).all():
+        raise UserError(f"--constants {settings.constants}: some numbers are not finite; fill them in")
+    count = fields.shape[-1]
+    names = stored.channels if len(stored.channels) == count else [f"{settings.constants}_{n}" for n in range(count)]
+    return fields, map_of(settings.constant_values, stored, fields[None], flag="--constant-values", channels=names)

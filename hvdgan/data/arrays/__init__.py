@@ -1,1 +1,0 @@
-"""Arrays of any shape and type, in files of several kinds, as a source of samples."""

@@ -1,0 +1,131 @@
+"""The axes of a sample in an array: their names, their order, and what is refused as unclear."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.store import Store
+
+_BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
+_FEW = 4
+_MANY = 16
+"""most channels that are taken for such without --axes"""
+_LONG = 32
+"""length from which two axes, of which the other has few entries, may be those of a sequence"""
+
+
+class Axes:
+    """Moves the channels of samples to the last axis, and adds that axis where there is none.
+
+    Args:
+        order: letters of a sample's axes as they are stored: W, HW or DHW, with C first, last or missing.
+        assumed: True if the shape would allow others, and neither a flag nor the file names these.
+    """
+
+    def __init__(self, order: str, *, assumed: bool = False) -> None:
+        self.order, self.assumed = order, assumed
+
+    def shape(self, stored: Sequence[int]) -> tuple[int, ...]:
+        """Shape of a sample, channels last, from its stored shape."""
+        sizes = dict(zip(self.order, stored, strict=True))
+        return (*(sizes[axis] for axis in "DHW" if axis in sizes), sizes.get("C", 1))
+
+    def arranged(self, samples: np.ndarray) -> np.ndarray:
+        """Samples (B, ...) as they are stored, with the channels last."""
+        if "C" not in self.order:
+            return samples[..., None]
+        return np.moveaxis(samples, 1, -1) if self.order[0] == "C" and len(self.order) > 1 else samples
+
+
+def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
+    """The axes of an array's samples.
+
+    Args:
+        shape: shape of the array, (N, ...).
+        given: value of --axes, or None for C, HW, HWC or DHWC by the number of axes.
+        flag: flag that sets the axes.
+        where: name of the array, for error messages.
+
+    Raises:
+        UserError: the shape does not fit, or could mean two things and no axes are given.
+    """
+    rank = len(shape) - 1
+    if 0 in shape:
+        raise UserError(f"{where}: array of shape {tuple(shape)}: it holds no numbers; expected at least one sample")
+    if given is not None:
+        order = given.upper()
+        space = order.replace("C", "", 1)
+        if space not in ("", "W", "HW", "DHW") or order not in (space, space + "C", "C" + space) or not order:
+            raise UserError(f"{flag} {given}: expected C, W, WC, CW, HW, HWC, CHW, DHW, DHWC or CDHW")
+        if len(order) != rank:
+            raise UserError(f"{flag} {given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
+        return Axes(order)
+    if rank not in _BY_RANK:
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)"
+        )
+    if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: sequences of channels, or fields? give {flag} WC for sequences "
+            "with channels last, CW for channels first, or HW for fields"
+        )
+    if rank == 3 and shape[-1] == _FEW:
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: red, green, blue and opacity, or four fields? give --channels 3 "
+            f"for 8-bit pictures, which are laid over white, or {flag} HWC for four fields"
+        )
+    if rank in (3, 4) and shape[1] <= _FEW < shape[-1]:
+        first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: channels first or last? give {flag} {first} or {last}"
+        )
+    if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
+        order = _BY_RANK[rank]
+        first = "CHW for channels first, or DHW for a volume without channels"
+        others = first if rank == 3 else "or CDHW for channels first"
+        raise UserError(
+            f"{where}: array of shape {tuple(shape)}: is the last axis one of {shape[-1]} channels, or of space? give "
+            f"{flag} {order} for channels last, {others}"
+        )
+    return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
+
+
+class Arranged(Store):
+    """A store with its channels last.
+
+    Args:
+        stored: the store.
+        axes: axes of its samples.
+        flag: flag that names them.
+    """
+
+    def __init__(self, stored: Store, axes: Axes, flag: str) -> None:
+        shape = axes.shape(stored.shape[1:])
+        super().__init__(
+            stored.name,
+            (stored.shape[0], *shape),
+            stored.dtype,
+            units=stored.units,
+            channels=stored.channels,
+            axes=axes.order,
+            prepared=stored.prepared,
+        )
+        self._stored, self._axes = stored, axes
+        self.space = tuple(dim for dim, axis in zip(stored.dims[1:], axes.order, strict=False) if axis != "C")
+        """names of a sample's dimensions in space, where the file names them"""
+        channels = f"{shape[-1]} channel{'s' * (shape[-1] > 1)}"
+        self.assumed = [f"axes {axes.order} assumed: {channels} ({flag})"] if axes.assumed else []
+        """the axes in words if they are assumed"""
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self._axes.arranged(self._stored.read(indices))
+
+    def named(self, index: int) -> str:
+        return self._stored.named(index)
+
+    def key(self, index: int) -> bytes:
+        return self._stored.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._stored.digest(index)

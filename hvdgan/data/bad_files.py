@@ -1,0 +1,78 @@
+"""Files and samples that cannot be used, their report, and when they are too many."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hvdgan.cli.errors import RunError
+
+_NAMED_IN_ERRORS = 5
+
+
+class BadFile(NamedTuple):
+    """A file or sample that cannot be used: its name within the data, and the reason."""
+
+    name: str
+    reason: str
+
+
+class BadImage(Exception):
+    """One sample cannot be read; the others can.
+
+    Args:
+        name: name of the sample within the data, such as `cats/tom.png`.
+        reason: reason why it cannot be read, in a few words.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.bad_file = BadFile(name, reason)
+
+
+class Unreadable(RunError):
+    """The disk, the network or the memory has failed, not the file.
+
+    I/O and memory errors are not counted as broken images: the image would be left out for good, or by one rank only.
+    """
+
+
+def printable(name: str) -> str:
+    """A file name for messages: line breaks, and bytes that are not UTF-8, are escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+
+
+def in_words(bad_files: Sequence[tuple[str, str]]) -> str:
+    """The first few bad files with their reasons, and the number of the others."""
+    first = [f"{bad_name} ({reason})" for bad_name, reason in bad_files[:_NAMED_IN_ERRORS]]
+    if len(bad_files) > _NAMED_IN_ERRORS:
+        first.append(f"and {len(bad_files) - _NAMED_IN_ERRORS} more")
+    return ", ".join(first)
+
+
+def refuse_if_too_many(
+    error: type[RunError],
+    *,
+    name: str,
+    bad_files: Sequence[tuple[str, str]],
+    total: int,
+    max_bad_fraction: float,
+    flag: str = "--data ",
+) -> None:
+    """Raise an error if a larger fraction of the data is broken than allowed.
+
+    Args:
+        error: type of the error.
+        name: value of `--data`.
+        bad_files: names and reasons of the distinct broken files so far.
+        total: number of all files, including broken ones, > 0.
+        max_bad_fraction: value of `--max-bad-fraction`, in [0, 1].
+        flag: flag that the name belongs to.
+
+    Raises:
+        error: the fraction is exceeded; the message names the data, both numbers, the first broken files and the flag.
+    """
+    if len(bad_files) / total <= max_bad_fraction:
+        return
+    raise error(
+        f"{flag}{name}: {len(bad_files)} of {total} images cannot be read: {in_words(bad_files)}; "
+        f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
+    )

@@ -1,1 +1,0 @@
-"""Source, and what every kind of source uses."""

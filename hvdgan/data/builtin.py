@@ -1,0 +1,219 @@
+"""Data sets that need no files of the user's: digits, synthetic patterns, those of Keras; and outlines as inputs.
+
+Keras reads its data sets from its own folder (`KERAS_HOME`, ~/.keras by default) and downloads missing files.
+"""
+
+import contextlib
+import functools
+import importlib.metadata
+import io
+import os
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from hvdgan.cli.errors import UserError, in_one_line
+from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.types import Fit
+from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.picture_arrays import Resized
+from hvdgan.data.pixels import WrongAspect, to_pixels
+from hvdgan.data.samples import Samples, of_pictures
+from hvdgan.data.sharing import in_turn
+from hvdgan.data.store import Size, Store, sides
+from hvdgan.values.sample_values import Layout, SampleValues
+
+KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
+_PATTERNS, _SHIFTS = 64, 16
+
+
+def digits(*, image_size: Size, channels: int, fit: Fit | None = None) -> Samples:
+    """The 1,797 scanned digits that come with scikit-learn, 8 x 8 grey pixels, with their labels 0 to 9.
+
+    They are enlarged bicubically to the image size on opening, and take 1,797 * image_size**2 bytes of memory.
+
+    Args:
+        image_size: height and width in pixels, >= 8; one number for both, or two.
+        channels: 1, or 3 for the grey value repeated.
+        fit: way in which the square scans are brought to a size that is not square.
+
+    Raises:
+        UserError: image_size is below 8, or not square without `fit`.
+    """
+    if min(sides(image_size)) < 8:
+        raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
+    try:
+        scans, images, labels = _digits(image_size, fit)
+    except WrongAspect as error:
+        raise UserError(f"--data digits: a scan has {error}") from error
+    return of_pictures(
+        _Made(np.repeat(images, channels, axis=-1), scans),
+        name="digits",
+        image_size=image_size,
+        channels=channels,
+        fit=fit,
+        told_by=[b"digits", scans.tobytes()],
+        labels=labels.copy(),
+    )
+
+
+def synthetic(*, image_size: Size, channels: int) -> Samples:
+    """1,024 smooth periodic patterns, for benchmarks and tests.
+
+    64 patterns are computed on opening; the others are the same patterns, shifted sideways by sixteenths of the width.
+
+    Args:
+        image_size: height and width in pixels; one number for both, or two.
+        channels: 1 or 3.
+    """
+    store = _Patterns(image_size, channels)
+    told_by = [b"synthetic 1"]
+    return of_pictures(store, name="synthetic", image_size=image_size, channels=channels, told_by=told_by)
+
+
+def of_keras(
+    name: str, *, image_size: Size, channels: int | None, fit: Fit | None = None, peers: Peers = ALONE
+) -> Samples:
+    """The training images of a data set that comes with Keras, and their labels, in memory.
+
+    Of several ranks, rank 0 reads and downloads them first, then one rank of each other host, then the other ranks.
+
+    Args:
+        name: value of `--data`, `keras:` and one of KERAS.
+        image_size: height and width in pixels; one number for both, or two.
+        channels: 1, 3, or None for those of the images.
+        fit: way in which the square images are brought to a size that is not square.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the data set is unknown, or can neither be read nor downloaded.
+    """
+    chosen = name.partition(":")[2]
+    if chosen not in KERAS:
+        raise UserError(f"--data {name}: expected one of {', '.join(f'keras:{known}' for known in KERAS)}")
+    images, labels = in_turn(lambda: _load(name, chosen), peers, f"--data {name}")
+    store = Resized(name, NumpyArray(name, images), image_size=image_size, channels=channels, fit=fit)
+    return of_pictures(
+        store,
+        name=name,
+        image_size=image_size,
+        channels=store.shape[-1],
+        fit=fit,
+        told_by=[b"keras", images.tobytes(), labels.tobytes()],
+        labels=labels.reshape(-1).astype(np.int32),
+    )
+
+
+def with_outlines(pictures: Samples, size: Size) -> Samples:
+    """Pictures with their outlines as inputs, to try a recipe of pairs with any pictures.
+
+    Args:
+        pictures: pictures without inputs.
+        size: height and width in pixels; one number for both, or two.
+    """
+    pixels, shape = pictures.values.images, pictures.layout.shape
+    changes: dict[str, Any] = {"layout": Layout(shape, shape), "values": SampleValues(pixels, pixels)}
+    told_by = [pictures.fingerprint.encode(), b"outlines 1"]
+    made = of_pictures(pictures.images, name=pictures.name, image_size=size, channels=shape[-1], told_by=told_by)
+    return pictures.replace(images=_Outlined(pictures.images), fingerprint=made.fingerprint, **changes)
+
+
+def outline(images: np.ndarray) -> np.ndarray:
+    """The outlines of bright areas: pixels of at least half the range with a darker one to a side, above or below.
+
+    Args:
+        images: images, uint8 (B, H, W, C); the mean over the channels counts.
+
+    Returns:
+        uint8 (B, H, W, C), 255 on the outline and 0 elsewhere, equal in all channels.
+    """
+    bright = images.mean(axis=-1) >= 127.5
+    # The border of the image is no edge: bright areas are continued beyond it.
+    padded = np.pad(bright, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    inside = padded[:, :-2, 1:-1] & padded[:, 2:, 1:-1] & padded[:, 1:-1, :-2] & padded[:, 1:-1, 2:]
+    return np.repeat(((bright & ~inside) * np.uint8(255))[..., None], images.shape[-1], axis=-1)
+
+
+class _Made(Store):
+    """Pictures in memory, uint8 (N, H, W, C), each with the array whose bytes are its key."""
+
+    in_memory = True
+
+    def __init__(self, images: np.ndarray, keys: np.ndarray) -> None:
+        super().__init__("digits", images.shape, images.dtype)
+        self._images, self._keys = images, keys
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self._images[indices]
+
+    def key(self, index: int) -> bytes:
+        return self._keys[index].tobytes()
+
+
+class _Patterns(Store):
+    in_memory = True
+
+    def __init__(self, image_size: Size, channels: int) -> None:
+        super().__init__("synthetic", (_PATTERNS * _SHIFTS, *sides(image_size), channels), np.uint8)
+        self._patterns = np.stack([_pattern(number, image_size, channels) for number in range(_PATTERNS)])
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        shifts, numbers = np.divmod(indices, _PATTERNS)
+        pairs = zip(numbers.tolist(), (shifts * self.shape[2] // _SHIFTS).tolist(), strict=True)
+        return np.stack([np.roll(self._patterns[number], shift, axis=1) for number, shift in pairs])
+
+
+class _Outlined(Store):
+    """Records of outlines and pictures."""
+
+    def __init__(self, pictures: Store) -> None:
+        super().__init__(pictures.name, (*pictures.shape[:-1], 2 * pictures.shape[-1]), np.uint8)
+        self.in_memory, self._pictures = pictures.in_memory, pictures
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        images = self._pictures.read(indices)
+        return np.concatenate([outline(images), images], axis=-1)
+
+    def named(self, index: int) -> str:
+        return self._pictures.named(index)
+
+    def key(self, index: int) -> bytes:
+        return self._pictures.key(index)
+
+
+@functools.lru_cache(maxsize=1)
+def _digits(image_size: Size, fit: Fit | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The scans (N, 8, 8) uint8, the images (N, H, W, 1) uint8 that they grow to, the labels (N,) int32."""
+    # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
+    file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = np.loadtxt(str(file), delimiter=",")
+    scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1, fit) for scan in scans])
+    return scans, images, table[:, -1].astype(np.int32)
+
+
+def _pattern(number: int, image_size: Size, channels: int) -> np.ndarray:
+    """In each channel the product of a vertical and a horizontal wave, uint8 (height, width, channels)."""
+    bits = np.random.Philox(key=np.array([number, 0], dtype=np.uint64)).random_raw(2 + 2 * channels)
+    waves = 1 + bits[:2] % 2 * 2  # whole numbers: a shifted image has no seam; odd ones: no two shifts are equal
+    phases = bits[2:].reshape(2, channels) / 2**64
+    down, across = (
+        np.cos(2 * np.pi * (wave * (np.arange(side)[:, None] / side) + phase))
+        for wave, phase, side in zip(waves, phases, sides(image_size), strict=True)
+    )
+    return np.rint(127.5 * (1 + down[:, None, :] * across[None, :, :])).astype(np.uint8)
+
+
+def _load(name: str, chosen: str) -> tuple[np.ndarray, np.ndarray]:
+    import keras  # takes seconds, so only those who need it import it
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # several ranks would print its progress bar
+            (images, labels), _ = getattr(keras.datasets, chosen).load_data()
+    except Exception as error:  # of many types: no network, a damaged archive, a full disk
+        raise UserError(
+            f"--data {name}: Keras cannot load it: {in_one_line(error)}; copy its files from a machine with a "
+            f"network to {os.environ.get('KERAS_HOME', '~/.keras')}/datasets, or set KERAS_HOME"
+        ) from error
+    return images, labels

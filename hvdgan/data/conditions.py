@@ -1,0 +1,189 @@
+"""Numbers that describe each sample, such as energy and angle: from arrays beside the samples, or from a CSV table."""
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.bad_files import printable
+from hvdgan.data.kinds import check_numbers
+from hvdgan.data.samples import Samples
+from hvdgan.data.store import Container, Store
+from hvdgan.values import value_map
+from hvdgan.values.value_map import ValueMap
+
+_FILE_COLUMNS = ("file", "name")
+
+
+def of_container(container: Container, names: Sequence[str], samples: Store) -> tuple[np.ndarray, list[str], list[str]]:
+    """Conditions from arrays (N,) or (N, k) beside the samples.
+
+    Args:
+        container: the file.
+        names: names of the arrays.
+        samples: the array of the samples, (N, ...).
+
+    Returns:
+        Numbers (N, k) float64, their names and their units; an array `x` (N, 2) gives x_0 and x_1.
+
+    Raises:
+        UserError: an array is missing, does not have one entry for each sample, or has a number that is not finite, or
+            two conditions have one name.
+    """
+    count = samples.shape[0] if samples.shape else 0
+    columns: list[np.ndarray] = []
+    known: list[str] = []
+    units: list[str] = []
+    for name in names:
+        stored = container.find(name, "--conditions")
+        check_numbers(stored)
+        if len(stored.shape) not in (1, 2) or stored.shape[0] != count:
+            raise UserError(
+                f"--conditions {name}: array of shape {stored.shape}; expected one entry for each of {count:,} samples"
+            )
+        stored.refuse_others(samples, f"--conditions {name}")
+        found = stored.whole()
+        numbers = found.astype(np.float64).reshape(count, -1)
+        width = numbers.shape[1]
+        columns.append(numbers)
+        known += [name] if width == 1 else [f"{name}_{place}" for place in range(width)]
+        units += stored.units_of(width) or [""] * width
+    _refuse_repeated(known)
+    together = np.concatenate(columns, axis=1)
+    _refuse_not_finite("--conditions", together, known)
+    return together, known, units
+
+
+def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.ndarray, list[str], str]:
+    """Conditions from the columns of a CSV table with a header.
+
+    With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
+    in the order of the samples.
+
+    Args:
+        path: the table.
+        chosen: names of the columns; none: all but that of the files.
+        source: the samples.
+
+    Returns:
+        Numbers (N, k) float64, the names of the columns, and a line on rows that are not used, or "".
+
+    Raises:
+        UserError: the table cannot be read, or does not fit the samples.
+    """
+    header, rows = _read(path)
+    keyed = _file_column(header)
+    names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
+    if missing := [name for name in names if name not in header]:
+        raise UserError(f"--condition-table {path}: no column {missing[0]}; it has {', '.join(header)}")
+    _refuse_unclear(path, header, [*names, *([] if keyed is None else [header[keyed]])])
+    _refuse_repeated(names)
+    if keyed is None:
+        if len(rows) != len(source) or source.bad_files:
+            raise UserError(
+                f"--condition-table {path}: {len(rows):,} rows, and the data have {len(source):,} samples; expected "
+                "one row for each, or a column `file` with their paths"
+            )
+        ordered = rows
+    else:
+        by_file = {os.path.normpath(row[keyed]): row for row in rows}
+        if len(by_file) < len(rows):
+            raise UserError(f"--condition-table {path}: a file is named twice in column {header[keyed]}")
+        ordered = [_row_of(path, by_file, os.fsdecode(source.key(index))) for index in range(len(source))]
+    places = [header.index(name) for name in names]
+    numbers = np.array([[_number(path, row[place]) for place in places] for row in ordered], np.float64)
+    _refuse_not_finite(f"--condition-table {path}", numbers, names)
+    unused = len(rows) - len(ordered)
+    of = f"--condition-table {path}: {unused:,} of {len(rows):,} rows"
+    return numbers, names, f"{of} name none of the samples, and are ignored" if unused else ""
+
+
+def number_in(text: str) -> float:
+    """The number that a text says; float() alone takes 1_0 for 10.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if "_" in text:
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
+def is_in_order(path: Path) -> bool:
+    """Whether a table's rows are in the order of the samples, and so belong to one data set only.
+
+    Raises:
+        UserError: the table cannot be read.
+    """
+    return _file_column(_read(path)[0]) is None
+
+
+def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
+    """The map of conditions: the declared one, or standard.
+
+    Raises:
+        UserError: two conditions have one name, or the map cannot be read.
+    """
+    _refuse_repeated(names)
+    return value_map.parse(given or "standard", "--condition-values", names, units)
+
+
+def _file_column(header: Sequence[str]) -> int | None:
+    return next((header.index(name) for name in _FILE_COLUMNS if name in header), None)
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"--condition-table {path}: cannot be read as CSV: {error}") from error
+    if len(rows) < 2:
+        raise UserError(f"--condition-table {path}: expected a line of column names and a row for each sample")
+    header, *others = rows
+    for number, row in enumerate(others, 2):
+        if len(row) != len(header):
+            raise UserError(
+                f"--condition-table {path}: row {number} has {len(row)} columns, and the header has {len(header)}"
+            )
+    return header, others
+
+
+def _row_of(path: Path, by_file: dict[str, list[str]], name: str) -> list[str]:
+    if name not in by_file:
+        raise UserError(f"--condition-table {path}: no row for {printable(name)}; add one, or remove the file")
+    return by_file[name]
+
+
+def _number(path: Path, cell: str) -> float:
+    try:
+        return number_in(cell)
+    except ValueError as error:
+        raise UserError(f"--condition-table {path}: {cell!r} is no number") from error
+
+
+def _refuse_unclear(path: Path, header: Sequence[str], used: Sequence[str]) -> None:
+    """Refuse columns without a name, as pandas writes its index, and names that two columns have."""
+    if "" in used:
+        raise UserError(
+            f"--condition-table {path}: column {header.index('') + 1} has no name; write the table without an index, "
+            "or choose the columns with --conditions"
+        )
+    if twice := next((name for name in used if header.count(name) > 1), None):
+        raise UserError(f"--condition-table {path}: two columns are named {twice}; rename or remove one")
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
+        raise UserError(f"--conditions: two conditions are named {twice}; name each once, or rename its array")
+
+
+def _refuse_not_finite(flag: str, numbers: np.ndarray, names: Sequence[str]) -> None:
+    if not np.isfinite(numbers).all():
+        row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(numbers)))
+        raise UserError(
+            f"{flag}: {names[column]} of sample {row} is {numbers[row, column]}; expected a finite number for each"
+        )

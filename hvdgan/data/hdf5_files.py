@@ -1,0 +1,159 @@
+"""Arrays in HDF5 files, read by h5py."""
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
+from hvdgan.data.valid_numbers import plain_numbers
+
+SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
+_CHUNK_CACHE = 16 * 2**20
+_FAILURES = (OSError, ValueError, RuntimeError, KeyError)
+"""errors of h5py when it reads a damaged file"""
+
+
+class Hdf5File(Container):
+    """An HDF5 file, with its data sets by their paths, such as `group/ECAL`.
+
+    A data set's unit is its attribute `units` or `unit`; its attribute `channels`, a list of texts, names the channels.
+    A file that is written to during the run ends it.
+
+    Args:
+        data: path of the file.
+        cache: bytes of decoded chunks that the library keeps for each array.
+
+    Raises:
+        UserError: it is not HDF5, or is damaged.
+    """
+
+    def __init__(self, data: str, cache: int = _CHUNK_CACHE) -> None:
+        super().__init__(data)
+        with _reasons(data):
+            self._stamp = identity(data)
+            self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
+            self._names = sorted(_sets_below(self._file, "", set()))
+
+    def names(self) -> list[str]:
+        return self._names
+
+    def get(self, name: str) -> "Hdf5Array":
+        with _reasons(self.data):
+            dataset, where = self._file[name], f"{self.data}:{name}"
+            if dataset.shape is None:
+                raise UserError(f"--data {where}: it is empty; expected at least one sample")
+            _refuse_unknown_filters(f"--data {where}", dataset)
+            return Hdf5Array(where, dataset, self._stamp)
+
+    def stamp(self) -> list[Any]:
+        return self._stamp
+
+
+class Hdf5Array(Store):
+    """A data set of an HDF5 file.
+
+    Args:
+        name: name for messages.
+        dataset: the data set, of an open file.
+        stamp: identity of the file when it was opened.
+    """
+
+    def __init__(self, name: str, dataset: Any, stamp: list[Any]) -> None:
+        self._dataset, self._stamp = dataset, stamp
+        attributes = dict(dataset.attrs)
+        self._valid = plain_numbers(name, attributes, dataset.dtype)
+        super().__init__(
+            name,
+            dataset.shape,
+            dataset.dtype.newbyteorder("="),
+            units=_texts(attributes.get("units", attributes.get("unit"))),
+            channels=_texts(attributes.get("channels")),
+            prepared=dataset.chunks is None or dataset.chunks[0] == 1,
+        )
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        run = selection(indices)
+        if isinstance(run, slice) and len(indices) > 1:
+            with contextlib.suppress(*_FAILURES):  # found again below, where the sample has a name
+                self._dataset.read_direct(out, run)
+                return self._checked(indices, out)
+        for place, index in enumerate(indices.tolist()):
+            try:
+                out[place] = self._dataset[index]
+            except _FAILURES as error:
+                raise failed(self.named(index), error) from error
+        return self._checked(indices, out)
+
+    def _checked(self, indices: np.ndarray, samples: np.ndarray) -> np.ndarray:
+        return self._valid.checked(samples, lambda place: self.named(int(indices[place])))
+
+
+def opened(opener: Callable[[bool | None], Any]) -> Any:
+    """A file that is opened without a lock where the file system of a cluster has none, or another process holds it.
+
+    Not always without: the library refuses to open a file that a recipe has opened with other settings of locks.
+    HDF5_USE_FILE_LOCKING decides alone if it is set.
+
+    Args:
+        opener: function of h5py's `locking` that opens the file.
+    """
+    try:
+        return opener(None)
+    except OSError as error:
+        if "lock" not in str(error):
+            raise
+        return opener(False)
+
+
+def _refuse_unknown_filters(where: str, dataset: Any) -> None:
+    """Refuse a data set that is compressed by a filter which neither HDF5_PLUGIN_PATH nor hdf5plugin has.
+
+    Raises:
+        UserError: it is; the message names the filter.
+    """
+    plist = dataset.id.get_create_plist()
+    for code, _, _, name in map(plist.get_filter, range(plist.get_nfilters())):
+        if not h5py.h5z.filter_avail(code):
+            with contextlib.suppress(ImportError):
+                importlib.import_module("hdf5plugin")  # which registers its filters
+        if not h5py.h5z.filter_avail(code):
+            known = name.decode(errors="replace").partition(";")[0] or "without a name"
+            raise UserError(
+                f"{where}: needs the HDF5 filter {known} ({code}); pip install hdf5plugin, or name the folder of the "
+                "filter's plugin in HDF5_PLUGIN_PATH"
+            )
+
+
+def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
+    """Paths of the data sets in a group and below it; links are followed, and each group counts once."""
+    address = h5py.h5o.get_info(group.id)
+    if (address.fileno, address.addr) in seen:
+        return
+    seen.add((address.fileno, address.addr))
+    for key in group:
+        try:
+            item = group[key]
+        except (KeyError, OSError):
+            continue  # a link to nothing
+        if isinstance(item, h5py.Dataset):
+            yield prefix + key
+        elif isinstance(item, h5py.Group):
+            yield from _sets_below(item, f"{prefix}{key}/", seen)
+
+
+def _texts(attribute: Any) -> Sequence[str]:
+    """A text, or several, of an attribute; empty if it is missing or holds no texts."""
+    found = np.atleast_1d(np.asarray(attribute, object)).tolist()
+    texts = [each.decode(errors="replace") if isinstance(each, bytes) else each for each in found]
+    return texts if all(isinstance(each, str) for each in texts) else ()
+
+
+def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
+    return named_errors(name, "as HDF5", "a whole file, written by h5py or the like")

@@ -1,0 +1,175 @@
+"""Several files of one kind as one: the samples of each follow those of the one before."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.kinds import check_numbers
+from hvdgan.data.sharing import share_out
+from hvdgan.data.store import Container, Store, identity
+
+MOST_OPEN = 64
+"""files that stay open"""
+Opener = Callable[[str], Container]
+
+
+class JoinedFiles(Container):
+    """Files of one kind, joined along the first axis.
+
+    The ranks share the look into all files; each then opens a file when it first reads from it.
+
+    Args:
+        data: value of --data without the name of an array, for messages.
+        files: paths of the files, in the order of their samples; at least one.
+        opener: function that opens one of them.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the first file cannot be read.
+    """
+
+    def __init__(self, data: str, files: Sequence[str], opener: Opener, peers: Peers) -> None:
+        super().__init__(data)
+        self._files, self._opener, self._peers = list(files), opener, peers
+        self._first = opener(files[0])
+
+    def names(self) -> list[str]:
+        return self._first.names()
+
+    def samples_among(self, names: Sequence[str]) -> str:
+        return self._first.samples_among(names)
+
+    def find(self, name: str, flag: str) -> Store:
+        self._first.find(name, flag)
+        return self.get(name)
+
+    def get(self, name: str) -> Store:
+        first = self._first.get(name)
+        check_numbers(first)
+        found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
+        (_, *expected), counts = _facts(first), []
+        for file, (count, *facts) in zip(self._files, found, strict=True):
+            if facts != expected:
+                raise UserError(
+                    f"--data {self.data}: {name} of {file} has {_in_words(facts)}, and that of {self._files[0]} "
+                    f"{_in_words(expected)}; expected the same apart from the number of samples"
+                )
+            counts.append(count)
+        return JoinedArray(f"{self.data}:{name}", first, self._files, counts, lambda file: self._opener(file).get(name))
+
+    def find_constant(self, name: str, flag: str) -> Store:
+        stored = self._first.find_constant(name, flag)
+        check_numbers(stored)
+
+        def digest(file: str) -> str:
+            numbers = self._opener(file).find_constant(name, flag).whole()
+            return hashlib.sha256(f"{numbers.shape} {numbers.dtype}".encode() + numbers.tobytes()).hexdigest()
+
+        digests = self._of_each(digest)
+        for file, its in zip(self._files, digests, strict=True):
+            if its != digests[0]:
+                raise UserError(
+                    f"{flag} {name}: {file} has other numbers than {self._files[0]}; all samples share the constants, "
+                    "so they must be equal in all files"
+                )
+        return stored
+
+    def stamp(self) -> list[Any] | None:
+        return None if self._first.stamp() is None else [identity(file) for file in self._files]
+
+    def _of_each(self, look: Callable[[str], Any]) -> list[Any]:
+        """What is found in each file; the ranks share the files."""
+        return share_out(self._files, lambda some: list(map(look, some)), self._peers, f"--data {self.data}")
+
+
+class JoinedArray(Store):
+    """Arrays of several files, joined along the first axis.
+
+    Args:
+        name: name for messages.
+        first: the array of the first file.
+        files: paths of the files.
+        counts: number of samples in each.
+        opener: function that opens the array of one of them.
+    """
+
+    def __init__(
+        self, name: str, first: Store, files: Sequence[str], counts: Sequence[int], opener: Callable[[str], Store]
+    ) -> None:
+        self._opener = opener
+        self._past = np.cumsum(counts)
+        self._folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+        self._part = functools.lru_cache(MOST_OPEN)(self._open)
+        super().__init__(
+            name,
+            (int(self._past[-1]), *first.shape[1:]),
+            first.dtype,
+            units=first.units,
+            channels=first.channels,
+            axes=first.axes,
+            prepared=first.prepared,
+        )
+        self.dims, self.unclear = first.dims, first.unclear
+        self.files = list(zip(files, counts, strict=True))
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for number, places, within in self._by_file(indices):
+            out[places] = self._part(number).read(within)
+        return out
+
+    def whole(self) -> np.ndarray:
+        """All of it; each file is closed again, since arrays such as conditions are read once."""
+        return np.concatenate([self._open(number).whole() for number in range(len(self.files))])
+
+    def named(self, index: int) -> str:
+        number, within = self._place_of(index)
+        return f"{self.files[number][0]}[{within}]"
+
+    def key(self, index: int) -> bytes:
+        number, within = self._place_of(index)
+        return os.fsencode(f"{os.path.relpath(self.files[number][0], self._folder)}[{within}]")
+
+    def _by_file(self, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """The numbers of the files that hold some samples, the places of these among all, and in the file."""
+        numbers = np.searchsorted(self._past, indices, "right")
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            yield number, places, indices[places] - (self._past[number] - self.files[number][1])
+
+    def _place_of(self, index: int) -> tuple[int, int]:
+        ((number, _, within),) = self._by_file(np.array([index]))
+        return number, int(within[0])
+
+    def _open(self, number: int) -> Store:
+        """The array of a file."""
+        file, count = self.files[number]
+        try:
+            part = self._opener(file)
+        except (OSError, RunError, KeyError) as error:
+            raise RunError(f"{error}; {file} has changed since the run began; restore it, then resume") from error
+        if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
+            raise RunError(
+                f"--data {file}: shape {part.shape} and type {part.dtype}; it has changed since the run began, when it "
+                f"had {(count, *self.shape[1:])} and {self.dtype}; restore it, then resume"
+            )
+        return part
+
+
+def _facts(stored: Store) -> list[Any]:
+    """The number of samples, and what must be the same in all files, as JSON types."""
+    count, *shape = stored.shape or (0,)
+    return [count, shape, stored.dtype.str, *map(list, (stored.units, stored.channels, stored.dims))]
+
+
+def _in_words(facts: list[Any]) -> str:
+    shape, dtype, units, channels, dims = facts
+    named = (("unit", units), ("channels", channels), ("dimensions", dims))
+    words = [f"samples of shape {tuple(shape)}", f"type {np.dtype(dtype)}"]
+    return ", ".join([*words, *(f"{kind} {' '.join(names)}" for kind, names in named if names)])

@@ -1,0 +1,200 @@
+"""Data of the user's own: anything with len() and [i], named as --data my_module:source.
+
+`source` is an object, or a class or a function that makes one from --data-options. Each item is an array, or a dict of
+arrays: images, and perhaps inputs, labels and conditions. Grain, TensorFlow Datasets, Hugging Face and PyTorch have
+such data sets.
+"""
+
+import importlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.bad_files import BadImage
+from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.sharing import pack, share_out, unpack
+from hvdgan.data.store import Container, Store
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_WANTED = "expected an object with len() and [i], or a class or function that makes one"
+_BESIDE = ("labels", "conditions")
+
+
+def names_own(data: str) -> bool:
+    """Whether --data names an attribute of a module that can be found, and no file."""
+    if not _NAME.fullmatch(data) or os.path.exists(data) or os.path.exists(data.partition(":")[0]):
+        return False
+    if os.getcwd() not in sys.path:  # where Python does not search it for an installed command, as for python -m
+        sys.path.insert(0, os.getcwd())
+    return importlib.util.find_spec(data.partition(":")[0].partition(".")[0]) is not None
+
+
+class OwnData(Container):
+    """An object with len() and [i], whose items are arrays or dicts of arrays.
+
+    Labels and conditions are needed before training: those that are attributes of the object, with an entry for each
+    item, are taken whole; otherwise each rank reads a part of the items for them once.
+
+    Args:
+        data: value of --data.
+        options: values of --data-options, KEY=VALUE.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: there is no such object, it has no items, or the first one is no array of numbers.
+    """
+
+    def __init__(self, data: str, options: Sequence[str], peers: Peers) -> None:
+        super().__init__(data)
+        self._recent = threading.local()
+        self._items = _made(data, options)
+        try:
+            self._count = len(self._items)
+            first = self._items[0] if self._count else None
+        except Exception as error:
+            raise UserError(f"--data {data}: {_told(error)}; {_WANTED}") from error
+        if first is None:
+            raise UserError(f"--data {data}: it has no items")
+        self._first = {name: self._array(value) for name, value in self._parts_of(first).items()}
+        if type(self._items).__repr__ is not object.__repr__:  # which holds an address in memory
+            self.identity = repr(self._items).encode()
+        beside = self._read_beside([name for name in _BESIDE if name in self._first], peers)
+        self._conditions = beside.get("conditions")
+        self.labels = beside.get("labels")
+        self.class_names = getattr(self._items, "class_names", None)
+
+    def names(self) -> list[str]:
+        names = [name for name in self._first if name not in _BESIDE]
+        return names if self._conditions is None else [*names, "conditions"]
+
+    def get(self, name: str) -> Store:
+        if name == "conditions" and self._conditions is not None:
+            return NumpyArray(f"{self.data}: conditions", self._conditions)
+        return _OwnArray(self, name, (self._count, *self._first[name].shape), self._first[name].dtype)
+
+    def stamp(self) -> None:
+        return None
+
+    def read(self, name: str, index: int) -> np.ndarray:
+        """One array of an item.
+
+        Raises:
+            BadImage: the object raises an error for this item, or the array has another shape or type than the first.
+            RunError: the disk or the memory has failed.
+        """
+        named = self.named(index)
+        recent: dict[int, Any] = self._recent.__dict__.setdefault("items", {})
+        try:
+            if index not in recent:  # a pair is one item, of which the input is read before the image
+                recent.clear()
+                recent[index] = self._parts_of(self._items[index])
+            found = self._array(recent[index][name])
+        except (OSError, MemoryError) as error:
+            raise RunError(f"--data {named}: {_told(error)}") from error
+        except Exception as error:  # the user's code may raise anything
+            raise BadImage(named, _told(error)) from error
+        wanted = self._first[name]
+        if found.shape != wanted.shape or not np.can_cast(found.dtype, wanted.dtype):
+            raise BadImage(named, f"{name} {found.shape} of {found.dtype}; expected {wanted.shape} of {wanted.dtype}")
+        return found.astype(wanted.dtype, copy=False)
+
+    def named(self, index: int) -> str:
+        """The name of an item, for messages."""
+        return f"{self.data}[{index}]"
+
+    def _parts_of(self, item: Any) -> Mapping[str, Any]:
+        return item if isinstance(item, Mapping) else {"images": item}
+
+    def _array(self, value: Any) -> np.ndarray:
+        found = np.asarray(value)
+        if found.dtype == object:
+            raise UserError(
+                f"--data {self.data}: an item is {type(value).__name__}; expected an array, or a dict of arrays with "
+                "the keys images, and perhaps inputs, labels and conditions"
+            )
+        return found
+
+    def _read_beside(self, names: Sequence[str], peers: Peers) -> dict[str, np.ndarray]:
+        """Labels (N,) and conditions (N, k): attributes of the object, or parts of the items, of which each is read."""
+        whole = {name: np.asarray(its) for name in _BESIDE if (its := getattr(self._items, name, None)) is not None}
+        names = [name for name in names if name not in whole]
+        bounds = np.linspace(0, self._count, 16 * peers.size + 1).astype(int).tolist()
+        ranges = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
+
+        def look(some: Sequence[str]) -> list[list[str]]:
+            each = [range(*map(int, words.split())) for words in some]
+            return [[pack(self._stacked(name, indices)) for name in names] for indices in each]
+
+        try:
+            found = share_out(ranges, look, peers, f"--data {self.data}: {' and '.join(names)}") if names else []
+        except BadImage as error:
+            raise UserError(f"--data {error}; labels and conditions of every item are needed") from error
+        for place, name in enumerate(names):
+            flat = np.concatenate([unpack(texts[place], self._first[name].dtype.type) for texts in found])
+            whole[name] = flat.reshape(self._count, *self._first[name].shape)
+        return whole
+
+    def _stacked(self, name: str, indices: Sequence[int]) -> np.ndarray:
+        shape = self._first[name].shape
+        return np.array([self.read(name, index) for index in indices], self._first[name].dtype).reshape(-1, *shape)
+
+
+class _OwnArray(Store):
+    """The arrays of one name of all items."""
+
+    def __init__(self, data: OwnData, part: str, shape: Sequence[int], dtype: np.dtype) -> None:
+        super().__init__(f"{data.data}: {part}", shape, dtype, prepared=False)
+        self._data, self._part = data, part
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return np.stack([self._data.read(self._part, index) for index in indices.tolist()])
+
+    def named(self, index: int) -> str:
+        return self._data.named(index)
+
+
+def _made(data: str, options: Sequence[str]) -> Any:
+    """The object that --data names, or that its class or function makes from the options."""
+    module, _, attribute = data.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+        is_made = hasattr(found, "__getitem__") and not isinstance(found, type)
+        made = found if is_made else found(**dict(map(_option, options)))
+    except UserError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise UserError(f"--data {data}: {_told(error)}; {_WANTED}") from error
+    if is_made and options:
+        raise UserError(f"--data-options {','.join(options)}: {data} is an object; options are for a class or function")
+    if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
+        raise UserError(f"--data {data}: {type(made).__name__} has no len() and [i]; {_WANTED}")
+    return made
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """The name and the value of KEY=VALUE: a number, true, false, null or a list as in JSON, else a text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise UserError(f"--data-options {text}: expected KEY=VALUE, such as split=train")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _told(error: BaseException) -> str:
+    """The error of the user's code, with its place."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {in_one_line(error)}{where}"

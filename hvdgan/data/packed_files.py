@@ -1,0 +1,232 @@
+"""Packed samples, as hvdgan.prepare writes them: HDF5 files of one folder, read as users' own HDF5 files are.
+
+hvdgan_packed.json            settings, source, the SHA-256 and the number of samples of each file, what was left out;
+                              `complete` is true once all files are whole
+packed-00000-of-00064.h5      data sets `images` (n, ...) and perhaps `inputs`, channels last, a chunk for each sample;
+                              `names` of the samples, `digests` by which they are held out, `labels`, `conditions`
+                              (n, k), `constants`, `left_out` (m, 2) with names and reasons; all with Fletcher's
+                              checksum; attributes `channels` and `units`
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.shared_errors import Peers, on_all
+from hvdgan.data.bad_files import printable
+from hvdgan.data.hdf5_files import Hdf5File
+from hvdgan.data.joined_files import JoinedFiles
+from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.store import Store
+
+INDEX = "hvdgan_packed.json"
+FORMAT = "hvdgan packed samples 1"
+AS_PACKED = ("axes", "inputs", "input_axes", "constants")
+"""settings of arrays that hvdgan.prepare has applied"""
+MAPS = ("values", "input_values", "constant_values", "condition_values")
+"""settings that a run may give instead of those of hvdgan.prepare"""
+_AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
+_OWN_FUNCTION = re.compile(r":\s*[^\W\d]\w*\s*,")
+
+
+def is_packed(folder: str) -> bool:
+    """Whether hvdgan.prepare made this folder, or began to."""
+    return os.path.isfile(os.path.join(folder, INDEX))
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """What the folder says about its files and how they were made.
+
+    Raises:
+        UserError: it is damaged, or of another version.
+    """
+    try:
+        index: dict[str, Any] = json.loads((folder / INDEX).read_text())
+        version = index["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / INDEX}: cannot be read: {error!r}; restore it, or pack the data again") from error
+    if version != FORMAT:
+        raise UserError(f"{folder / INDEX}: format {version}; expected {FORMAT}; pack the data again")
+    return index
+
+
+def refuse_own_functions(values: str | None, flag: str) -> None:
+    """Refuse a map that names functions, which no folder of data may choose.
+
+    Raises:
+        UserError: the map does.
+    """
+    if values is not None and _OWN_FUNCTION.search(values):
+        raise UserError(f"{flag} {values}: functions of your own are not packed; give them to hvdgan.train")
+
+
+class PackedFiles(JoinedFiles):
+    """The samples of a folder that hvdgan.prepare made, under the names that they had.
+
+    Args:
+        folder: value of --data.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the folder is unfinished or damaged.
+    """
+
+    has_names = True
+
+    def __init__(self, folder: str, peers: Peers) -> None:
+        self._index = on_all(lambda: self._complete(folder), peers, f"--data {folder}")
+        parts = {name: facts for name, facts in self._index["files"].items() if facts["count"]}
+        files = [os.path.join(folder, name) for name in parts]
+        # Each chunk is one sample, which need not be kept: 64 open files would keep gigabytes.
+        super().__init__(folder, files, functools.partial(Hdf5File, cache=0), peers)
+        self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
+        self.class_names = self._index["class_names"]
+        self._sample_names = _SampleNames(files, [facts["count"] for facts in parts.values()])
+        if "labels" in self.names():
+            self.labels = super().get("labels").whole()
+
+    @property
+    def holds_pictures(self) -> bool:
+        """True for 8-bit pictures; arrays of small integers may have the same type."""
+        return bool(self._index["pictures"])
+
+    def settings(self, config: Config, *, paired: bool) -> Config:
+        """The settings of a run, completed by those with which the folder was made.
+
+        Raises:
+            UserError: a flag differs from what was packed, or there are no inputs for a recipe of pairs.
+        """
+        given, packed, added = config.arrays, self._index["settings"], dict[str, Any]()
+        for name in AS_PACKED:
+            if getattr(given, name) not in (None, packed[name]):
+                flag = f"--{name.replace('_', '-')}"
+                how = f"with {flag} {packed[name]}" if packed[name] else f"without {flag}"
+                raise UserError(f"{flag} {getattr(given, name)}: {config.data} was packed {how}; leave the flag out")
+        if paired and "inputs" not in self.names():
+            raise UserError(
+                f"--data {config.data}: holds single samples, and this recipe takes pairs; prepare them with python -m "
+                "hvdgan.prepare --pairs"
+            )
+        for name in MAPS:
+            refuse_own_functions(packed.get(name), f"--data {config.data}: --{name.replace('_', '-')}")
+            added[name] = getattr(given, name) or packed.get(name)
+        added["missing"] = given.missing or packed.get("missing")
+        if not given.conditions and given.condition_table is None:
+            added["conditions"] = tuple(self._index["conditions"])
+        constants = "constants" if "constants" in self.names() else None
+        added |= {"axes": None, "inputs": None, "input_axes": None, "constants": constants}
+        return dataclasses.replace(config, arrays=dataclasses.replace(given, **added))
+
+    def get(self, name: str) -> Store:
+        return _PackedArray(super().get(name), self._sample_names)
+
+    def find(self, name: str, flag: str) -> Store:
+        """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
+        if flag != "--conditions":
+            return super().find(name, flag)
+        known = self._index["conditions"]
+        column = re.compile(f"{re.escape(name)}(_\\d+)?")
+        places = [place for place, each in enumerate(known) if column.fullmatch(each)]
+        if not places:
+            raise UserError(
+                f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
+                "with python -m hvdgan.prepare --conditions, or give --condition-table"
+            )
+        stored, numbers = self._conditions
+        found = NumpyArray(f"{self.data}: {name}", numbers[:, places] if len(places) > 1 else numbers[:, places[0]])
+        found.units = tuple(stored.units_of(len(known))[place] for place in places) if stored.units else ()
+        return found
+
+    @functools.cached_property
+    def _conditions(self) -> tuple[Store, np.ndarray]:
+        stored = super().get("conditions")
+        return stored, stored.whole()
+
+    @staticmethod
+    def _complete(folder: str) -> dict[str, Any]:
+        try:
+            index = read_index(Path(folder))
+        except UserError as error:
+            raise UserError(f"--data {error}") from error
+        if not index["complete"]:
+            raise UserError(f"--data {folder}: not finished; repeat the command of hvdgan.prepare, which resumes it")
+        return index
+
+
+class _SampleNames:
+    """Names of samples, and the digests by which they are held out; a file's are read when they are first needed.
+
+    Args:
+        files: paths of the files.
+        counts: number of samples in each.
+    """
+
+    def __init__(self, files: list[str], counts: list[int]) -> None:
+        self._files, self._past, self._counts = files, np.cumsum(counts), counts
+        self._read = functools.lru_cache(maxsize=None)(self._of_file)
+
+    def name(self, index: int) -> bytes:
+        """The name of a sample."""
+        return bytes(self._at(index, "names"))
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of its key in the data that it was packed from."""
+        return self._at(index, "digests").tobytes()
+
+    def _at(self, index: int, what: str) -> Any:
+        number = int(np.searchsorted(self._past, index, "right"))
+        return self._read(number, what)[index - int(self._past[number]) + self._counts[number]]
+
+    def _of_file(self, number: int, what: str) -> np.ndarray:
+        try:
+            with h5py.File(self._files[number], "r", locking="best-effort") as file:
+                return file[what][()]
+        except (OSError, RuntimeError, KeyError) as error:
+            raise RunError(
+                f"--data {self._files[number]}: its {what} cannot be read: {error}; restore the file"
+            ) from error
+
+
+class _PackedArray(Store):
+    """An array of all files, with the names of its samples."""
+
+    def __init__(self, joined: Store, names: _SampleNames) -> None:
+        super().__init__(
+            joined.name,
+            joined.shape,
+            joined.dtype,
+            units=joined.units,
+            channels=joined.channels,
+            axes=_AXES.get(len(joined.shape) - 1, ""),
+        )
+        self._joined, self._names = joined, names
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        try:
+            return self._joined.read(indices)
+        except RunError:
+            for index in indices.tolist():
+                try:
+                    self._joined.read(np.array([index]))
+                except RunError as error:
+                    name = printable(os.fsdecode(self._names.name(index)))
+                    raise RunError(f"{error} (sample {name}); hvdgan.prepare --verify checks all samples") from error
+            raise
+
+    def named(self, index: int) -> str:
+        return f"{self._joined.named(index)} ({printable(os.fsdecode(self._names.name(index)))})"
+
+    def key(self, index: int) -> bytes:
+        return self._names.name(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._names.digest(index)

@@ -1,0 +1,383 @@
+"""The samples of any data: a store with inputs, labels, conditions, constants and maps."""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.types import Fit
+from hvdgan.data.bad_files import BadFile, BadImage
+from hvdgan.data.store import Size, Store, sides
+from hvdgan.values.missing import Missing
+from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures, of_pixels
+from hvdgan.values.steps import FailedFunction
+from hvdgan.values.value_map import NARROW, ValueMap
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Samples:
+    """Samples by index, all of one shape, each with an input if there are inputs.
+
+    Args:
+        name: value of `--data`, for messages.
+        images: the samples, channels last; or, if each has an input and `inputs` is None, their records.
+        values: maps of the numbers to those that networks see.
+        layout: shapes of a sample and of its input.
+        fingerprint: hex digits, equal if the samples and their shapes are equal.
+        inputs: inputs of the samples, channels last.
+        is_pictures: True for 8-bit pictures, whose uint8 0 to 255 the step itself maps to [-1, 1].
+        labels: classes of the samples, int32 (N,), or None.
+        class_names: names of the labels 0, 1, ..., or None if they are not known.
+        classes: number of classes; None: one more than the largest label.
+        conditions: numbers that describe each sample, (N, k), or None; their names are in `values`.
+        constants: fields that all samples share, channels last, or None.
+        missing: number that networks see in place of missing ones; None: a sample with one is broken.
+        bad_files: files found broken on opening; they have no index.
+        remarks: lines to log when a run starts, on numbers that are rounded or files that are not used.
+        assumed_axes: axes that arrays are taken to have although their shape allows others, in words.
+        stamp_of_files: function that returns facts which change when a file changes, as JSON types, or None.
+        indices: numbers of these samples in the stores, int64 (N,); None: all.
+        is_mapped: True if the numbers are mapped to those that networks see.
+    """
+
+    name: str
+    images: Store
+    values: SampleValues
+    layout: Layout
+    fingerprint: str
+    inputs: Store | None = None
+    is_pictures: bool = False
+    labels: np.ndarray | None = None
+    class_names: Sequence[str] | None = None
+    classes: int | None = None
+    conditions: np.ndarray | None = None
+    constants: np.ndarray | None = None
+    missing: Missing | None = None
+    bad_files: Sequence[BadFile] = ()
+    remarks: Sequence[str] = ()
+    assumed_axes: Sequence[str] = ()
+    stamp_of_files: Callable[[], list[Any] | None] = lambda: None
+    indices: np.ndarray | None = None
+    is_mapped: bool = False
+
+    def __len__(self) -> int:
+        """The number of samples that have an index."""
+        return self.images.shape[0] if self.indices is None else len(self.indices)
+
+    @property
+    def total(self) -> int:
+        """The number of all samples, including broken ones and those that are held out."""
+        return self.images.shape[0] + len(self.bad_files)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes; 0 if there are no labels or if one is negative, which is not a class."""
+        if self.classes is not None:
+            return self.classes
+        return 0 if self.labels is None or self.labels.min() < 0 else int(self.labels.max()) + 1
+
+    @property
+    def paired(self) -> bool:
+        """True if each sample comes with an input."""
+        return self.layout.input_shape is not None
+
+    @property
+    def prepared(self) -> bool:
+        """True if `hvdgan.prepare` would not make reading faster."""
+        return all(store.prepared for store in self._stores)
+
+    @property
+    def in_memory(self) -> bool:
+        """True if memory holds the samples, so that a cache is of no use."""
+        return all(store.in_memory for store in self._stores)
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of what `fetch` returns: a sample, or a sample and its input in one array."""
+        return self.layout.record
+
+    @functools.cached_property
+    def stored_dtype(self) -> np.dtype:
+        """The type of the numbers in the data."""
+        return np.result_type(*(store.dtype for store in self._stores))
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype:
+        """The type of the numbers that `fetch` returns.
+
+        The step maps numbers of a type narrower than float32, so that fewer bytes are read ahead and copied to the GPU,
+        where TensorFlow computes the same bits as NumPy.
+        """
+        if not self.is_mapped or self.is_pictures:
+            return self.stored_dtype
+        maps = [each for each in (self.values.images, self.values.inputs) if each is not None]
+        is_narrow = self.stored_dtype in NARROW and self.missing is None
+        looks_like_pictures = self.stored_dtype == np.uint8 and may_be_pictures(self.layout.shape)
+        is_later = is_narrow and not looks_like_pictures and all(each.is_one_step_of_arithmetic for each in maps)
+        return self.stored_dtype if is_later else np.dtype(np.float32)
+
+    def blank(self, count: int) -> np.ndarray:
+        """Zeros in place of `count` samples, (count, *record_shape)."""
+        return np.zeros((count, *self.record_shape), self.dtype)
+
+    def fetch(self, index: int) -> np.ndarray:
+        """Read one sample; see fetch_batch()."""
+        return self.fetch_batch(np.array([index]))[0]
+
+    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
+        """Read several samples; safe to call from several threads.
+
+        Args:
+            indices: numbers of the samples, int64 (B,).
+
+        Returns:
+            An array (B, *record_shape) of `dtype`; of a pair, the numbers of the input come first.
+
+        Raises:
+            BadImage: one of them is broken, or has a number that is not finite once it is mapped.
+            RunError: the data have changed since they were opened.
+        """
+        numbers = self.numbers(indices)
+        stored = [store.read(numbers) for store in self._stores]
+        if self.is_mapped and not self.is_pictures:
+            is_later = self.dtype != np.float32
+            if not (is_later and self._checked[numbers].all()):
+                seen = self._seen(indices, stored)
+                self._checked[numbers] = True
+                stored = stored if is_later else seen
+        if len(stored) == 1:
+            return stored[0]
+        return self.layout.joined(stored[0], stored[1], self.dtype)
+
+    def facts(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """What memory holds about some samples: their numbers in the data, labels and conditions, (B, ...) each."""
+        known = {"numbers": self.numbers(indices)}
+        if self.labels is not None:
+            known["labels"] = self.labels[indices]
+        if self.conditions is not None:
+            known["conditions"] = self.conditions[indices]
+        return known
+
+    def numbers(self, indices: np.ndarray) -> np.ndarray:
+        """The samples' numbers in the whole data, int64 (B,); they differ from the indices where some are held out."""
+        return np.asarray(indices if self.indices is None else self.indices[indices], np.int64)
+
+    def named(self, index: int) -> str:
+        """The name of a sample, for messages."""
+        return self.images.named(self._number(index))
+
+    def key(self, index: int) -> bytes:
+        """Bytes that identify a sample on every machine: its name or place within the data, or its pixels."""
+        return self.images.key(self._number(index))
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of a sample's key."""
+        return self.images.digest(self._number(index))
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        """Height and width of a picture before it is brought to the image size; None if that is not known."""
+        return self.images.own_size(self._number(index))
+
+    def stamp(self) -> list[Any] | None:
+        """Facts that, with the fingerprint, prove that no sample and no label has changed, without reading the samples.
+
+        Returns:
+            Values expressible in JSON; None if there is no proof.
+
+        Raises:
+            OSError: a file is missing.
+        """
+        if (stamp := self.stamp_of_files()) is None:
+            return None
+        parts = [b"" if each is None else each.tobytes() for each in (self.indices, self.labels)]
+        return [stamp, self.num_classes, fingerprint_of(b"chosen", parts)]
+
+    def replace(self, **changes: Any) -> "Samples":
+        """The same samples with other attributes."""
+        return dataclasses.replace(self, **changes)
+
+    def chosen(self, indices: np.ndarray) -> "Samples":
+        """Some of the samples, int64 (N,), in this order."""
+        own = {"labels": self.labels, "conditions": self.conditions}
+        some: dict[str, Any] = {name: None if each is None else each[indices] for name, each in own.items()}
+        return self.replace(indices=self.numbers(indices), classes=self.num_classes, **some)
+
+    def mapped(self, values: SampleValues) -> "Samples":
+        """The samples as networks see them, or in a narrower type, which unpack() maps in the step.
+
+        Args:
+            values: maps of the parts, with all statistics.
+
+        Raises:
+            UserError: a condition or a constant cannot be mapped to a finite number.
+        """
+        if self.is_pictures and self.conditions is None:
+            return self
+        remarks = [each.remark for each in values.parts().values() if each is not None and each.remark]
+        for part, numbers in (("conditions", self.conditions), ("constants", self.constants)):
+            known = values.parts()[part]
+            if known is not None and numbers is not None and (words := known.outside_in_words(numbers)):
+                remarks.append(f"{part}: {words}")
+        constants = self._mapped_part(values, "constants")
+        field = None if self.missing is None else self.missing.field
+        if field is not None:
+            constants = field if constants is None else np.concatenate([constants, field], axis=-1)
+        conditions = self._mapped_part(values, "conditions")
+        seen: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants, "is_mapped": True}
+        return self.replace(remarks=[*self.remarks, *remarks], **seen)
+
+    def described(self, numbers: np.ndarray, value_map: ValueMap, *names: str) -> "Samples":
+        """The samples with conditions, which the fingerprint then covers.
+
+        Args:
+            numbers: conditions, (N, k) float64.
+            value_map: their map.
+            names: names that the fingerprint covers, too.
+        """
+        parts = [self.fingerprint.encode(), *map(str.encode, names), numbers.tobytes()]
+        values = dataclasses.replace(self.values, conditions=value_map)
+        return self.replace(values=values, conditions=numbers, fingerprint=fingerprint_of(b"conditions", parts))
+
+    def refuse_lost(self, part: str, value_map: ValueMap, seen: np.ndarray) -> None:
+        """Refuse conditions and constants of which a map makes NaN or infinities: no sample could be left out for them.
+
+        Args:
+            part: name of the part: conditions or constants.
+            value_map: its map.
+            seen: numbers of the part once they are mapped, or once the first steps are applied.
+
+        Raises:
+            UserError: names the first such number.
+        """
+
+        def where(place: tuple[int, ...]) -> str:
+            if part == "constants":
+                return f" at {place}"
+            return f" of sample {self._number(place[0])} ({self.named(place[0])})"
+
+        if words := value_map.lost_in_words(getattr(self, part), seen, where):
+            raise UserError(
+                f"--data {self.name}: {words}; correct the number, or declare another map with --{part[:-1]}-values"
+            )
+
+    @property
+    def _stores(self) -> list[Store]:
+        return [self.images] if self.inputs is None else [self.inputs, self.images]
+
+    @functools.cached_property
+    def _checked(self) -> np.ndarray:
+        """Samples of the stores that were mapped before, and need not be looked at again; bool (N,)."""
+        return np.zeros(self.images.shape[0], bool)
+
+    def _number(self, index: int) -> int:
+        return index if self.indices is None else int(self.indices[index])
+
+    def _mapped_part(self, values: SampleValues, part: str) -> np.ndarray | None:
+        """A part in memory as networks see it."""
+        value_map = values.parts()[part]
+        numbers: np.ndarray | None = getattr(self, part)
+        if value_map is None or numbers is None:
+            return numbers
+        with np.errstate(all="ignore"):
+            seen = value_map.forward(numbers)
+        self.refuse_lost(part, value_map, seen)
+        return seen
+
+    def _seen(self, indices: np.ndarray, stored: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Inputs, if there are some, and samples as networks see them.
+
+        Raises:
+            BadImage: a number is not finite then, or a function of the user's raises an error for a sample.
+        """
+        seen = []
+        for value_map, samples in zip((self.values.inputs, self.values.images)[-len(stored) :], stored, strict=True):
+            assert value_map is not None
+            with np.errstate(all="ignore"):
+                each = self._forward(indices, samples, value_map)
+            if self.missing is not None:
+                each = self.missing.filled(samples, each)
+            if not (finite := np.isfinite(each)).all():
+                first = int(np.argmin(finite.reshape(len(each), -1).all(axis=1)))
+                raise BadImage(self.named(int(indices[first])), _reason(samples[first], value_map))
+            seen.append(each)
+        return seen
+
+    def _forward(self, indices: np.ndarray, samples: np.ndarray, value_map: ValueMap) -> np.ndarray:
+        try:
+            return value_map.forward(samples)
+        except FailedFunction:
+            for index, sample in zip(indices.tolist(), samples, strict=True):
+                try:
+                    value_map.forward(sample[None])
+                except FailedFunction as error:
+                    raise BadImage(self.named(index), str(error)) from error
+            raise  # it takes each sample alone
+
+
+def of_pictures(
+    store: Store,
+    *,
+    name: str,
+    image_size: Size,
+    channels: int,
+    told_by: Iterable[bytes],
+    fit: Fit | None = None,
+    paired: bool = False,
+    input_size: Size | None = None,
+    **others: Any,
+) -> Samples:
+    """8-bit pictures, all of one size.
+
+    Args:
+        store: the pictures, uint8 (N, height, width, channels); with inputs (N, height, width, 2 * channels), the
+            channels of the input first.
+        name: value of `--data`.
+        image_size: height and width of the pictures, in pixels; one number for both, or two.
+        channels: channels of a picture, 1 (grey) or 3 (RGB).
+        told_by: bytes that identify the pictures, for the fingerprint.
+        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
+        paired: True if each picture comes with an input of the same channels.
+        input_size: height and width of the inputs; None: those of the pictures.
+        others: other arguments of Samples.
+    """
+    height, width = sides(image_size)
+    shape = (height, width, channels)
+    # Square pictures that are cropped had no fit before it could be chosen, and keep their fingerprint.
+    size, how = f"{height}" if height == width else f"{height} {width}", "" if fit in (None, "crop") else f" {fit}"
+    return Samples(
+        name=name,
+        images=store,
+        values=of_pixels(channels, paired=paired),
+        layout=Layout(shape, (*sides(input_size or image_size), channels) if paired else None),
+        fingerprint=fingerprint_of(f"{size} {channels}{how}".encode(), told_by),
+        is_pictures=True,
+        **others,
+    )
+
+
+def fingerprint_of(head: bytes, parts: Iterable[bytes]) -> str:
+    """The SHA-256 of a head and of parts, whose boundaries count, in hex."""
+    digest = hashlib.sha256(head)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def not_finite(sample: np.ndarray) -> str:
+    """How many numbers of a sample are NaN or infinite, in words; an empty string if none is."""
+    finite = np.isfinite(sample)
+    if finite.all():
+        return ""
+    kinds = ["NaN"] * bool(np.isnan(sample).any()) + ["infinite"] * bool(np.isinf(sample).any())
+    return f"{np.count_nonzero(~finite):,} of {sample.size:,} numbers are {' or '.join(kinds)}"
+
+
+def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
+    if reason := not_finite(sample):
+        return reason
+    return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"

@@ -1,0 +1,310 @@
+"""A store: an array on a disk or in memory of which single samples are read; and the files that hold some by name."""
+
+import abc
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.data.bad_files import BadFile, BadImage
+
+Size = int | tuple[int, int]
+"""height and width in pixels: one number for both, or two"""
+_USUAL = ("images", "x", "arr_0")
+"""names of the samples where a file has several arrays"""
+
+
+def sides(image_size: Size) -> tuple[int, int]:
+    """Height and width of a picture, given as one number for both or as two."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
+
+
+def identity(path: str) -> list[Any]:
+    """Facts that change when a file changes: its path, its size, and the nanosecond of its last change.
+
+    Raises:
+        OSError: the file does not exist.
+    """
+    status = os.stat(path)
+    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+
+
+def identity_of_many(files: Iterable[tuple[int, int]]) -> list[Any]:
+    """One digest for many files, which changes when a file changes; it does not depend on where the files lie.
+
+    Args:
+        files: size in bytes and nanosecond of the last change of each file, in a fixed order.
+    """
+    return [hashlib.sha256("\n".join(f"{size} {time}" for size, time in files).encode()).hexdigest()]
+
+
+@contextlib.contextmanager
+def named_errors(name: str, kind: str, expected: str) -> Iterator[None]:
+    """Turn any error in the block into a UserError that names the file: damaged files raise many types.
+
+    Args:
+        name: value of --data.
+        kind: end of "cannot be read", such as `as HDF5`.
+        expected: kind of file that can be read.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"--data {name}: cannot be read {kind}: {in_one_line(error)}; expected {expected}") from error
+
+
+def failed(named: str, error: Exception) -> RunError:
+    """The error that ends the run if a library cannot read a sample of this name."""
+    return RunError(
+        f"--data {named} cannot be read: {in_one_line(error)}; the file has changed, or the disk has failed; restore "
+        "the file, then resume"
+    )
+
+
+def refuse_changed(stamp: Sequence[Any], named: str) -> None:
+    """Refuse a file that was written to since it was opened.
+
+    Args:
+        stamp: its identity() when it was opened.
+        named: name of a sample, for messages.
+
+    Raises:
+        RunError: it has changed, or is gone.
+    """
+    try:
+        problem = "" if identity(stamp[0]) == stamp else "the file has changed since the run began"
+    except OSError as error:
+        problem = str(error.strerror)
+    if problem:
+        raise RunError(f"--data {named} cannot be read: {problem}; restore the file, then resume")
+
+
+def selection(indices: np.ndarray) -> slice | np.ndarray:
+    """A slice in place of indices that follow one another, which libraries read at once."""
+    is_run = len(indices) and (np.diff(indices) == 1).all()
+    return slice(int(indices[0]), int(indices[-1]) + 1) if is_run else indices
+
+
+class Store(abc.ABC):
+    """An array on a disk or in memory; its first axis counts the samples.
+
+    Args:
+        name: name for messages, such as `showers.h5:ECAL`.
+        shape: (N, ...).
+        dtype: type of the numbers; those of another byte order are converted when they are read.
+        units: unit of all numbers, or one for each channel; empty where the file does not say.
+        channels: names of the channels, where the file gives some.
+        axes: letters of a sample's axes, as in --axes, where the file names them; else "".
+        prepared: True if hvdgan.prepare would not make reading faster.
+    """
+
+    dims: tuple[str, ...] = ()
+    """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
+    unclear = ""
+    """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
+    files: Sequence[tuple[str, int]] = ()
+    """names of several files that are joined, with the number of samples in each"""
+    in_memory = False
+    """True if memory holds the samples, so that a cache is of no use"""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        units: Sequence[str] = (),
+        channels: Sequence[str] = (),
+        axes: str = "",
+        prepared: bool = True,
+    ) -> None:
+        self.name = name
+        self.shape = tuple(int(size) for size in shape)
+        self.dtype = np.dtype(dtype)
+        self.units = tuple(units) if any(units) else ()
+        self.channels = tuple(channels)
+        self.axes = axes
+        self.prepared = prepared
+
+    def units_of(self, count: int) -> tuple[str, ...]:
+        """The units of `count` channels; () where they are not known."""
+        return self.units * count if len(self.units) == 1 else self.units if len(self.units) == count else ()
+
+    def names_of(self, count: int) -> tuple[str, ...]:
+        """The names of `count` channels: those of the file, or their numbers."""
+        return self.channels if len(self.channels) == count else tuple(map(str, range(count)))
+
+    @abc.abstractmethod
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        """Read some samples, (B, ...) of `dtype`; safe to call from several threads.
+
+        Args:
+            indices: numbers of the samples, int64 (B,), in any order; one may occur twice.
+
+        Raises:
+            BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
+            RunError: the file has changed or the disk has failed.
+        """
+
+    def readable(self, indices: np.ndarray) -> np.ndarray:
+        """Those of some samples that are not broken, (B, ...).
+
+        Raises:
+            UserError: all are.
+        """
+        try:
+            return self.read(indices)
+        except BadImage as first:
+            found = []
+            for index in indices.tolist():
+                with contextlib.suppress(BadImage):
+                    found.append(self.read(np.array([index])))
+            if not found:
+                raise UserError(f"--data {first}; none of {len(indices)} samples looked at can be used") from first
+            return np.concatenate(found)
+
+    def named(self, index: int) -> str:
+        """The name of a sample, for messages."""
+        return f"{self.name}[{index}]"
+
+    def key(self, index: int) -> bytes:
+        """Bytes that identify a sample on every machine: its place, or its name."""
+        return str(index).encode()
+
+    def digest(self, index: int) -> bytes:
+        """The SHA-256 of a sample's key."""
+        return hashlib.sha256(self.key(index)).digest()
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        """Height and width of a picture before it is brought to the image size; None if that is not known."""
+        return None
+
+    def whole(self) -> np.ndarray:
+        """All of it, for small arrays such as conditions.
+
+        Raises:
+            UserError: a number is missing or not valid.
+        """
+        try:
+            return self.read(np.arange(self.shape[0]))
+        except BadImage as bad:
+            raise UserError(f"--data {bad}") from bad
+
+    def refuse_others(self, samples: "Store", flag: str) -> None:
+        """Refuse an array whose entries belong to others than the samples beside which it lies.
+
+        Args:
+            samples: the array of the samples, of the same file or files.
+            flag: flag that names this array.
+
+        Raises:
+            UserError: it has another first dimension, the same dimensions in another order, or other numbers of entries
+                in the files.
+        """
+        mine, theirs = self.dims, samples.dims
+        both_are_named = bool(mine and theirs and mine[0] and theirs[0])
+        first_differs = both_are_named and mine[0] != theirs[0]
+        if first_differs or _shared(mine, theirs) != _shared(theirs, mine):
+            raise UserError(
+                f"{flag}: {self.name} has the dimensions {', '.join(mine)}, and the samples {', '.join(theirs)}; "
+                "expected the same first one, and those that both have in the same order; rename or transpose it"
+            )
+        for (file, count), (_, expected) in zip(self.files, samples.files, strict=False):
+            if count != expected:
+                raise UserError(
+                    f"{flag}: {self.name} has {count:,} entries in {file}, which has {expected:,} samples; expected "
+                    "one for each sample of the file"
+                )
+
+
+def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The names of dimensions that others have, too."""
+    return [dim for dim in dims if dim and dim in others]
+
+
+class Container(abc.ABC):
+    """A file, or several of the same kind, with one array or several by name.
+
+    Args:
+        data: value of --data without the name of an array, for messages.
+    """
+
+    has_names = False
+    """True if the keys of samples are names, which decide what is held out"""
+    identity = b""
+    """bytes that tell these files from others with the same numbers in the samples that a fingerprint looks at"""
+    bad_files: Sequence[BadFile] = ()
+    """files of one sample that cannot be used; they have no index"""
+    labels: np.ndarray | None = None
+    """classes that the names of files give, int32 (N,)"""
+    class_names: Sequence[str] | None = None
+    """names of these classes"""
+
+    def __init__(self, data: str) -> None:
+        self.data = data
+
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """The names of the arrays; [""] if the file has one without a name."""
+
+    @abc.abstractmethod
+    def get(self, name: str) -> Store:
+        """One of the arrays.
+
+        Raises:
+            UserError: it cannot be used.
+        """
+
+    @abc.abstractmethod
+    def stamp(self) -> list[Any] | None:
+        """Facts that change when a file changes; None if there is no file.
+
+        Raises:
+            OSError: a file is missing.
+        """
+
+    def find(self, name: str, flag: str) -> Store:
+        """The array of a name that a flag gives.
+
+        Raises:
+            UserError: there is none; the message names those that exist.
+        """
+        self._refuse_missing(name, flag)
+        return self.get(name)
+
+    def find_constant(self, name: str, flag: str) -> Store:
+        """The array of fields that all samples share; its first axis is that of a sample.
+
+        Raises:
+            UserError: there is none, it is a single number, or the files differ.
+        """
+        stored = self.find(name, flag)
+        if not stored.shape:
+            raise UserError(
+                f"{flag} {name}: a single number in {self.data}; expected an array of a sample's shape in space, with "
+                "or without an axis of fields after it"
+            )
+        return stored
+
+    def samples_among(self, names: Sequence[str]) -> str:
+        """The name of the samples where --data gives none: the only array, or that of a usual name; else "".
+
+        np.savez names arrays without names by their order, so that nothing says which of several are the samples.
+
+        Args:
+            names: names of the arrays that no other flag gives.
+        """
+        usual = [known for known in _USUAL if known in names and (known != "arr_0" or "arr_1" not in names)]
+        return names[0] if len(names) == 1 else next(iter(usual), "")
+
+    def _refuse_missing(self, name: str, flag: str) -> None:
+        if name not in self.names():
+            there = ", ".join(each for each in self.names() if each)
+            there = there or ("one array without a name" if self.names() else "none")
+            raise UserError(f"{flag}: no array {name} in {self.data}; it has {there}")

@@ -1,0 +1,327 @@
+"""Variables of NetCDF and Zarr as the channels of samples, read by xarray; Zarr arrays without dimensions by zarr."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.data.hdf5_files import opened
+from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
+from hvdgan.data.valid_numbers import of_variable, plain_numbers
+
+FILES = (".nc", ".nc4")
+SUFFIXES = (*FILES, ".zarr")
+_OF_STORES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
+_TIMES = ("time", "times", "t", "valid_time")
+"""names of dimensions that are taken for time, in lower case"""
+
+
+def is_store(path: str) -> bool:
+    """Check for a folder that is a Zarr store."""
+    return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _OF_STORES)
+
+
+def open_file(data: str, axes: dict[str, str | None]) -> Container:
+    """Open a NetCDF file or a Zarr store.
+
+    Args:
+        data: path of the file or folder.
+        axes: value of the flag that names the axes of a sample, by the name of its variables; under "" that of all
+            others.
+
+    Raises:
+        UserError: xarray is missing, or the file cannot be read.
+    """
+    try:
+        import h5netcdf  # noqa: F401
+        import xarray
+        import zarr
+    except Exception as error:  # one is missing, or one of its requirements has another version
+        raise UserError(
+            f"--data {data}: NetCDF and Zarr are read with xarray, which cannot be imported ({error}); "
+            "pip install 'hvdgan[arrays]'"
+        ) from error
+    with _reasons(data):
+        options: dict[str, Any] = {"cache": False, "decode_times": False, "decode_timedelta": False}
+        options["decode_coords"] = False
+        if os.path.isdir(data):
+            try:
+                groups = xarray.open_groups(data, engine="zarr", consolidated=False, **options)
+            except Exception:
+                arrays = dict(_arrays_below(zarr.open(data, mode="r")))
+                if all(map(_has_names, arrays.values())):
+                    raise
+                return ZarrArrays(data, arrays)
+        elif h5py.is_hdf5(data):
+            options |= {"engine": "h5netcdf", "phony_dims": "access"}  # the default, which warns
+            groups = opened(lambda locking: xarray.open_groups(data, driver_kwds={"locking": locking}, **options))
+        else:
+            groups = {"": xarray.open_dataset(data, engine="scipy", **options)}
+        return XarrayFile(data, axes, groups)
+
+
+class XarrayFile(Container):
+    """A NetCDF file or a Zarr store.
+
+    A name is that of a variable, with the path of its group, or of several with commas between them, which become
+    channels. The first dimension counts the samples.
+
+    Args:
+        data, axes: arguments of open_file().
+        groups: an xarray.Dataset for each path of a group.
+    """
+
+    def __init__(self, data: str, axes: dict[str, str | None], groups: dict[str, Any]) -> None:
+        super().__init__(data)
+        self._axes = axes
+        self._stamp = None if os.path.isdir(data) else identity(data)
+        self._variables: dict[str, Any] = {}
+        self._fields: list[str] = []
+        """the variables that are no coordinates"""
+        for path, group in groups.items():
+            paths = {name: f"{path.strip('/')}/{name}".lstrip("/") for name in group.variables}
+            self._variables |= {paths[name]: variable for name, variable in group.variables.items()}
+            self._fields += [paths[name] for name in group.data_vars]
+
+    def names(self) -> list[str]:
+        return list(self._variables)
+
+    def samples_among(self, names: Sequence[str]) -> str:
+        """All variables with the most dimensions, by their names, if these are the same ones.
+
+        Those in groups count only if the root has none.
+        """
+        kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for path in sorted(set(names) & set(self._fields)):
+            dims = self._variables[path].dims
+            if len(dims) > 1:
+                kinds.setdefault((path.rpartition("/")[0], dims), []).append(path)
+        if any(not group for group, _ in kinds):
+            kinds = {kind: found for kind, found in kinds.items() if not kind[0]}
+        most = max((len(dims) for _, dims in kinds), default=0)
+        largest = [found for (_, dims), found in kinds.items() if len(dims) == most]
+        return ",".join(largest[0]) if len(largest) == 1 else ""
+
+    def find(self, name: str, flag: str) -> Store:
+        for each in name.split(","):
+            self._refuse_missing(each, flag)
+        return self.get(name)
+
+    def get(self, name: str) -> "XarrayArray":
+        names = name.split(",")
+        axes = self._axes.get(name, self._axes.get(""))
+        variables = self._numeric(names)
+        for its, other in zip(names, variables, strict=True):
+            if (other.dims, other.shape) != (variables[0].dims, variables[0].shape):
+                raise UserError(
+                    f"--data {self.data}: {its} has the dimensions {_dims(other)}, and {names[0]} "
+                    f"{_dims(variables[0])}; variables that become channels have the same ones"
+                )
+        dims = variables[0].dims
+        if names[1:] and len(dims) == 2 and (axes or "").upper() != "C":
+            flag = "--input-axes" if name in self._axes else "--axes"
+            raise UserError(
+                f"--data {self.data}:{name}: each variable has a vector in each sample ({_dims(variables[0])}), and "
+                f"vectors do not become channels; give {flag} C to join them end to end, or name one variable"
+            )
+        array = XarrayArray(f"{self.data}:{name}", _without_groups(names), variables, axes, self._stamp)
+        times = [str(dim) for dim in dims if str(dim).lower() in _TIMES]
+        if times and dims[0] not in times:
+            array.unclear = (
+                f"its first dimension {dims[0]} counts the samples, and {times[0]} comes later; write it with "
+                f"{times[0]} first, as xarray's transpose() does"
+            )
+        return array
+
+    def find_constant(self, name: str, flag: str) -> Store:
+        """Variables of a sample's height and width as channels; a first dimension of length 1 is left out."""
+        names = name.split(",")
+        for each in names:
+            self._refuse_missing(each, flag)
+        variables = self._numeric(names)
+        variables = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in variables]
+        for each in variables:
+            if (each.dims, each.shape) != (variables[0].dims, variables[0].shape):
+                raise UserError(
+                    f"{flag} {name}: the dimensions are {'; '.join(map(_dims, variables))}; expected the same for all, "
+                    "in one order"
+                )
+        where, valid = f"{self.data}:{name}", [of_variable(each, of_netcdf=bool(self._stamp)) for each in variables]
+        fields = [its.checked(np.asarray(each.values)) for each, its in zip(variables, valid, strict=True)]
+        units = [_unit(each) for each in variables]
+        constants = NumpyArray(where, np.stack(fields, -1), units=units, channels=_without_groups(names))
+        constants.dims = _named(variables[0].dims)
+        return constants
+
+    def stamp(self) -> list[Any] | None:
+        return self._stamp
+
+    def _numeric(self, names: Sequence[str]) -> list[Any]:
+        """The variables of these names; dates are refused."""
+        for name in names:
+            if " since " in _unit(self._variables[name]):
+                raise UserError(
+                    f"--data {self.data}:{name}: holds dates ({_unit(self._variables[name])}); expected numbers, such "
+                    "as the hour of the day or the day of the year in a variable of its own"
+                )
+        return [self._variables[name] for name in names]
+
+
+class XarrayArray(Store):
+    """Variables with the same dimensions as the channels of samples.
+
+    Args:
+        name: name for messages.
+        names: names of the variables.
+        variables: the variables.
+        axes: value of the flag that names the axes; with a letter for each dimension but the first, C is the dimension
+            along which the variables follow one another, such as levels; else they become a new last axis. A single
+            dimension after the first is C, as in an .npy file.
+        stamp: identity of the file when it was opened; None: it is a Zarr store.
+    """
+
+    def __init__(
+        self, name: str, names: Sequence[str], variables: Sequence[Any], axes: str | None, stamp: list[Any] | None
+    ) -> None:
+        self._variables, self._stamp = variables, stamp
+        self._valid = [of_variable(each, of_netcdf=stamp is not None) for each in variables]
+        shape, count, inner = variables[0].shape, len(variables), len(variables[0].shape) - 1
+        if inner == 1:
+            axes = "C"
+        self._channel_axis: int | None = inner + 1
+        channels, units = names, [_unit(each) for each in variables]
+        if inner < 1 and count == 1:
+            self._channel_axis = None
+        elif axes is not None and len(axes) == inner and ("C" in axes.upper() or count == 1):
+            self._channel_axis = 1 + axes.upper().index("C") if "C" in axes.upper() else None
+            levels = shape[self._channel_axis] if self._channel_axis else 1
+            channels = [f"{each}_{level}" for each in names for level in range(levels)] if levels > 1 else names
+            units = [unit for unit in units for _ in range(levels)]
+        if self._channel_axis == inner + 1:
+            shape, declared = (*shape, count), {0: "C", 2: "HWC", 3: "DHWC"}.get(inner, "")
+        else:
+            declared = {1: "C", 2: "HW", 3: "DHW"}.get(inner, "")
+            if (place := self._channel_axis) is not None:
+                shape = (*shape[:place], shape[place] * count, *shape[place + 1 :])
+        dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in variables))
+        super().__init__(name, shape, dtype, units=units, channels=channels, axes=declared, prepared=False)
+        self.dims = _named(variables[0].dims)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        if self._stamp is not None:
+            refuse_changed(self._stamp, self.name)
+        some, places = np.unique(indices, return_inverse=True)
+        parts = []
+        for variable, valid in zip(self._variables, self._valid, strict=True):
+            try:
+                found = np.asarray(variable[selection(some)].values)
+            except Exception as error:  # xarray and zarr raise many types
+                raise failed(self.named(int(indices[0])), error) from error
+            parts.append(valid.checked(found, lambda place: self.named(int(some[place]))))
+        if self._channel_axis is None:
+            return parts[0][places].astype(self.dtype, copy=False)
+        join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
+        return join(parts, axis=self._channel_axis)[places].astype(self.dtype, copy=False)
+
+
+class ZarrArrays(Container):
+    """A Zarr store that is one array, or of which some array has no names of dimensions, as zarr.save writes it.
+
+    Its arrays go by their paths, such as `group/ECAL`. Which axis is which follows from --axes or from their number, as
+    for an .npy file.
+
+    Args:
+        data: path of the folder.
+        arrays: the arrays by their paths; "" for a store that is one array.
+    """
+
+    def __init__(self, data: str, arrays: dict[str, Any]) -> None:
+        super().__init__(data)
+        self._arrays = arrays
+
+    def names(self) -> list[str]:
+        return list(self._arrays)
+
+    def find(self, name: str, flag: str) -> Store:
+        for each in name.split(","):
+            self._refuse_missing(each, flag)
+        return self.get(name)
+
+    def get(self, name: str) -> "ZarrArray":
+        if "," in name or (name and _has_names(self._arrays[name])):
+            other = next(path for path, array in self._arrays.items() if not _has_names(array))
+            raise UserError(
+                f"--data {self.data}:{name}: arrays with names of dimensions, and several as channels, are read by "
+                f"xarray, and only if all in the store have names, which {other} has not; give it names, or a store of "
+                "its own"
+            )
+        return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name])
+
+    def stamp(self) -> None:
+        return None
+
+
+class ZarrArray(Store):
+    """A Zarr array that is read by zarr.
+
+    Args:
+        name: name for messages.
+        array: the array.
+    """
+
+    def __init__(self, name: str, array: Any) -> None:
+        self._array, attributes = array, dict(array.attrs)
+        self._valid = plain_numbers(name, attributes, array.dtype)
+        units = [str(attributes.get("units", ""))]
+        super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, prepared=False)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        some, places = np.unique(indices, return_inverse=True)
+        try:
+            found = np.asarray(self._array.oindex[selection(some)])
+        except Exception as error:  # zarr raises many types
+            raise failed(self.named(int(indices[0])), error) from error
+        checked = self._valid.checked(found, lambda place: self.named(int(some[place])))
+        return checked[places].astype(self.dtype, copy=False)
+
+
+def _arrays_below(item: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The arrays of a Zarr group and of all groups in it by their paths, sorted; "" for an array itself."""
+    if not hasattr(item, "arrays"):
+        yield path, item
+        return
+    for name, below in sorted([*item.arrays(), *item.groups()], key=lambda each: each[0]):
+        yield from _arrays_below(below, f"{path}/{name}".lstrip("/"))
+
+
+def _has_names(array: Any) -> bool:
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return array.ndim == 0 or (names is not None and None not in names)
+
+
+def _without_groups(paths: Sequence[str]) -> Sequence[str]:
+    """The names of variables in their groups, for channels; the paths if two names are equal."""
+    names = [path.rpartition("/")[2] for path in paths]
+    return names if len(set(names)) == len(names) else paths
+
+
+def _named(dims: Iterable[Any]) -> tuple[str, ...]:
+    """Names of dimensions, "" for one that the file does not name: h5netcdf numbers these in each file anew."""
+    return tuple("" if str(dim).startswith("phony_dim_") else str(dim) for dim in dims)
+
+
+def _unit(variable: Any) -> str:
+    return str(variable.attrs.get("units", ""))
+
+
+def _dims(variable: Any) -> str:
+    return ", ".join(f"{name} {size}" for name, size in zip(variable.dims, variable.shape, strict=True)) or "(none)"
+
+
+def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
+    return named_errors(name, "by xarray", "NetCDF, or a Zarr group or array")

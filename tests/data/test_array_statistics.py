@@ -1,0 +1,186 @@
+"""Means and deviations: the same bits on any number of ranks, over the finite samples to train on alone.
+
+Modules: data.statistics
+"""
+
+import sys
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data import BadImage, hold_out, open_source, statistics
+from hvdgan.data.statistics import with_statistics
+from hvdgan.values import sample_values
+from hvdgan.values.value_map import parse
+from thread_ranks import Threads
+
+FIELDS = np.random.default_rng(0).normal((3, -1000), (1e-3, 50), (1203, 4, 5, 2)).astype(np.float32)
+
+
+def opened(path, array, values="standard", **more):
+    np.savez(path / "a.npz", images=array, **more)
+    beside = {"inputs": "inputs"} if "inputs" in more else {}
+    config = Config(data=str(path / "a.npz"), arrays=ArrayConfig(values=values, input_values=values, **beside))
+    return open_source(config, paired="inputs" in more)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So that there are many of them: 25 samples each."""
+    monkeypatch.setattr(statistics, "BLOCK_BYTES", 25 * 4 * 5 * 2 * 4)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_they_are_those_of_numpy(tmp_path):
+    values = with_statistics(opened(tmp_path, FIELDS), ALONE)
+    (step,) = values.images.chains[0]
+    wide = FIELDS.astype(np.float64).reshape(-1, 2)
+    np.testing.assert_allclose(step.means, wide.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(step.deviations, wide.std(axis=0), rtol=1e-10)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("values", ["standard", "power:0.5+standard+power:2+standard", "0=standard;1=none"])
+def test_any_number_of_ranks_has_the_same_bits(tmp_path, values):
+    source = opened(tmp_path, FIELDS, values)
+    alone = with_statistics(source, ALONE)
+    assert not alone.images.lacks_statistics
+    for size in (2, 3):
+        found = {}
+
+        def work(peers, found=found):
+            found[peers.rank] = with_statistics(source, peers)
+
+        assert Threads(size).run(work) == [None] * size
+        assert [*found.values()] == [alone] * size  # floats are equal to the bit
+
+
+def test_what_networks_see_has_mean_0_and_deviation_1(tmp_path):
+    source = opened(tmp_path, FIELDS, inputs=FIELDS[:, :2, :2] * 7)
+    seen = source.mapped(with_statistics(source, ALONE))
+    inputs, images = seen.layout.split(seen.fetch_batch(np.arange(len(seen))))
+    for part in (inputs, images):
+        np.testing.assert_allclose(
+            part.mean(axis=(0, 1, 2)), 0, atol=2e-3
+        )  # of float32 numbers that are close together
+        np.testing.assert_allclose(part.std(axis=(0, 1, 2)), 1, rtol=2e-3)
+
+
+def test_held_out_samples_do_not_count(tmp_path):
+    array = FIELDS.copy()
+    source = opened(tmp_path, array)
+    held = hold_out(source, 0.2)[1].samples
+    array[held.indices] += 1e4
+    training, _ = hold_out(opened(tmp_path, array), 0.2)
+    assert training.indices.tolist() == np.setdiff1d(np.arange(len(array)), held.indices).tolist()
+    (step,) = with_statistics(training, ALONE).images.chains[0]
+    np.testing.assert_allclose(step.means, array[training.indices].astype(np.float64).mean(axis=(0, 1, 2)), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_samples_that_are_not_finite_do_not_count(tmp_path):
+    array = FIELDS.copy()
+    array[100, 1, 1, 0], array[500, 0, 0, 1] = np.nan, np.inf
+    (step,) = with_statistics(opened(tmp_path, array), ALONE).images.chains[0]
+    others = np.delete(FIELDS, [100, 500], axis=0).astype(np.float64)
+    np.testing.assert_allclose(step.means, others.mean(axis=(0, 1, 2)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_constant_channel_is_refused_on_every_rank(tmp_path, size):
+    array = FIELDS.copy()
+    array[..., 1] = 4
+    source = opened(tmp_path, array)
+    failures = Threads(size).run(lambda peers: with_statistics(source, peers))
+    for failure in failures:
+        assert isinstance(failure, UserError)
+        assert str(failure) == (
+            f"--data {tmp_path}/a.npz: images: channel 1 hardly differs: mean 4, deviation 0, by which standard would "
+            "divide; give it another map, such as range:LOW,HIGH or none"
+        )
+
+
+@pytest.mark.parametrize("value", [0.1, 65.4, 273.15, 1e6 / 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("values", ["standard", "log1p+standard"])
+def test_a_constant_channel_is_refused_although_sums_are_rounded(tmp_path, value, dtype, values):
+    array = FIELDS.astype(dtype)
+    array[..., 1] = value
+    with pytest.raises(UserError, match="images: channel 1 hardly differs: mean .*, deviation .*, by which"):
+        with_statistics(opened(tmp_path, array, values), ALONE)
+
+
+def test_so_is_one_of_millions_of_numbers():
+    count, mean, squares = statistics.moments_of(np.full((3_000_000, 2), 0.1))
+    with pytest.raises(UserError, match=r"channel a hardly differs: mean 0\.1, deviation 0, "):
+        parse("standard", "--values", ("a", "b")).with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_numbers_that_differ_by_little_of_their_mean_are_mapped(tmp_path):
+    """Julian dates in minutes, whose deviation is 4e-10 of their mean, are exact in float64."""
+    days = 2459000.5 + np.random.default_rng(1).normal(0, 1e-3, (1203, 4, 5, 2))
+    source = opened(tmp_path, days)
+    seen = source.mapped(with_statistics(source, ALONE)).fetch_batch(np.arange(len(days)))
+    apart = days - 2459000.5
+    expected = (apart - apart.mean(axis=(0, 1, 2))) / apart.std(axis=(0, 1, 2))
+    np.testing.assert_allclose(seen, expected, atol=1e-5)
+
+
+def test_no_finite_sample_is_refused(tmp_path):
+    with pytest.raises(UserError, match="none of its 3 samples has finite images only"):
+        with_statistics(opened(tmp_path, np.full((3, 4, 4), np.nan)), ALONE)
+
+
+def count_reads(source):
+    taken, read = [], source.images.read
+    source.images.read = lambda indices: taken.append(len(indices)) or read(indices)
+    return taken
+
+
+def known_to(source, values):
+    """The maps of the source, which need not read a sample for their statistics if they are known."""
+    read = count_reads(source)
+    return with_statistics(source, ALONE, values), sum(read)
+
+
+def test_those_of_a_checkpoint_serve_the_same_maps_only(tmp_path):
+    before = sample_values.of_json(with_statistics(opened(tmp_path, FIELDS), ALONE).to_json())
+    assert known_to(opened(tmp_path, FIELDS * 2), before) == (before, 0)  # the caller compares the data
+    for other in ("log1p+standard", "0=standard;1=none", "range:-9,9+standard"):
+        found, count = known_to(opened(tmp_path, np.abs(FIELDS), other), before)
+        assert count == len(FIELDS) and found == with_statistics(opened(tmp_path, np.abs(FIELDS), other), ALONE)
+
+
+def test_those_of_functions_of_ones_own_serve_until_their_file_is_edited(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes it for new within the second of a change
+    before, counts = None, []
+    for root in ("np.sqrt(x)", "np.sqrt(x)", "np.sqrt(x) + 0"):
+        code = f"import numpy as np\n\n\ndef there(x):\n    return {root}\n\n\ndef back(x):\n    return x * x\n"
+        (tmp_path / "changed_maps.py").write_text(code)
+        sys.modules.pop("changed_maps", None)
+        source = opened(tmp_path, np.abs(FIELDS), "changed_maps:there,back+standard")
+        before, count = known_to(source, before)
+        counts.append(count)
+    assert counts == [len(FIELDS), 0, len(FIELDS)]
+
+
+def test_a_sample_for_which_a_function_raises_an_error_does_not_count_and_is_a_bad_one(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "strict_maps.py").write_text(
+        "def there(x):\n    if (x > 2e3).any():\n        raise ValueError('no such number')\n    return x\n\n\n"
+        "def back(x):\n    return x\n"
+    )
+    array = np.abs(FIELDS) + 1
+    array[100, 1, 1, 0] = 1e6
+    source = opened(tmp_path, array, "strict_maps:there,back+standard")
+    values = with_statistics(source, ALONE)
+    others = np.delete(array, 100, axis=0).astype(np.float64)
+    np.testing.assert_allclose(values.images.chains[0][1].means, others.mean(axis=(0, 1, 2)), rtol=1e-6)
+    with pytest.raises(BadImage, match=r"a.npz:images\[100\]: there of strict_maps: ValueError: no such number"):
+        source.mapped(values).fetch_batch(np.array([99, 100, 101]))

@@ -1,0 +1,248 @@
+"""Conditions: from arrays beside the samples, from tables keyed by file or in order; what does not fit is refused."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data import hold_out, open_source
+from hvdgan.data.statistics import with_statistics
+
+RNG = np.random.default_rng(0)
+FIELDS = RNG.uniform(0, 1, (6, 4, 4)).astype(np.float32)
+ENERGY = np.array([10.0, 20, 30, 40, 50, 60])
+
+
+def opened(data, **settings):
+    return open_source(Config(data=str(data), arrays=ArrayConfig(**settings)))
+
+
+def table(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def array(tmp_path):
+    np.save(tmp_path / "a.npy", FIELDS)
+    return tmp_path / "a.npy"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Pictures in the order a/1, a/2, b."""
+    for number, name in enumerate(("b.png", "a/1.png", "a/2.png")):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), number).save(tmp_path / "images" / name)
+    return tmp_path / "images"
+
+
+def test_arrays_beside_the_samples(tmp_path):
+    np.savez(tmp_path / "a.npz", x=FIELDS, energy=ENERGY.astype(np.int64), angle=RNG.normal(size=(6, 2)))
+    with np.load(tmp_path / "a.npz") as file:
+        angle = file["angle"]
+    source = opened(tmp_path / "a.npz", conditions=("angle", "energy"))
+    assert source.values.conditions.channels == ("angle_0", "angle_1", "energy")
+    np.testing.assert_array_equal(source.conditions, np.column_stack([angle, ENERGY]))
+    np.testing.assert_array_equal(source.facts(np.array([4, 1]))["conditions"], source.conditions[[4, 1]])
+
+
+def test_networks_see_them_normalised(tmp_path):
+    np.savez(tmp_path / "a.npz", x=FIELDS, energy=ENERGY, angle=ENERGY / 100)
+    settings = {"conditions": ("energy", "angle"), "condition_values": "energy=standard;angle=range:0,1"}
+    source = opened(tmp_path / "a.npz", **settings)
+    seen = source.mapped(with_statistics(source, ALONE))
+    assert seen.conditions.dtype == np.float32 and not seen.values.conditions.lacks_statistics
+    expected = np.column_stack([(ENERGY - 35) / ENERGY.std(), ENERGY / 50 - 1])
+    np.testing.assert_allclose(seen.conditions, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(seen.values.conditions.inverse(seen.conditions)[:, 0], ENERGY, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "pictures"])
+def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
+    fields = FIELDS if kind == "arrays" else (FIELDS * 255).astype(np.uint8)
+    np.savez(tmp_path / "a.npz", x=fields, energy=ENERGY, ground=FIELDS[0] * 100)
+    ground = {"constants": "ground", "constant_values": "range:0,50"} if kind == "arrays" else {}
+    source = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:20,45", **ground)
+    seen = source.mapped(with_statistics(source, ALONE))
+    assert seen.is_pictures == (kind == "pictures")
+    lines = ["conditions: 3 of 6 numbers lie outside of the declared range, and are not clipped: range:20,45"]
+    if ground:
+        of = f"{np.count_nonzero(FIELDS[0] > 0.5)} of 16 numbers"
+        lines.append(f"constants: {of} lie outside of the declared range, and are not clipped: range:0,50")
+    assert seen.remarks == lines
+    np.testing.assert_allclose(seen.conditions[:, 0], (ENERGY - 20) / 12.5 - 1, rtol=1e-6)
+    within = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:10,60")
+    assert not within.mapped(within.values).remarks
+
+
+def test_the_map_is_that_of_the_samples_to_train_on(tmp_path):
+    np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (40, 4, 4)), energy=np.arange(40.0) ** 2)
+    training, held = hold_out(opened(tmp_path / "a.npz", conditions=("energy",)), 0.3)
+    values = with_statistics(training, ALONE)
+    seen = training.mapped(values)
+    assert abs(seen.conditions.mean()) < 1e-6 and seen.conditions.std() == pytest.approx(1)
+    others = held.samples.mapped(values)
+    np.testing.assert_allclose(
+        values.conditions.inverse(others.conditions), held.samples.conditions, rtol=1e-5, atol=1e-4
+    )
+
+
+def test_a_table_in_the_order_of_the_samples(array, tmp_path):
+    path = table(tmp_path / "c.csv", "energy, theta", *(f"{value}, {value / 10}" for value in ENERGY))
+    source = opened(array, condition_table=path)
+    assert source.values.conditions.channels == ("energy", "theta")
+    np.testing.assert_allclose(source.conditions, np.column_stack([ENERGY, ENERGY / 10]))
+    np.testing.assert_array_equal(source.fetch(3), FIELDS[3][..., None])
+    one = opened(array, condition_table=path, conditions=("theta",))
+    np.testing.assert_allclose(one.conditions[:, 0], ENERGY / 10)
+    assert len({source.fingerprint, one.fingerprint, opened(array).fingerprint}) == 3
+
+
+@pytest.mark.parametrize("column", ["file", "name"])
+def test_a_table_keyed_by_file_in_any_order(folder, tmp_path, column):
+    rows = ["7,b.png", "1,./a/1.png", "9,a/3.png", "2,a/2.png"]  # one of a file that is not there
+    path = table(tmp_path / "c.csv", f"\ufeffsize,{column}", *rows)
+    source = open_source(Config(data=str(folder), image_size=8, channels=1, arrays=ArrayConfig(condition_table=path)))
+    assert source.is_pictures and source.values.conditions.channels == ("size",)
+    assert source.conditions[:, 0].tolist() == [1, 2, 7]
+    lines = [f"--condition-table {path}: 1 of 4 rows name none of the samples, and are ignored"]
+    assert source.remarks == lines and source.mapped(with_statistics(source, ALONE)).remarks == lines
+    assert source.fetch(2).max() == 0 and source.fetch(0).max() == 1
+
+
+def test_pictures_with_conditions_stay_uint8(folder, tmp_path):
+    path = table(tmp_path / "c.csv", "file,size", "b.png,7", "a/1.png,1", "a/2.png,2")
+    source = open_source(Config(data=str(folder), image_size=8, arrays=ArrayConfig(condition_table=path)))
+    seen = source.mapped(with_statistics(source, ALONE))
+    assert seen.is_pictures and seen.fetch(0).dtype == np.uint8 and abs(seen.conditions.mean()) < 1e-6
+
+
+TABLES = [
+    ((), "expected a line of column names and a row for each sample"),
+    (("energy",), "expected a line of column names"),
+    (("energy", "1", "2"), "2 rows, and the data have 6 samples; expected one row for each, or a column `file`"),
+    (("energy,theta", "1,2", "3"), "row 3 has 1 columns, and the header has 2"),
+    (("energy", *"12345", "many"), "'many' is no number"),
+    (("energy", *"12345", "nan"), "energy of sample 5 is nan; expected a finite number for each"),
+    (("energy", *"12345", "1e999"), "energy of sample 5 is inf"),
+    (("theta", *"123456"), "no column energy; it has theta"),
+    (("energy", *"12345", "1_0"), "'1_0' is no number"),
+    (("energy,theta,energy", *["1,2,3"] * 6), "two columns are named energy; rename or remove one"),
+]
+
+
+@pytest.mark.parametrize(("lines", "message"), TABLES)
+def test_tables_that_do_not_fit(array, tmp_path, lines, message):
+    path = table(tmp_path / "c.csv", *lines)
+    with pytest.raises(UserError) as caught:
+        opened(array, condition_table=path, conditions=("energy",))
+    assert str(caught.value).startswith(f"--condition-table {path}: ") and message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_without_a_name_is_no_condition(array, tmp_path):
+    """As that of an index of pandas."""
+    path = table(tmp_path / "c.csv", ",energy", *(f"{row},{value}" for row, value in enumerate(ENERGY)))
+    with pytest.raises(UserError, match="column 1 has no name; write the table without an index, or choose"):
+        opened(array, condition_table=path)
+    assert opened(array, condition_table=path, conditions=("energy",)).conditions[:, 0].tolist() == ENERGY.tolist()
+
+
+@pytest.mark.parametrize(("names", "twice"), [(("energy", "energy"), "energy"), (("angle", "angle_0"), "angle_0")])
+@pytest.mark.parametrize("fields", [FIELDS, (FIELDS * 255).astype(np.uint8)], ids=["arrays", "pictures"])
+def test_two_conditions_of_one_name_are_refused(tmp_path, fields, names, twice):
+    angles = RNG.normal(size=(6, 2))
+    np.savez(tmp_path / "a.npz", x=fields, energy=ENERGY, angle=angles, angle_0=ENERGY)
+    with pytest.raises(UserError, match=f"^--conditions: two conditions are named {twice}; name each once, or rename"):
+        opened(f"{tmp_path}/a.npz:x", conditions=names)
+
+
+def test_a_column_that_is_chosen_twice_is_refused(array, tmp_path):
+    path = table(tmp_path / "c.csv", "energy", *map(str, ENERGY))
+    with pytest.raises(UserError, match="^--conditions: two conditions are named energy"):
+        opened(array, condition_table=path, conditions=("energy", "energy"))
+
+
+def test_files_without_a_row_or_with_two(folder, tmp_path):
+    path = table(tmp_path / "c.csv", "file,size", "b.png,7", "a/1.png,1")
+    with pytest.raises(UserError, match=r"no row for a/2\.png; add one, or remove the file"):
+        opened(folder, condition_table=path)
+    path = table(tmp_path / "c.csv", "file,size", "b.png,7", "a/1.png,1", "a/2.png,1", "b.png,8")
+    with pytest.raises(UserError, match="a file is named twice in column file"):
+        opened(folder, condition_table=path)
+
+
+def test_a_table_that_cannot_be_read(array, tmp_path):
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "missing.csv", tmp_path, tmp_path / "binary.csv"):
+        with pytest.raises(UserError, match=f"--condition-table {path}: cannot be read as CSV: "):
+            opened(array, condition_table=path)
+
+
+ARRAYS = [
+    ({"energy": ENERGY[:5]}, r"--conditions energy: array of shape \(5,\); expected one entry for each of 6 samples"),
+    ({"energy": ENERGY.reshape(6, 1, 1)}, r"--conditions energy: array of shape \(6, 1, 1\)"),
+    ({"energy": np.array(["a"] * 6)}, "numbers of type <U1; expected float16"),
+    ({"energy": np.where(ENERGY == 30, np.nan, ENERGY)}, "--conditions: energy of sample 2 is nan"),
+    ({"theta": ENERGY}, "--conditions: no array energy in .*; it has images, theta"),
+]
+
+
+@pytest.mark.parametrize(("beside", "message"), ARRAYS)
+def test_arrays_that_are_no_conditions(tmp_path, beside, message):
+    np.savez(tmp_path / "a.npz", images=FIELDS, **beside)
+    with pytest.raises(UserError, match=message) as caught:
+        opened(tmp_path / "a.npz", conditions=("energy",))
+    assert "\n" not in str(caught.value)
+
+
+def test_flags_without_conditions(folder, array):
+    with pytest.raises(UserError, match="^--conditions energy: name their file with --condition-table$"):
+        open_source(Config(data=str(folder), image_size=8, arrays=ArrayConfig(conditions=("energy",))))
+    with pytest.raises(UserError, match="^--condition-values: there are no conditions; name them with --conditions$"):
+        opened(array, condition_values="log1p")
+
+
+@pytest.mark.parametrize("kind", ["arrays", "pictures"])
+@pytest.mark.parametrize("values", ["log1p", "log1p+standard"])
+def test_a_condition_that_its_map_cannot_take_is_named(tmp_path, kind, values):
+    """Also before the mean of all would be NaN."""
+    path, theta = tmp_path / "a.npz", np.array([0.0, 1, 2, -2, 3, -1])
+    np.savez(path, x=FIELDS if kind == "arrays" else (FIELDS * 255).astype(np.uint8), energy=ENERGY, theta=theta)
+    condition_values = f"energy=none;theta={values}"
+    source = opened(path, conditions=("energy", "theta"), condition_values=condition_values)
+    with pytest.raises(UserError) as refused:
+        source.mapped(with_statistics(source, ALONE))
+    assert str(refused.value) == (
+        f"--data {path}: theta of sample 3 ({path}:x[3]) is -2, which its map {values} turns into nan; correct the "
+        "number, or declare another map with --condition-values"
+    )
+
+
+def test_the_number_of_such_a_sample_is_that_in_the_whole_data(tmp_path):
+    path, theta = tmp_path / "a.npz", np.arange(40.0)
+    theta[30] = -1
+    np.savez(path, x=RNG.uniform(0, 1, (40, 4, 4)), theta=theta)
+    source = opened(path, conditions=("theta",), condition_values="log1p")
+    training, held = hold_out(source, 0.3)
+    (part,) = (each for each in (training, held.samples) if 30 in each.indices)
+    with pytest.raises(UserError, match=r"theta of sample 30 \(.*x\[30\]\) is -1, which its map log1p turns into -inf"):
+        part.mapped(part.values)
+
+
+@pytest.mark.parametrize("values", ["log1p", "log1p+standard"])
+def test_a_constant_that_its_map_cannot_take_is_named(tmp_path, values):
+    path, ground = tmp_path / "a.npz", FIELDS[0] * 100
+    ground[1, 2] = -430
+    np.savez(path, x=FIELDS, ground=ground)
+    source = opened(path, constants="ground", constant_values=values)
+    with pytest.raises(UserError) as refused:
+        source.mapped(with_statistics(source, ALONE))
+    assert str(refused.value) == (
+        f"--data {path}: ground_0 at (1, 2) is -430, which its map {values} turns into nan; correct the number, or "
+        "declare another map with --constant-values"
+    )

@@ -1,0 +1,156 @@
+"""Numbers that a file declares to be missing or not valid: NaN, or, among integers, a bad sample by name."""
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+
+from arrays_on_disk import arrays, seen
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE
+from hvdgan.data.bad_files import BadImage
+from hvdgan.data.statistics import with_statistics
+
+FIELDS = np.random.default_rng(0).random((6, 4, 5)).astype(np.float32)
+UNWRITTEN = 9.969209968386869e36
+KINDS = ["nc", "nc3", "zarr", "h5"]
+
+
+def written(folder, kind, numbers, **attributes):
+    """A file whose numbers are stored as they are given, with these attributes."""
+    fields = {
+        "t2m": (("time", "lat", "lon"), numbers, attributes),
+        "energy": ("time", numbers[:, 0, 0], attributes),
+        "ground": (("lat", "lon"), numbers[3], attributes),
+        "good": (("time", "lat", "lon"), np.resize(FIELDS, numbers.shape), {}),
+    }
+    if kind == "h5":
+        with h5py.File(folder / "a.h5", "w") as file:
+            for name, (_, array, its) in fields.items():
+                file.create_dataset(name, data=array).attrs.update(its)
+        return f"{folder}/a.h5"
+    dataset, encoding = xarray.Dataset(fields), {name: {"_FillValue": None} for name in fields}
+    if kind == "zarr":
+        dataset.to_zarr(folder / "a.zarr", consolidated=False, encoding=encoding)
+    else:
+        engine = {"nc": "h5netcdf", "nc3": "scipy"}[kind]
+        dataset.to_netcdf(folder / "a.nc", engine=engine, encoding=encoding)
+    return f"{folder}/a.{kind.rstrip('3')}"
+
+
+def with_number(number):
+    """The fields, with one number of the fourth sample replaced."""
+    numbers = FIELDS.copy()
+    numbers[3, 0, 0] = number
+    return numbers
+
+
+DECLARED = {
+    "never written": (UNWRITTEN, {}),
+    "_FillValue": (-999, {"_FillValue": np.float32(-999)}),
+    "missing_value": (-999, {"missing_value": np.float32(-999)}),
+    "valid_range": (1.5, {"valid_range": np.array([0, 1], "f4")}),
+    "valid_min": (-0.5, {"valid_min": np.float32(0)}),
+    "valid_max": (1.5, {"valid_max": np.float32(1)}),
+}
+ROWS = [
+    (kind, name) for kind in KINDS for name in DECLARED if name != ("never written" if kind == "h5" else "_FillValue")
+]
+"""xarray itself decodes _FillValue; only NetCDF leaves numbers of its own where nothing was written"""
+
+
+@pytest.mark.parametrize(("kind", "name"), ROWS)
+def test_floats_that_are_not_valid_are_missing(tmp_path, kind, name):
+    number, attributes = DECLARED[name]
+    data = written(tmp_path, kind, with_number(number), **attributes)
+    source = arrays(f"{data}:t2m", values=None)
+    assert str(source.values.images) == "range:0,1"
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(6))[..., 0], with_number(np.nan))
+    with pytest.raises(BadImage, match=r"t2m\[3\]: 1 of 20 numbers are NaN"):
+        seen(source).fetch_batch(np.arange(6))
+    assert len(arrays(f"{data}:good")) == 6
+    with pytest.raises(UserError, match="energy of sample 3 is nan"):
+        arrays(f"{data}:good", conditions=("energy",))
+    with pytest.raises(UserError, match="--constants ground: some numbers are not finite"):
+        arrays(f"{data}:good", constants="ground", constant_values="none")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "attributes"),
+    [
+        ("nc", -32767, {}),
+        ("h5", -1, {"_FillValue": np.int16(-1)}),
+        ("nc", 95, {"valid_max": np.int16(90)}),
+        ("nc", 95, {"valid_range": np.array([0, 90], "i2")}),
+    ],
+)
+def test_a_sample_with_an_integer_that_is_not_valid_is_left_out_by_name(tmp_path, kind, number, attributes):
+    numbers = (FIELDS * 90).astype(np.int16)
+    numbers[3, 0, 0] = number
+    data = written(tmp_path, kind, numbers, **attributes)
+    source = arrays(f"{data}:t2m", values="standard")
+    others = np.array([5, 0, 1, 2, 4])
+    np.testing.assert_array_equal(source.fetch_batch(others)[..., 0], numbers[others])
+    with pytest.raises(BadImage, match=rf"t2m\[3\]: 1 of 20 numbers, such as {number}, are missing or not valid"):
+        source.fetch_batch(np.arange(6))
+    (step,) = with_statistics(source, ALONE).images.chains[0]
+    np.testing.assert_allclose(step.means, numbers[others].mean(), rtol=1e-6)
+    with pytest.raises(UserError, match=rf"energy\[3\]: 1 of 1 numbers, such as {number}, are missing"):
+        arrays(f"{data}:good", conditions=("energy",))
+
+
+def test_samples_none_of_which_can_be_used_are_refused(tmp_path):
+    data = written(tmp_path, "h5", (FIELDS * 90).astype(np.int16), valid_min=np.int16(100))
+    with pytest.raises(UserError, match=r"t2m\[0\]: 20 of 20 .*; none of 6 samples looked at can be used"):
+        arrays(f"{data}:t2m")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "stored", "wrong"),
+    [
+        ({"valid_range": np.array([0, 90], "i2")}, 95, True),
+        ({"valid_range": np.array([0, 90], "i2")}, 90, False),
+        ({"valid_range": np.array([0.0, 0.9])}, 95, True),
+        ({"valid_range": np.array([0.0, 0.9])}, 90, False),
+        ({"valid_min": np.int16(-3)}, -4, True),
+        ({}, -32767, True),
+    ],
+)
+def test_limits_of_packed_numbers_are_packed_too_if_they_are_whole(tmp_path, attributes, stored, wrong):
+    numbers = (FIELDS * 90).astype(np.int16)
+    numbers[3, 0, 0] = stored
+    data = written(tmp_path, "nc", numbers, scale_factor=0.01, **attributes)
+    found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
+    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(numbers, 3, 0) * 0.01, rtol=1e-6)
+    assert np.isnan(found[3, 0, 0]) == wrong and np.isnan(found).sum() == wrong
+
+
+def test_unsigned_numbers_in_a_signed_type_have_unsigned_limits(tmp_path):
+    """As GOES-R satellites have them: valid_range 0 to -6 of 16 bits."""
+    numbers = np.arange(0, 120 * 500, 500).reshape(6, 4, 5).astype(np.uint16).view(np.int16)
+    numbers[3, 0, 0] = -3
+    attributes = {"_Unsigned": "true", "valid_range": np.array([0, -6], "i2"), "scale_factor": np.float32(0.01)}
+    data = written(tmp_path, "nc", numbers, **attributes)
+    found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
+    assert np.argwhere(np.isnan(found)).tolist() == [[3, 0, 0]]
+    np.testing.assert_allclose(found[5], numbers[5].view(np.uint16) * 0.01, rtol=1e-6)
+
+
+def test_a_fill_value_says_that_the_number_of_unwritten_ones_is_meant(tmp_path):
+    data = written(tmp_path, "nc", with_number(UNWRITTEN))
+    with h5py.File(data, "a") as file:
+        file["t2m"].attrs["_FillValue"] = np.float32(-1)
+    assert arrays(f"{data}:t2m").fetch(3).max() == np.float32(UNWRITTEN)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"_FillValue": np.nan, "missing_value": "none", "valid_range": "unknown"},
+        {"_FillValue": 1e300, "missing_value": np.array([], "f4"), "valid_range": np.array([0, np.nan])},
+        {"valid_min": -np.inf, "valid_max": 1e300},
+    ],
+)
+def test_attributes_that_say_nothing_of_the_numbers(tmp_path, attributes):
+    data = written(tmp_path, "h5", FIELDS, **attributes)
+    np.testing.assert_array_equal(arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0], FIELDS)
