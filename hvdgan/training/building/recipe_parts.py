@@ -11,7 +11,7 @@ from hvdgan.data import Samples
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import use_fast_kernels
-from hvdgan.networks.nested_layers import change_classes
+from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import make_recipe, stages_of
 from hvdgan.recipe.checks.stages import checked_stages
@@ -66,8 +66,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
             "leave the flag out"
         )
     state = build_state(recipe, config.ema_decay)
-    if config.sync_batch_norm:
-        _synchronise_batch_norm(state, ranks, config)
+    _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     try:
         schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages))
@@ -113,7 +112,7 @@ def trace(
     sampler.trace()
     evaluated = evaluator.trace() if evaluator else set()
     if comparison:
-        distances = comparison.trace(parts.state.tensors().values(), f"recipe {type(parts.recipe).__name__}")
+        distances = comparison.trace(parts.state, f"recipe {type(parts.recipe).__name__}")
         refuse_taken_names(parts.recipe, evaluated, distances)
         evaluated |= distances
     for step in parts.steps:
@@ -124,11 +123,12 @@ def trace(
 
 
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
-    synchronised = {keras.layers.BatchNormalization: SynchronisedBatchNormalization}
-    norms = change_classes(state.networks.values(), synchronised)
-    if not norms:
+    layers = [layer for network in state.networks.values() for layer in layers_of(network)]
+    norms = [each for each in layers if type(each) is keras.layers.BatchNormalization]
+    if config.sync_batch_norm and not norms:
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
-    for norm in norms:
+    for norm in (each for each in norms if config.sync_batch_norm or each.synchronized):
+        change_class(norm, SynchronisedBatchNormalization)
         norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
@@ -51,6 +52,7 @@ class Run:
         sampler: sampler of the grids.
         evaluator: evaluator of the held-out images.
         comparison: comparison of generated with real samples.
+        code: digests of the files of the user's code as they were loaded, by module.
     """
 
     config: Config
@@ -65,6 +67,7 @@ class Run:
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
+    code: Mapping[str, str]
 
     @property
     def run_dir(self) -> Path:
@@ -149,7 +152,7 @@ def build(
         ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
     )
     check_best_metric(config.best_metric, metrics)
-    made = parts.schedule, parts.steps, sampler, evaluator, comparison
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe)
     return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
 
 

@@ -103,6 +103,18 @@ def changed_versions(manifest: Mapping[str, Any]) -> list[str]:
     return [f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"]
 
 
+def changed_code(run: Run, source: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
+    before = manifest.get("code") or {}
+    changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
+    if not changed:
+        return []
+    return [
+        f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it is "
+        "now, and differs from the run that it would have been"
+    ]
+
+
 def stage_steps(stages: Sequence[Stage]) -> str:
     """Write stages in the form of --stages."""
     return ",".join(f"{stage.name}={stage.steps}" for stage in stages)
