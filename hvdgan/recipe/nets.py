@@ -81,7 +81,8 @@ class Nets:
         values = [(variable, scope.get_current_value(variable)) for variable in self._networks[name].variables]
         moved = [(variable, value) for variable, value in values if value is not None]
         # A weight that a call assigns, as Keras' SpectralNormalization does, has another gradient in an owner's call.
-        if not any(variable.trainable for variable, _ in moved):
+        given = {id(variable) for variable, _ in self._values.get(name, ())}
+        if not any(variable.trainable and id(variable) not in given for variable, _ in moved):
             shared.keep(name, Call(inputs, output, moved, list(scope.losses)))
         return output
 
