@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
 from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.data import builtin
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import to_uint8
