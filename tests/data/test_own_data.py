@@ -13,6 +13,7 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
 from launching import train
+from reading import batches_of
 from thread_ranks import Threads
 
 MODULE = '''
@@ -177,11 +178,12 @@ def test_what_is_no_data_is_refused_in_one_line(name, options, words):
     assert "\n" not in str(caught.value)
 
 
-def test_one_thread_reads_if_one_is_asked_for(tmp_path):
-    """And runs of one rank and of two see the same."""
+def test_one_thread_reads_if_one_is_asked_for_and_two_ranks_see_what_one_sees(tmp_path):
+    source = opened("Fields")
+    sys.modules["my_data"].THREADS.clear()
+    with batches_of(source, global_batch_size=4, threads=1) as batches:
+        assert len([next(batches) for _ in range(5)]) == 5 and len(sys.modules["my_data"].THREADS) == 1
     flags = "--recipe tiny:Tiny --data my_data:Fields --data-options scale=0.5 --global-batch-size 4 --steps 3".split()
-    flags += "--pipeline.threads 1 --log-every 1".split()
-    done = [train(tmp_path, *flags, "--run-dir", f"run{ranks}", ranks=ranks) for ranks in (1, 2)]
-    assert [each.returncode for each in done] == [0, 0], done[0].stderr + done[1].stderr
     for ranks in (1, 2):
+        train(tmp_path, *flags, "--run-dir", f"run{ranks}", "--log-every", "1", ranks=ranks)
         assert (tmp_path / f"run{ranks}" / "metrics.jsonl").read_text().count('"step"') == 3

@@ -32,7 +32,7 @@ def steps_of(source, steps, **changes):
     return {name: np.stack([batch[name] for batch in taken]) for name in taken[0]}
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8", "i1", "u1", "i2", "u2", "i4"])
+@pytest.mark.parametrize("dtype", ["f2", ">f4", "f8", "u1", "i2"])
 def test_values_arrive_exactly_on_any_number_of_ranks_and_after_resuming(tmp_path, dtype):
     array = (np.abs(FIELDS) % 120).astype(dtype)
     source = seen(tmp_path, array)
@@ -59,20 +59,10 @@ def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
     np.testing.assert_array_equal(kept.mapped(values).fetch_batch(everything), plain)
 
 
-def test_floats_between_0_and_1_keep_more_than_256_values(tmp_path):
-    array = RNG.uniform(0, 1, (20, 8, 8)).astype(np.float32)
-    np.save(tmp_path / "a.npy", array)
-    source = open_source(Config(data=str(tmp_path / "a.npy")))
-    read = source.mapped(source.values).fetch_batch(np.arange(20))
-    assert len(np.unique(read)) > 1000
-    np.testing.assert_allclose(read[..., 0], 2 * array - 1, atol=2e-7)
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         (np.nan, "1 of 48 numbers are NaN"),
-        (-np.inf, "1 of 48 numbers are infinite"),
         (-5.0, "numbers from -5 to 1 cannot be mapped by log1p"),
     ],
 )
