@@ -86,33 +86,25 @@ def test_bad_files_are_found_when_they_are_read(folder):
             np.testing.assert_array_equal(source.fetch(index), SAMPLES[number])
 
 
-def test_a_folder_without_a_good_file_is_refused(folder):
+def test_a_folder_without_a_good_file_or_with_images_is_refused(folder):
+    Image.new("L", (8, 8)).save(folder / "muon" / "000.png")
+    with pytest.raises(UserError, match="holds images and arrays, such as muon/000.png and electron/01.npy; move one"):
+        arrays(folder)
+    (folder / "muon" / "000.png").unlink()
     for path in folder.rglob("[0-9]*.npy"):
         path.write_bytes(b"text")
     with pytest.raises(UserError, match="none of the .npy files looked at can be used, such as .*npy: no whole .npy"):
         arrays(folder)
 
 
-def test_a_number_that_is_not_finite_is_named_by_its_file(folder):
+def test_a_number_that_is_not_finite_is_named_by_its_file_and_a_file_that_is_gone_ends_the_run(folder):
     np.save(folder / "muon" / "04.npy", np.where(SAMPLES[4] > 1, np.nan, SAMPLES[4]))
-    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
-        seen(arrays(folder)).fetch_batch(np.array([7, 8, 9]))
-
-
-def test_a_file_that_is_gone_ends_the_run(folder):
     source = arrays(folder)
+    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
+        seen(source).fetch_batch(np.array([7, 8, 9]))
     (folder / "muon" / "04.npy").unlink()
     with pytest.raises(RunError, match="muon/04.npy was listed by rank 0, and is gone, or .* does not see it"):
         source.fetch_batch(np.array([7, 8]))
-
-
-def test_images_beside_arrays_are_refused(folder):
-    Image.new("L", (8, 8)).save(folder / "muon" / "000.png")
-    with pytest.raises(UserError) as caught:
-        arrays(folder)
-    assert str(caught.value) == (
-        f"--data {folder}: holds images and arrays, such as muon/000.png and electron/01.npy; move one kind elsewhere"
-    )
 
 
 def test_8_bit_pictures_in_npy_files_are_pictures(tmp_path):

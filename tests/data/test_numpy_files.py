@@ -4,7 +4,6 @@ Modules: data.store.
 """
 
 import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,7 @@ RAMP = np.arange(3 * 4 * 5 * 2).reshape(3, 4, 5, 2)
 @pytest.mark.parametrize("way", ["npy", "npz", "compressed"])
 @pytest.mark.parametrize(
     "array",
-    [RAMP.astype(dtype) for dtype in ("f2", "f4", "f8", ">f4", ">f8", "u1", "i1", "u2", ">u2", ">i4", "i8")]
-    + [np.asfortranarray(RAMP.astype("f4"))],
+    [RAMP.astype(dtype) for dtype in ("f4", ">f8", ">u2", "i8")] + [np.asfortranarray(RAMP.astype("f4"))],
     ids=lambda array: f"{array.dtype.str}{' Fortran' * np.isfortran(array)}",
 )
 def test_arrays_are_read_as_they_are(tmp_path, way, array):
@@ -70,21 +68,11 @@ def npz_bytes(save=np.savez, **arrays):
     return file.getvalue()
 
 
-def zip_of_text():
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("x", "not an array")
-    return file.getvalue()
-
-
 DAMAGED = [
     ("object.npy", npy_bytes(np.array([{}, 1], object)), "Python objects"),
     ("object.npz", npz_bytes(x=np.array([{}, 1], object)), "Object arrays cannot be loaded"),
     ("text.npy", b"this is text", "the magic string"),
-    ("text.npz", zip_of_text(), "x was not written by NumPy"),
-    ("empty.npy", b"", ""),
     ("cut.npy", npy_bytes(RAMP)[:-100], ""),
-    ("cut head.npy", npy_bytes(RAMP)[:40], ""),
     ("cut.npz", npz_bytes(x=RAMP)[:-100], ""),
 ]
 
