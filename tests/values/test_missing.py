@@ -82,13 +82,13 @@ def test_without_the_flag_the_error_names_it(sst):
         with_statistics(opened(), ALONE)
 
 
-@pytest.mark.parametrize("text", ["0", "mean", "fill", "fill:nan", "skip:0"])
+@pytest.mark.parametrize("text", ["0", "fill:nan", "skip:0"])
 def test_another_value_is_refused(text):
     with pytest.raises(UserError, match=f"--missing {text}: expected fill:NUMBER"):
         missing.parse(text)
 
 
-@pytest.mark.parametrize("mask", [None, LAND, ~LAND, np.ones((3, 5, 2), bool)])
+@pytest.mark.parametrize("mask", [None, LAND])
 def test_it_is_saved_and_made_again(mask):
     found = missing.of_json(json.loads(json.dumps(missing.Missing(0.5, mask).to_json())))
     assert found.fill == 0.5
