@@ -19,7 +19,6 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.files.lock import lock
-from hvdgan.data.pictures import PictureFiles
 from hvdgan.prepare import main
 from launching import HAS_MPI, environment, run
 from packed import bytes_of, index_of, prepare, write_images
@@ -60,6 +59,17 @@ def test_ranks_under_mpirun_make_the_same_bytes_and_report_a_mistake_once(images
     assert "nowhere: no such file or folder" in done.stderr and not (tmp_path / "new").exists()
 
 
+def spied(folder, *lines):
+    """A program that is hvdgan.prepare, with other lines in place of the function that writes a file."""
+    body = "".join(f"    {line}\n" for line in lines)
+    (folder / "spied.py").write_text(
+        "import os, sys\nfrom hvdgan.data import packing\nwrite = packing._write\n"
+        f"def other(path, *rest):\n{body}"
+        "packing._write = other\nfrom hvdgan.prepare import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    return [sys.executable, "spied.py"]
+
+
 FAULTS = {"killed": "os.kill(os.getpid(), 9)", "full disk": "raise OSError(28, 'No space left on device')"}
 
 
@@ -67,27 +77,24 @@ FAULTS = {"killed": "os.kill(os.getpid(), 9)", "full disk": "raise OSError(28, '
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_process_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault, launcher):
     """While it writes the last file."""
-    (tmp_path / "failing.py").write_text(
-        "import os, sys\n"
-        "from hvdgan.data import packing\n"
-        "write = packing._write\n"
-        "def fail(path, *rest):\n"
-        "    if '00002-of' in path.name:\n"
-        f"        {FAULTS[fault]}\n"
-        "    write(path, *rest)\n"
-        "packing._write = fail\n"
-        "from hvdgan.prepare import main\n"
-        "if __name__ == '__main__':\n"
-        "    sys.exit(main())\n"
-    )
+    failing = spied(tmp_path, f"if '00002-of' in path.name: {FAULTS[fault]}", "write(path, *rest)")
     flags = [images, "made", *SMALL, *([] if launcher else ["--workers", "2"])]
-    done = run([*launcher, sys.executable, "failing.py", *flags], tmp_path)
+    done = run([*launcher, *failing, *flags], tmp_path)
     assert done.returncode not in (0, 2) and "Traceback" not in done.stderr, done.stderr
     said = {"killed": "signal 9" if launcher else "has died, killed or out of memory", "full disk": "No space left"}
     assert said[fault] in done.stderr and not index_of(tmp_path / "made")["complete"]
     done = run([*launcher, *PREPARE, *flags], tmp_path)
     assert done.returncode == 0, done.stderr
     assert bytes_of(tmp_path / "made") == wanted
+
+
+def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
+    """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
+    found = "found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())"
+    words = spied(tmp_path, "write(path, *rest)", found, "os.write(1, f'{found} {__name__}\\n'.encode())")
+    done = run([*words, images, "made", *SMALL, "--workers", "2"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:-1] == ["[] __mp_main__"] * 3
 
 
 def kill_when(condition, command, cwd, number):
@@ -157,45 +164,6 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
         assert bytes_of(prepare(images, made, "--shards", "2")) == wanted, f"crash after {calls[-1]}"
         shutil.rmtree(made)
     assert number == 5  # the index, two files, the index
-
-
-def test_originals_that_vanish_are_not_noted_as_broken(images, wanted, tmp_path, monkeypatch, capsys):
-    """A file system that goes away for a while would else leave its images out for ever."""
-    source = shutil.copytree(images, tmp_path / "originals")
-    read, count = PictureFiles.read, itertools.count()
-
-    def read_and_vanish(self, index):
-        if next(count) == 15:
-            source.rename(tmp_path / "away")
-        return read(self, index)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PictureFiles, "read", read_and_vanish)
-        assert main([str(source), str(tmp_path / "made"), *SMALL, "--workers", "1"]) == 1
-    error = capsys.readouterr().err
-    assert "class 1/" in error and "No such file or directory" in error and error.count("\n") == 1
-    (tmp_path / "away").rename(source)
-    assert bytes_of(prepare(source, tmp_path / "made")) == wanted
-
-
-def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
-    """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
-    (tmp_path / "spy.py").write_text(
-        "import os, sys\n"
-        "from hvdgan.data import packing\n"
-        "original = packing._write\n"
-        "def write(*arguments):\n"
-        "    original(*arguments)\n"
-        "    found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())\n"
-        "    os.write(1, f'{found} {__name__}\\n'.encode())\n"
-        "packing._write = write\n"
-        "from hvdgan.prepare import main\n"
-        "if __name__ == '__main__':\n"
-        "    sys.exit(main())\n"
-    )
-    done = run([sys.executable, "spy.py", images, "made", *SMALL, "--workers", "2"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:-1] == ["[] __mp_main__"] * 3
 
 
 # what is left out, and what is reported

@@ -9,7 +9,9 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.holdout import split
+from hvdgan.data.store import Store
 from reading import batches_of
+from thread_ranks import Threads
 
 
 def digits(fraction, image_size=8):
@@ -57,6 +59,19 @@ def test_files_are_chosen_by_name_wherever_they_lie_and_adding_some_moves_none(t
     more = [*names, *(f"c/{number}.png" for number in range(60))]
     held = [held_names(folder(tmp_path / "here", names)), held_names(folder(tmp_path / "there", more))]
     assert held[0] and held[0] == {name for name in held[1] if not name.startswith(b"c/")}
+
+
+def test_each_rank_hashes_a_part_and_all_hold_out_the_same(monkeypatch):
+    hashed, digest, found = [], Store.digest, {}
+    monkeypatch.setattr(Store, "digest", lambda self, index: hashed.append(index) or digest(self, index))
+    source, alone = open_source(Config(image_size=8)), digits(0.05)[2]
+    hashed.clear()
+
+    def work(peers):
+        found[peers.rank] = hold_out(source, 0.05, peers)[1].samples.indices.tolist()
+
+    assert Threads(3).run(work) == [None] * 3 and [*found.values()] == [alone.indices.tolist()] * 3
+    assert sorted(hashed) == list(range(1797))
 
 
 def held_names(source):

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from building import data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.training.monitoring.samples import Sampler
 from reading import batches_of
 from tfrecord_files import png
 from tfrecord_files import write as write_records
-from tiny import Tiny
 
 RAMP = np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3)
 
@@ -127,13 +124,6 @@ def test_input_and_image_are_cropped_and_resized_equally(tmp_path, height, toget
     np.testing.assert_array_equal(opened(tmp_path / "single", paired=False).fetch(0), pair[..., :3])
 
 
-def test_pairs_are_other_data_than_single_images(tmp_path):
-    write(tmp_path / "images" / "1.png", 1, 2)
-    np.save(tmp_path / "1.npy", np.zeros((3, 8, 16), np.uint8))
-    sets = (tmp_path / "images", tmp_path / "1.npy", "digits")
-    assert len({opened(data, paired=paired).fingerprint for data in sets for paired in (False, True)}) == 6
-
-
 # arrays and records of pairs
 
 
@@ -205,32 +195,3 @@ def test_arrays_that_are_no_pairs(tmp_path, name, arrays, found):
     with pytest.raises(UserError, match=found) as caught:
         opened(path, **kept)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-
-
-# on the way to a recipe
-
-
-class Paired(Tiny):
-    """Shows the inputs, and reports the means of what it was given."""
-
-    paired = True
-
-    def judge(self, nets, batch):
-        loss, _ = super().judge(nets, batch)
-        return loss, {"inputs": batch.inputs[0, 0, 0, 0], "images": batch.images[0, 0, 0, 0]}
-
-    def sample(self, nets, batch):
-        return batch.inputs
-
-
-def test_a_paired_recipe_gets_inputs_and_images_apart(tmp_path):
-    for number in range(16):
-        write(tmp_path / f"{number:02d}.png", 51, 204)
-    run = tiny_run(Paired, data=str(tmp_path), channels=1)
-    metrics, _ = stage_step(run)(0, 0, data_of(run))
-    assert float(metrics["judge/inputs"]) == pytest.approx(-0.6)
-    assert float(metrics["judge/images"]) == pytest.approx(0.6)
-    sampler = Sampler(run.recipe, run.state, run.source, 0)
-    assert (sampler() == 51).all()
-    assert sampler.real.shape == (16, 8, 16, 1)
-    assert (sampler.real[:, :, :8] == 51).all() and (sampler.real[:, :, 8:] == 204).all()
