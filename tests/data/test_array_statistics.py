@@ -54,17 +54,6 @@ def test_any_number_of_ranks_has_the_same_bits(tmp_path, values):
         assert [*found.values()] == [alone] * size  # floats are equal to the bit
 
 
-def test_what_networks_see_has_mean_0_and_deviation_1(tmp_path):
-    source = opened(tmp_path, FIELDS, inputs=FIELDS[:, :2, :2] * 7)
-    seen = source.mapped(with_statistics(source, ALONE))
-    inputs, images = seen.layout.split(seen.fetch_batch(np.arange(len(seen))))
-    for part in (inputs, images):
-        np.testing.assert_allclose(
-            part.mean(axis=(0, 1, 2)), 0, atol=2e-3
-        )  # of float32 numbers that are close together
-        np.testing.assert_allclose(part.std(axis=(0, 1, 2)), 1, rtol=2e-3)
-
-
 def test_held_out_samples_do_not_count(tmp_path):
     array = FIELDS.copy()
     source = opened(tmp_path, array)

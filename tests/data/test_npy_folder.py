@@ -1,6 +1,6 @@
 """A folder of .npy files: classes, names, bad files, and what happens when one changes.
 
-Modules: data.conditions, data.store.
+Modules: data.store.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from PIL import Image
 from arrays_on_disk import arrays, seen
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data import holdout, open_source
+from hvdgan.data import open_source
 from hvdgan.data.bad_files import BadImage
 
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
@@ -41,18 +41,6 @@ def test_classes_names_and_numbers(folder):
     fingerprint = source.fingerprint
     (folder / "muon" / "10.npy").rename(moved)
     assert arrays(folder).fingerprint != fingerprint
-
-
-def test_conditions_come_from_a_table_by_name_and_holdout_follows_names(folder, tmp_path):
-    rows = [f"{'muon' if number % 2 == 0 else 'electron'}/{number:02}.npy,{number * 10}" for number in range(12)]
-    (tmp_path / "table.csv").write_text("\n".join(["file,energy", *reversed(rows)]))
-    source = arrays(folder, condition_table=tmp_path / "table.csv", condition_values="none")
-    assert source.conditions[:, 0].tolist() == [number * 10 for number in ORDER]
-    before = holdout.hold_out(source, 0.4)[1].samples
-    (folder / "muon" / "00.npy").unlink()
-    after = holdout.hold_out(arrays(folder), 0.4)[1].samples
-    names = [{each.key(place) for place in range(len(each))} - {b"muon/00.npy"} for each in (before, after)]
-    assert names[0] == names[1]
 
 
 def spoil(folder):

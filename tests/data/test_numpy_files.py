@@ -4,7 +4,6 @@ Modules: data.store.
 """
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,31 +12,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data.numpy_files import NumpyFile
 
 RAMP = np.arange(3 * 4 * 5 * 2).reshape(3, 4, 5, 2)
-
-
-@pytest.mark.parametrize("way", ["npy", "npz", "compressed"])
-@pytest.mark.parametrize(
-    "array",
-    [RAMP.astype(dtype) for dtype in ("f4", ">f8", ">u2", "i8")] + [np.asfortranarray(RAMP.astype("f4"))],
-    ids=lambda array: f"{array.dtype.str}{' Fortran' * np.isfortran(array)}",
-)
-def test_arrays_are_read_as_they_are(tmp_path, way, array):
-    path = tmp_path / f"größe.{'npy' if way == 'npy' else 'npz'}"
-    if way == "npy":
-        np.save(path, array)
-    else:
-        (np.savez if way == "npz" else np.savez_compressed)(path, field=array)
-    container = NumpyFile(str(path))
-    name = "" if way == "npy" else "field"
-    assert container.names() == [name]
-    stored = container.find(name, "--data")
-    read = stored.read(np.array([2, 0, 2]))
-    np.testing.assert_array_equal(read, array[[2, 0, 2]])
-    assert stored.shape == array.shape and read.flags.c_contiguous
-    assert read.dtype == stored.dtype == array.dtype.newbyteorder("=") and read.dtype.isnative
-    np.testing.assert_array_equal(stored.whole(), array)
-    assert stored.named(1) == f"{path}{name and ':field'}[1]"
-    assert (str(path) in Path("/proc/self/maps").read_text()) == (way == "npy")
 
 
 def test_a_name_that_does_not_exist(tmp_path):

@@ -93,15 +93,6 @@ def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind):
         seen(source).fetch_batch(ORDER)
 
 
-def test_files_of_several_months_are_joined(tmp_path):
-    for number, (first, past) in enumerate([(0, 9), (9, 20)]):
-        WEATHER.isel(time=slice(first, past)).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
-    for data in (f"{tmp_path}/*.nc:t2m,u10", f"{tmp_path}:t2m,u10"):
-        source = arrays(data, conditions=("hour",), constants="orography", constant_values="none")
-        np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
-        assert source.conditions[:, 0].tolist() == list(range(20))
-
-
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -212,11 +203,9 @@ def test_variables_in_groups_go_by_their_paths_and_become_channels(tmp_path, suf
 
 
 def test_variables_in_groups_are_taken_without_a_name_if_the_root_has_none(tmp_path):
-    groups = {"": WEATHER[["hour"]], "PRODUCT": WEATHER[["t2m", "u10"]]}
-    source = arrays(grouped(tmp_path / "a.nc", groups))
-    assert source.values.images.channels == ("t2m", "u10")
-    groups = {"": WEATHER[["v10"]], "PRODUCT": WEATHER[["t2m", "u10"]]}
-    assert arrays(grouped(tmp_path / "b.nc", groups)).values.images.channels == ("v10",)
+    for name, root, channels in (("a", "hour", ("t2m", "u10")), ("b", "v10", ("v10",))):
+        source = arrays(grouped(tmp_path / f"{name}.nc", {"": WEATHER[[root]], "PRODUCT": WEATHER[["t2m", "u10"]]}))
+        assert source.values.images.channels == channels
 
 
 # Zarr without names of dimensions
