@@ -12,6 +12,7 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
+from hvdgan.data.records import RecordReader
 from packed_arrays import all_of
 from tfrecord_files import IMAGES, png, records, write
 from thread_ranks import Threads
@@ -128,12 +129,18 @@ def test_a_record_that_cannot_be_used_is_left_out_by_name(tmp_path):
         assert caught.value.bad_file.name == f"{name}.tfrecord[{index}]"
 
 
-def test_each_file_is_read_by_one_rank_and_all_have_the_same_index(tmp_path):
+def test_each_file_is_read_by_one_rank_and_all_have_the_same_index(tmp_path, monkeypatch):
     for number in range(4):
         write(tmp_path / f"{number}.tfrecord", fields()[: 2 * number + 1])
     (tmp_path / "4.tfrecord").touch()
     alone = arrays(f"{tmp_path}/*.tfrecord", settings=CONDITIONS, **NAMES)
-    found = [None] * 2
+    opened, found, open_file = [], [None] * 2, os.open
+    config = Config(tfrecord=TFRecordConfig(**NAMES), arrays=ArrayConfig(**CONDITIONS))
+    files = sorted(map(str, tmp_path.glob("*.tfrecord")))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", lambda path, *how: opened.append(os.path.basename(path)) or open_file(path, *how))
+        assert Threads(2).run(lambda peers: RecordReader(config, files, paired=False, peers=peers)) == [None, None]
+    assert sorted(opened) == [f"{number}.tfrecord" for number in range(5)]
 
     def each(peers):
         found[peers.rank] = arrays(f"{tmp_path}/*.tfrecord", settings=CONDITIONS, peers=peers, **NAMES)
