@@ -99,7 +99,9 @@ def test_a_table_in_the_order_of_the_samples(array, tmp_path):
     np.testing.assert_array_equal(source.fetch(3), FIELDS[3][..., None])
     one = opened(array, condition_table=path, conditions=("theta",))
     np.testing.assert_allclose(one.conditions[:, 0], ENERGY / 10)
-    assert len({source.fingerprint, one.fingerprint, opened(array).fingerprint}) == 3
+    table(path, "energy, theta", *(f"{value}, {value / 20}" for value in ENERGY))
+    others = (one, opened(array), opened(array, condition_table=path))
+    assert len({source.fingerprint, *(each.fingerprint for each in others)}) == 4
 
 
 def test_a_table_keyed_by_file_in_any_order(folder, tmp_path):

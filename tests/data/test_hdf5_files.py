@@ -140,6 +140,7 @@ def many(folder, *, bounds=(0, 5, 12, 23), **beside):
     for number, (first, past) in enumerate(itertools.pairwise(bounds)):
         with h5py.File(folder / f"{number}.h5", "w") as file:
             file["ECAL"], file["energy"], file["ground"] = ARRAY[first:past], np.arange(first, past), ARRAY[0, ..., 0]
+            file["ECAL"].attrs["units"] = "MeV"
             for name, arrays_of_files in beside.items():
                 del file[name]
                 if (array := arrays_of_files[number]) is not None:
@@ -157,6 +158,7 @@ def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
         np.testing.assert_array_equal(source.conditions[:, 0], np.arange(23))
         np.testing.assert_array_equal(source.constants[..., 0], ARRAY[0, ..., 0])
         assert source.named(12) == f"{tmp_path}/2.h5[0]" and source.key(11) == b"1.h5[6]"
+        assert source.values.images.units == ("MeV",) * 5
 
 
 DIFFERENT = [
