@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hvdgan.cli.files import replacing
 from hvdgan.cli.files.lock import lock
 from hvdgan.prepare import main
 from launching import HAS_MPI, environment, run
@@ -164,6 +165,16 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
         assert bytes_of(prepare(images, made, "--shards", "2")) == wanted, f"crash after {calls[-1]}"
         shutil.rmtree(made)
     assert number == 5  # the index, two files, the index
+
+
+def test_a_full_disk_is_one_line(images, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(replacing, "flush", full)
+    assert main([str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "cannot be written: [Errno 28] No space left" in error and error.count("\n") == 1
 
 
 # what is left out, and what is reported
