@@ -14,7 +14,6 @@ STEPS, QUICK_STEPS = 40, 4
 OPTIONS = {
     "none": [],
     "jit": ["--jit"],
-    "remat": ["--remat"],
     "accumulate": ["--accumulate", "2"],
     "gradient-groups": ["--gradient-groups", "2"],
     "compression": ["--compression", "fp16"],

@@ -84,8 +84,6 @@ class Config(AverageConfig):
     """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     accumulate: Annotated[Count, _TRAINING] = 1
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
-    remat: Annotated[bool, _TRAINING] = False
-    """compute activations again in the backward pass instead of keeping them: less memory, longer steps; no --jit"""
     precision: Annotated[Precision, _TRAINING] = "float32"
     """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
@@ -110,7 +108,7 @@ class Config(AverageConfig):
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     jit: Annotated[bool, _TRAINING] = False
-    """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces; not with --remat"""
+    """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
     """number of non-finite updates in a row, all of them skipped, after which the run stops"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000

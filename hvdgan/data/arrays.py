@@ -32,12 +32,6 @@ _INPUTS = "inputs"
 def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Samples | None:
     """Open what `--data` names, if it names arrays.
 
-    Args:
-        config: settings of the data.
-        paired: True if each sample must come with an input.
-        peers: the ranks; each calls this, and they share the look into many files.
-        unmapped: True if arrays need no map of their numbers; that of each part is then `none`.
-
     Returns:
         8-bit pictures, or arrays as they are stored; None if `--data` names no file of a kind that holds arrays.
 
@@ -148,14 +142,6 @@ def pictures_of(
     The fingerprint covers shapes, types, labels and 64 pictures spread over the array: it distinguishes data sets, not
     single pixels.
 
-    Args:
-        config: settings of the data.
-        container: the files that the arrays lie in.
-        images: the pictures, uint8 (N, H, W) or (N, H, W, C).
-        inputs: inputs of the pictures, or None.
-        labels: classes of the samples, or None.
-        paired: True if each sample comes with an input.
-
     Raises:
         UserError: they are no pairs, or have another aspect ratio than the wanted one.
     """
@@ -220,14 +206,6 @@ def arrays_of(
 
     The fingerprint covers shapes, types, labels, conditions, constants and 64 samples spread over the data: it
     distinguishes data sets, not single numbers.
-
-    Args:
-        config: settings of the data.
-        container: the file or files, with what is known of bad ones and of classes.
-        stored: the samples.
-        stored_inputs: their inputs, or None.
-        labels: classes of the samples, or None.
-        paired: True if each sample comes with an input.
 
     Raises:
         UserError: the axes or a map are unclear, or a part does not fit the samples.
@@ -296,10 +274,6 @@ def _missing(text: str, looked_at: np.ndarray) -> Missing:
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
     """Refuse --image-size, --channels and --fit where they would change an array.
-
-    Args:
-        config: settings of the data.
-        shape: shape of a sample, channels last.
 
     Raises:
         UserError: one of them would.

@@ -41,12 +41,6 @@ class Axes:
 def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
     """The axes of an array's samples.
 
-    Args:
-        shape: shape of the array, (N, ...).
-        given: value of --axes, or None for C, HW, HWC or DHWC by the number of axes.
-        flag: flag that sets the axes.
-        where: name of the array, for error messages.
-
     Raises:
         UserError: the shape does not fit, or could mean two things and no axes are given.
     """

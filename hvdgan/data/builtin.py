@@ -79,13 +79,6 @@ def of_keras(
 
     Of several ranks, rank 0 reads and downloads them first, then one rank of each other host, then the other ranks.
 
-    Args:
-        name: value of `--data`, `keras:` and one of KERAS.
-        image_size: height and width in pixels; one number for both, or two.
-        channels: 1, 3, or None for those of the images.
-        fit: way in which the square images are brought to a size that is not square.
-        peers: the ranks; each calls this.
-
     Raises:
         UserError: the data set is unknown, or can neither be read nor downloaded.
     """
@@ -106,12 +99,7 @@ def of_keras(
 
 
 def with_outlines(pictures: Samples, size: Size) -> Samples:
-    """Pictures with their outlines as inputs, to try a recipe of pairs with any pictures.
-
-    Args:
-        pictures: pictures without inputs.
-        size: height and width in pixels; one number for both, or two.
-    """
+    """Pictures with their outlines as inputs, to try a recipe of pairs with any pictures."""
     pixels, shape = pictures.values.images, pictures.layout.shape
     changes: dict[str, Any] = {"layout": Layout(shape, shape), "values": SampleValues(pixels, pixels)}
     told_by = [pictures.fingerprint.encode(), b"outlines 1"]
@@ -121,9 +109,6 @@ def with_outlines(pictures: Samples, size: Size) -> Samples:
 
 def outline(images: np.ndarray) -> np.ndarray:
     """The outlines of bright areas: pixels of at least half the range with a darker one to a side, above or below.
-
-    Args:
-        images: images, uint8 (B, H, W, C); the mean over the channels counts.
 
     Returns:
         uint8 (B, H, W, C), 255 on the outline and 0 elsewhere, equal in all channels.

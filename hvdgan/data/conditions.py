@@ -21,11 +21,6 @@ _FILE_COLUMNS = ("file", "name")
 def of_container(container: Container, names: Sequence[str], samples: Store) -> tuple[np.ndarray, list[str], list[str]]:
     """Conditions from arrays (N,) or (N, k) beside the samples.
 
-    Args:
-        container: the file.
-        names: names of the arrays.
-        samples: the array of the samples, (N, ...).
-
     Returns:
         Numbers (N, k) float64, their names and their units; an array `x` (N, 2) gives x_0 and x_1.
 
@@ -62,11 +57,6 @@ def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.nda
 
     With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
     in the order of the samples.
-
-    Args:
-        path: the table.
-        chosen: names of the columns; none: all but that of the files.
-        source: the samples.
 
     Returns:
         Numbers (N, k) float64, the names of the columns, and a line on rows that are not used, or "".

@@ -28,10 +28,6 @@ _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None:
     """Open the files of arrays that `--data` names.
 
-    Args:
-        config: settings of the data.
-        peers: the ranks; each calls this.
-
     Returns:
         The files, and the name of an array in them or ""; None if `--data` names no arrays.
 

@@ -55,13 +55,7 @@ class Hdf5File(Container):
 
 
 class Hdf5Array(Store):
-    """A data set of an HDF5 file.
-
-    Args:
-        name: name for messages.
-        dataset: the data set, of an open file.
-        stamp: identity of the file when it was opened.
-    """
+    """A data set of an HDF5 file."""
 
     def __init__(self, name: str, dataset: Any, stamp: list[Any]) -> None:
         self._dataset, self._stamp = dataset, stamp

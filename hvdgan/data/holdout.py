@@ -21,11 +21,6 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
     place of another sample in an array, see docs/data.md. By names and pixels, adding images moves no other image, and
     equal pictures of an array stay together.
 
-    Args:
-        source: all images.
-        fraction: expected fraction of the images held out, in [0, 1).
-        peers: the ranks; each calls this and hashes a part of the keys.
-
     Returns:
         The images to train on, and those held out, or None if fraction is 0.
 

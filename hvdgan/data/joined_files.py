@@ -89,15 +89,7 @@ class JoinedFiles(Container):
 
 
 class JoinedArray(Store):
-    """Arrays of several files, joined along the first axis.
-
-    Args:
-        name: name for messages.
-        first: the array of the first file.
-        files: paths of the files.
-        counts: number of samples in each.
-        opener: function that opens the array of one of them.
-    """
+    """Arrays of several files, joined along the first axis."""
 
     def __init__(
         self, name: str, first: Store, files: Sequence[str], counts: Sequence[int], opener: Callable[[str], Store]

@@ -56,14 +56,7 @@ class NpyFolder(Container):
 
 
 class NpyFiles(Store):
-    """One sample from each file.
-
-    Args:
-        folder: path of the folder.
-        files: paths below it.
-        shape: shape of a sample.
-        dtype: type of its numbers, in this machine's byte order.
-    """
+    """One sample from each file."""
 
     def __init__(self, folder: str, files: Sequence[str], shape: Sequence[int], dtype: np.dtype) -> None:
         super().__init__(folder, (len(files), *shape), dtype)

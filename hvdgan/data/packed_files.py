@@ -163,12 +163,7 @@ class PackedFiles(JoinedFiles):
 
 
 class _SampleNames:
-    """Names of samples, and the digests by which they are held out; a file's are read when they are first needed.
-
-    Args:
-        files: paths of the files.
-        counts: number of samples in each.
-    """
+    """Names of samples, and the digests by which they are held out; a file's are read when they are first needed."""
 
     def __init__(self, files: list[str], counts: list[int]) -> None:
         self._files, self._past, self._counts = files, np.cumsum(counts), counts

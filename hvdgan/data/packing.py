@@ -159,9 +159,6 @@ def damages(folder: Path) -> Iterator[str]:
 def executor_of(workers: int) -> Iterator[tuple[bool, Any]]:
     """Processes of this machine, or the ranks that an MPI launcher has started.
 
-    Args:
-        workers: number of processes; 1: this one alone.
-
     Yields:
         True on the one rank that gives out the work, and its executor; None to do all work in this process.
 

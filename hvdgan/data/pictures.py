@@ -63,15 +63,6 @@ def open_pictures(
     pictures lie elsewhere. Otherwise each file holds the input in its left half and the image in its right half, and
     must be twice as wide as high.
 
-    Args:
-        name: value of `--data`, the path of the folder or archive.
-        image_size: height and width in pixels; one number for both, or two.
-        channels: 1 or 3.
-        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
-        max_bad_fraction: largest fraction of the files, or of the pairs, that may be broken, in [0, 1].
-        paired: True if each image comes with an input.
-        peers: the ranks that open the data together.
-
     Raises:
         UserError: there are no pictures, they are not pairs, or a folder may not be listed.
         RunError: the disk has failed.

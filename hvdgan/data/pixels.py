@@ -173,13 +173,6 @@ def to_pixels(image: Image.Image, image_size: Size, channels: int, fit: Fit | No
     of ITU-R BT.601. Larger images are reduced with an antialiasing Lanczos filter, smaller ones enlarged bicubically.
     Colour profiles are not applied.
 
-    Args:
-        image: image of any size and mode.
-        image_size: height and width of the result, in pixels; one number for both, or two.
-        channels: channels of the result, 1 or 3.
-        fit: treatment of another aspect ratio: crop (the largest centred part), pad (black borders around the whole
-            picture) or stretch; None: the picture is refused.
-
     Returns:
         uint8 (height, width, channels).
 

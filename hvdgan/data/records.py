@@ -73,14 +73,6 @@ def open_records(
 ) -> Samples:
     """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays.
 
-    Args:
-        config: settings of the data.
-        files: paths of the files.
-        paired: True if each sample must come with an input.
-        size: height and width of encoded pictures, in pixels; others keep theirs unless config.image_size is given.
-        peers: the ranks; each calls this.
-        in_order: True if one thread reads the samples in ascending order, so that files may be compressed as a whole.
-
     Raises:
         UserError: the flags do not fit together, or do not fit the files.
         RunError: the ranks do not see the same files, or the disk or the network has failed.
@@ -189,13 +181,6 @@ class RecordReader:
     conditions: numbers that describe each record, float64 (N, k), or None.
     numbers: features of one number each, of which the conditions are.
     features: features of a sample and of its input, by the flags that name them.
-
-    Args:
-        config: settings of the data.
-        files: paths of the files.
-        paired: True if each sample must come with an input.
-        peers: the ranks that index the files together.
-        in_order: True if the files may be compressed as a whole; reading out of order is slow then.
 
     Raises:
         UserError: a file is not a TFRecord file, is damaged or compressed, lacks a feature, or may not be read.
@@ -457,13 +442,7 @@ class EncodedPictures(Store):
 
 
 class RecordFiles(Container):
-    """The features of TFRecords as arrays.
-
-    Args:
-        records: the records.
-        shapes: shape of each feature by its name.
-        dtype: type of the numbers; None: raw bytes of pictures, whose channels may come first.
-    """
+    """The features of TFRecords as arrays."""
 
     has_names = True
 
@@ -489,15 +468,7 @@ class RecordFiles(Container):
 
 
 class RecordArray(Store):
-    """A feature of all records, of one shape: lists of floats or integers, or raw bytes.
-
-    Args:
-        records: the records.
-        feature: name of the feature.
-        shape: shape of one array.
-        dtype: type of its numbers, in which no value may change.
-        channels_first: True if the first axis is moved behind the others.
-    """
+    """A feature of all records, of one shape: lists of floats or integers, or raw bytes."""
 
     def __init__(
         self, records: RecordReader, feature: str, shape: tuple[int, ...], dtype: np.dtype, *, channels_first: bool

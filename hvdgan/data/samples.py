@@ -245,11 +245,6 @@ class Samples:
     def refuse_lost(self, part: str, value_map: ValueMap, seen: np.ndarray) -> None:
         """Refuse conditions and constants of which a map makes NaN or infinities: no sample could be left out for them.
 
-        Args:
-            part: name of the part: conditions or constants.
-            value_map: its map.
-            seen: numbers of the part once they are mapped, or once the first steps are applied.
-
         Raises:
             UserError: names the first such number.
         """

@@ -47,11 +47,6 @@ def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
 
     The first rank of a host may download files that the next ones then find on its disk.
 
-    Args:
-        work: function without collectives; each rank keeps its own result.
-        peers: the ranks; every one calls this.
-        name: name of the work, for errors.
-
     Raises:
         RunError: the error of the first rank that failed, on every rank.
     """

@@ -21,13 +21,7 @@ _UNWRITTEN |= {f"i{size}": -(2 ** (8 * size - 1)) + (2 if size == 8 else 1) for 
 
 @dataclasses.dataclass(frozen=True)
 class ValidNumbers:
-    """All numbers but those that stand for missing ones, between two limits.
-
-    Args:
-        marks: numbers that stand for missing ones.
-        low, high: least and largest valid number; None: there is no such limit.
-        slack: largest difference from a mark, or beyond a limit, that rounding can make.
-    """
+    """All numbers but those that stand for missing ones, between two limits."""
 
     marks: Sequence[float] = ()
     low: float | None = None
@@ -92,12 +86,7 @@ def plain_numbers(name: str, attributes: Mapping[str, Any], dtype: np.dtype) -> 
 
 
 def of_variable(variable: Any, *, of_netcdf: bool) -> ValidNumbers:
-    """What is left to check in the numbers of an xarray variable, of which xarray has decoded the missing ones as NaN.
-
-    Args:
-        variable: the variable.
-        of_netcdf: True if integers that were never written have NetCDF's value.
-    """
+    """What is left to check in an xarray variable, of which xarray has decoded the missing numbers as NaN."""
     encoding = variable.encoding
     stored = np.dtype(encoding.get("dtype", variable.dtype))
     if variable.dtype.kind not in "fiu" or stored.kind not in "fiu":

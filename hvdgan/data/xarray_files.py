@@ -70,10 +70,6 @@ class XarrayFile(Container):
 
     A name is that of a variable, with the path of its group, or of several with commas between them, which become
     channels. The first dimension counts the samples.
-
-    Args:
-        data, axes: arguments of open_file().
-        groups: an xarray.Dataset for each path of a group.
     """
 
     def __init__(self, data: str, axes: dict[str, str | None], groups: dict[str, Any]) -> None:
@@ -175,14 +171,9 @@ class XarrayFile(Container):
 class XarrayArray(Store):
     """Variables with the same dimensions as the channels of samples.
 
-    Args:
-        name: name for messages.
-        names: names of the variables.
-        variables: the variables.
-        axes: value of the flag that names the axes; with a letter for each dimension but the first, C is the dimension
-            along which the variables follow one another, such as levels; else they become a new last axis. A single
-            dimension after the first is C, as in an .npy file.
-        stamp: identity of the file when it was opened; None: it is a Zarr store.
+    If `axes` has a letter for each dimension but the first, C is the dimension along which the variables follow one
+    another, such as levels; else they become a new last axis. A single dimension after the first is C, as in an .npy
+    file. Without a stamp, these are variables of a Zarr store.
     """
 
     def __init__(
@@ -234,10 +225,6 @@ class ZarrArrays(Container):
 
     Its arrays go by their paths, such as `group/ECAL`. Which axis is which follows from --axes or from their number, as
     for an .npy file.
-
-    Args:
-        data: path of the folder.
-        arrays: the arrays by their paths; "" for a store that is one array.
     """
 
     def __init__(self, data: str, arrays: dict[str, Any]) -> None:
@@ -267,12 +254,7 @@ class ZarrArrays(Container):
 
 
 class ZarrArray(Store):
-    """A Zarr array that is read by zarr.
-
-    Args:
-        name: name for messages.
-        array: the array.
-    """
+    """A Zarr array that is read by zarr."""
 
     def __init__(self, name: str, array: Any) -> None:
         self._array, attributes = array, dict(array.attrs)

@@ -12,8 +12,9 @@ from hvdgan.distributed.ranks import Ranks
 class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
     """BatchNorm that averages its statistics, and their gradients, over the ranks.
 
-    Keras' own `synchronized=True` asks tf.distribute, and has no effect under Horovod. The mean over ranks of (mean,
-    mean square), each times the rank's weight, is that of the whole batch.
+    Keras' own `synchronized=True` asks tf.distribute, and has no effect under Horovod; layers that have it become
+    layers of this class. The mean over ranks of (mean, mean square), each times the rank's weight, is that of the whole
+    batch.
     """
 
     ranks = Ranks()
@@ -30,7 +31,8 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
         if mask is not None or getattr(self, "renorm", False):
             what = "a mask" if mask is not None else "renorm=True"
             raise UserError(
-                f"--sync-batch-norm: layer {self.name} has {what}, which cannot be synchronised; leave out one"
+                f"--sync-batch-norm, or synchronized=True: layer {self.name} has {what}, which cannot be synchronised; "
+                "leave out one"
             )
         wide = tf.cast(inputs, tf.float32)
         axis = self.axis % len(inputs.shape)

@@ -25,6 +25,24 @@ def other_state_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras
     return [(layer, variable) for layer, variable in _kept(network) if not _is_statistic(layer, variable)]
 
 
+def seeds_of(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Variable]]:
+    """The states of the seed generators in layers, with the layer; it need not draw, as a recurrent one may not."""
+    for layer in (network, *layers_of(network)):
+        yield from ((layer, variable) for variable in layer.variables if is_seed(variable))
+
+
+def moved_in_calls(network: keras.Model) -> list[keras.Variable]:
+    """The variables that a call may move: all that are not trained but seeds, and weights that Keras normalises."""
+    kernels = [each.kernel for each in layers_of(network) if isinstance(each, keras.layers.SpectralNormalization)]
+    weights = [variable for variable in kernels if any(variable is each for each in network.trainable_variables)]
+    return [*(variable for variable in network.non_trainable_variables if not is_seed(variable)), *weights]
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether the variable is the state of a keras.random.SeedGenerator."""
+    return variable.path.endswith("seed_generator_state")
+
+
 def is_float(variable: keras.Variable) -> bool:
     """Whether the variable holds floating-point numbers."""
     return keras.backend.is_float_dtype(variable.dtype)

@@ -1,14 +1,18 @@
-"""Finds the class of a recipe by the value of --recipe."""
+"""Finds the class of a recipe by the value of --recipe, and the files of its code."""
 
+import contextlib
+import hashlib
 import importlib
+import inspect
 import os
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.mistakes import call, of_module, similar
+from hvdgan.recipe.mistakes import call, home_of, is_users, of_module, similar
 from hvdgan.recipe.recipe import Recipe
 
 _HVDGAN = __package__.partition(".")[0]
@@ -74,6 +78,30 @@ def _import(who: str, module_name: str, expected: str) -> ModuleType:
         if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
             raise  # the module exists, and imports one that does not
         raise UserError(f"{who}: there is no module {module_name}; {expected}") from error
+
+
+def digests_of_files(recipe: Recipe) -> dict[str, str]:
+    """The SHA-256 in hex of each file of the user's code, by its path below the folder of the recipe or its package.
+
+    These are the files of the recipe's class and of the classes it inherits from, and of all modules that are loaded
+    from that folder, without those of libraries.
+    """
+    module = type(recipe).__module__
+    try:
+        folder = Path(os.path.abspath(inspect.getfile(type(recipe)))).parents[module.count(".")]
+    except (TypeError, OSError):  # a class of the __main__ of an interactive session
+        return {}
+    bases = {kind.__module__ for kind in type(recipe).__mro__} - {Recipe.__module__}
+    home = None if module.startswith(f"{_HVDGAN}.") else home_of(module)
+    digests = {}
+    for name, loaded in sorted(sys.modules.items()):
+        path = Path(os.path.abspath(getattr(loaded, "__dict__", {}).get("__file__") or ""))
+        below = folder in path.parents
+        if path.suffix == ".py" and (name in bases or (home and below and is_users(str(path), home))):
+            with contextlib.suppress(OSError):
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                digests[path.relative_to(folder).as_posix() if below else path.name] = digest
+    return digests
 
 
 def known_recipes() -> list[str]:

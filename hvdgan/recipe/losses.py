@@ -38,8 +38,8 @@ def absolute_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Mean of |outputs - images| over all pixels and channels.
 
     Args:
-        images: wanted images, (B, H, W, C) in [-1, 1].
-        outputs: images that a network returned, (B, H, W, C) in [-1, 1].
+        images: wanted samples, (B, ..., C).
+        outputs: samples that a network returned, (B, ..., C).
 
     Returns:
         Scalar, from 0 up.
@@ -53,8 +53,8 @@ def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Mean of (outputs - images)^2 over all pixels and channels.
 
     Args:
-        images: wanted images, (B, H, W, C) in [-1, 1].
-        outputs: images that a network returned, (B, H, W, C) in [-1, 1].
+        images: wanted samples, (B, ..., C).
+        outputs: samples that a network returned, (B, ..., C).
 
     Returns:
         Scalar, from 0 up.
@@ -138,14 +138,14 @@ def wasserstein_generator(fake_scores: tf.Tensor) -> tf.Tensor:
 def gradient_penalty(
     critic: Callable[[tf.Tensor], tf.Tensor], real: tf.Tensor, fake: tf.Tensor, mix: tf.Tensor
 ) -> tf.Tensor:
-    """(|gradient of the critic| - 1)^2 at points between real and generated images, without its weight.
+    """(|gradient of the critic| - 1)^2 at points between real and generated samples, without its weight.
 
     Args:
-        critic: function of images, such as `nets.critic`, that returns their scores, (B,) or (B, 1). The score of an
-            image must not depend on the other images, so no BatchNorm.
-        real: real images, (B, H, W, C) float32.
-        fake: generated images, (B, H, W, C) float32.
-        mix: weights of the real images, (B,) in [0, 1], such as `batch.random.uniform("mix", ())`; a point is
+        critic: function of samples, such as `nets.critic`, that returns their scores, (B,) or (B, 1). The score of a
+            sample must not depend on the other samples, so no BatchNorm.
+        real: real samples, (B, ...) float32: vectors, sequences, pictures or volumes.
+        fake: generated samples of the same shape, (B, ...) float32.
+        mix: weights of the real samples, (B,) in [0, 1], such as `batch.random.uniform("mix", ())`; a point is
             mix * real + (1 - mix) * fake.
 
     Returns:
@@ -153,14 +153,15 @@ def gradient_penalty(
 
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3.
     """
-    mix = mix[:, None, None, None]
+    rank = real.shape.rank
+    mix = tf.reshape(mix, [real.shape[0] or -1, *[1] * (rank - 1)])
     points = mix * real + (1.0 - mix) * fake
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(points)
         scores = critic(points)
     slopes = tape.gradient(scores, points)
     # Where the slope is 0 the square root alone would have an infinite gradient.
-    norms = tf.sqrt(tf.reduce_sum(tf.square(slopes), axis=[1, 2, 3]) + 1e-12)
+    norms = tf.sqrt(tf.reduce_sum(tf.square(slopes), axis=list(range(1, rank))) + 1e-12)
     return tf.reduce_mean(tf.square(norms - 1.0))
 
 

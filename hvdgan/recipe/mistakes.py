@@ -101,14 +101,14 @@ def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
     try:
         yield
     except Mistake as mistake:
-        cause, home, own = mistake.__cause__, _home(module), module.partition(".")[0] == _HVDGAN
+        cause, home, own = mistake.__cause__, home_of(module), module.partition(".")[0] == _HVDGAN
         line = None if own or cause is None else _line_of_error(cause, home)
         if cause is not None and line is None and (own or _is_machinery(mistake.at)):
             raise cause from cause.__cause__
         if own:
             raise  # a recipe of hvdgan refuses what the user asked for
         lines = (line, *(_definition(each) for each in (mistake.at, at) if each is not None))
-        place = next((place for place in lines if place and _is_users(place[0], home)), None)
+        place = next((place for place in lines if place and is_users(place[0], home)), None)
         where = f" ({_shown(place)})" if place else ""
         raise UserError(f"{who}{where}: {mistake}") from (cause or mistake)
 
@@ -126,7 +126,7 @@ def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) 
     """
     kind, text = type(recipe), str(error)
     own = kind.__module__.partition(".")[0] == _HVDGAN
-    place = None if own else _in_text(text, _home(kind.__module__))
+    place = None if own else _in_text(text, home_of(kind.__module__))
     said = re.findall(r"([^\n]+)\n\s*\[\[\{\{node ", text)
     if place is None or not said:
         return None
@@ -207,10 +207,10 @@ def _short(text: str) -> str:
 
 def _line_of_error(error: BaseException, home: str | None) -> Place | None:
     """Find the innermost line of the user that has led to an error."""
-    if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename, home):
+    if isinstance(error, SyntaxError) and error.filename and is_users(error.filename, home):
         return error.filename, error.lineno or 1
     frames = traceback.walk_tb(error.__traceback__)
-    lines = [(frame.f_code.co_filename, line) for frame, line in frames if _is_users(frame.f_code.co_filename, home)]
+    lines = [(frame.f_code.co_filename, line) for frame, line in frames if is_users(frame.f_code.co_filename, home)]
     return lines[-1] if lines else _in_text(str(error), home)
 
 
@@ -223,7 +223,7 @@ def _is_machinery(function: Any) -> bool:
 def _in_text(text: str, home: str | None) -> Place | None:
     """Find the last of the user's lines in a text with lines of a traceback."""
     named = [(file, int(line)) for file, line in re.findall(r'File "([^"\n]+)", line (\d+)', text)]
-    return next((place for place in reversed(named) if _is_users(place[0], home)), None)
+    return next((place for place in reversed(named) if is_users(place[0], home)), None)
 
 
 def _definition(at: Any) -> Place | None:
@@ -243,7 +243,7 @@ def _definition(at: Any) -> Place | None:
         return None
 
 
-def _home(module: str) -> str | None:
+def home_of(module: str) -> str | None:
     """Find the file of a module, or the folder of its package, in the working folder or installed."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
@@ -255,7 +255,7 @@ def _home(module: str) -> str | None:
     return os.path.realpath(os.path.dirname(origin) if os.path.basename(origin) == "__init__.py" else origin)
 
 
-def _is_users(file: str, home: str | None) -> bool:
+def is_users(file: str, home: str | None) -> bool:
     """Return whether a file is the user's: in the recipe's package, or in no library."""
     path = os.path.realpath(file)
     if file.startswith("<") or os.path.basename(path).startswith("__autograph_generated"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from hvdgan.recipe.shared_forward import Call, SharedForward
+from hvdgan.recipe.shared_forward import Call, SharedForward, could_possibly_record
 
 
 class Nets:
@@ -22,6 +22,8 @@ class Nets:
         training: True to run the networks in training mode.
         values: (variable, value) pairs by network name; the values are used instead of the variables.
         shared: calls of this step that may be used again; None: none are.
+        losses: receives (name, loss) of each loss that the layers of an owned network add in a call: by an
+            activity_regularizer, or by add_loss(); None if its gradient is not recorded.
     """
 
     def __init__(
@@ -32,12 +34,14 @@ class Nets:
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
+        losses: list[tuple[str, Any | None]] | None = None,
     ) -> None:
         self._networks = networks
         self._owned = owned
         self._training = training
         self._values = values or {}
         self._shared = shared
+        self._losses = [] if losses is None else losses
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._networks:
@@ -60,19 +64,33 @@ class Nets:
             # This call moves the network's statistics, so results computed before it are stale.
             shared.forget(name)
             if known is None:
-                return self._run(name, inputs)
+                output = self._run(name, inputs)
+                # In tf.recompute_grad no tape records what a layer adds.
+                found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
+                self._losses += [(name, loss if is_recorded else None) for loss in found]
+                return output
             for variable, value in known.moved:
                 variable.assign(value)
+            self._losses += [(name, loss) for loss in known.losses]
             return known.output
         if known is not None:
             return known.output
         # A stateless scope takes a network's assignments to its own variables and drops them.
-        with keras.StatelessScope(self._values.get(name)) as scope:
+        with keras.StatelessScope(self._values.get(name), collect_losses=True) as scope:
             output = self._run(name, inputs)
         values = [(variable, scope.get_current_value(variable)) for variable in self._networks[name].variables]
-        shared.keep(name, Call(inputs, output, [(v, value) for v, value in values if value is not None]))
+        moved = [(variable, value) for variable, value in values if value is not None]
+        # A weight that a call assigns, as Keras' SpectralNormalization does, has another gradient in an owner's call.
+        if not any(variable.trainable for variable, _ in moved):
+            shared.keep(name, Call(inputs, output, moved, list(scope.losses)))
         return output
 
     def _run(self, name: str, inputs: Any) -> Any:
         positional, keywords = inputs
         return self._networks[name](*positional, training=self._training, **keywords)
+
+
+def _losses_of_call(network: keras.Model) -> list[Any]:
+    """The losses that layers have added in a network's last call, without those of weights, which Keras lists last."""
+    losses = network.losses
+    return losses[: len(losses) - sum(weight.regularizer is not None for weight in network.trainable_weights)]

@@ -37,7 +37,7 @@ class Recipe:
     paired: ClassVar[bool] = False
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
     shows_data: ClassVar[bool] = False
-    """whether sample() starts from images of the data, not from latents alone"""
+    """whether sample() starts from images of the data, not from latents alone; else it must not read them"""
     truncates: ClassVar[bool] = False
     """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
 
@@ -50,7 +50,8 @@ class Recipe:
 
         Returns:
             Keras models by name, built: made with an Input, or called once on an example. No two of them may share a
-            variable, and no layer may draw random numbers of its own, as Dropout does.
+            variable, and no layer may draw random numbers of its own, as Dropout does (recurrent layers without dropout
+            do not).
         """
         raise NotImplementedError
 

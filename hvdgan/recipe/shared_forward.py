@@ -54,12 +54,14 @@ class Call:
         inputs: arguments of the call.
         output: result of the call.
         moved: each variable that the call would have changed in a network that is owned, with its new value.
+        losses: losses that layers have added in the call.
         graph: graph in which the call was traced.
     """
 
     inputs: Any
     output: Any
     moved: Sequence[tuple[keras.Variable, Any]]
+    losses: Sequence[Any] = ()
     graph: tf.Graph = dataclasses.field(default_factory=tf.compat.v1.get_default_graph)
 
     def is_in_this_graph(self) -> bool:

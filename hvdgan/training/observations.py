@@ -9,14 +9,13 @@ import tensorflow as tf
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
-from hvdgan.training.memory.device import forget_peak
-from hvdgan.training.memory_use import used_by
 from hvdgan.training.monitoring.bad_files import BadFiles
 from hvdgan.training.monitoring.bad_updates import BadUpdates, without_skipped
 from hvdgan.training.monitoring.bottleneck import InputCheck
 from hvdgan.training.monitoring.meter import Meter
 from hvdgan.training.monitoring.plateau import Watch
 from hvdgan.training.monitoring.record import Record
+from hvdgan.training.peak_memory import forget_peak, used_by
 from hvdgan.training.resuming.loop_state import part_of_rank
 from hvdgan.training.resuming.other_distances import scale_of
 from hvdgan.training.resuming.resume_point import ResumePoint
@@ -102,7 +101,7 @@ class Observations:
 
     def end_stage(self, at: Position) -> None:
         """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""
-        self._record.say(used_by(self._run, at))
+        self._record.say(used_by(at.stage, self._run.ranks))
 
     def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
         """Log the means since the last log line; see Meter.log. Every rank calls this."""

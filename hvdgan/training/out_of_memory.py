@@ -1,4 +1,4 @@
-"""Describes a rank that runs out of memory in one line: where, for what, and what would fit."""
+"""Describes a rank that runs out of memory in one line: where, for what, and what to try."""
 
 import functools
 import re
@@ -10,9 +10,6 @@ from hvdgan.cli.errors import RunError, in_one_line
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
 from hvdgan.training.loop import Compute, Steps
-from hvdgan.training.memory.device import room
-from hvdgan.training.memory.estimate import in_words
-from hvdgan.training.memory_use import advice
 
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 _LONGEST = 200
@@ -50,9 +47,9 @@ class MemoryGuard:
                 f"{first}; this was not in a step, so --accumulate would not help: free memory, or try smaller networks"
             )
         # A batch finds no room beside what the steps take.
-        memory = run.estimates[place[2].index]
-        words = advice(run, memory, room(run.ranks, failed=True))
-        return RunError(f"{first}; the estimate was {in_words(memory.total)}; {words}")
+        return RunError(
+            f"{first}; try {', '.join([*_accumulated(run), 'a smaller --global-batch-size'])} or smaller networks"
+        )
 
     def _computed(
         self, at: Position, compute: Compute, step: int, stage_step: int, data: dict[str, tf.Tensor]
@@ -64,6 +61,14 @@ class MemoryGuard:
             raise self.failure(error) from error
         self._place = "after", step, at
         return results
+
+
+def _accumulated(run: Run) -> list[str]:
+    """The next value of --accumulate that at least halves a rank's micro-batches, if there is one."""
+    batch, ranks, now = run.config.global_batch_size, run.ranks, run.config.accumulate
+    divided = batch if ranks.slice_unit else batch // ranks.size
+    values = (value for value in range(2 * now, batch // ranks.size + 1) if divided % value == 0)
+    return [f"--accumulate {value}" for value in [next(values, None)] if value]
 
 
 def _refused(error: Exception) -> str:

@@ -19,7 +19,6 @@ from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.building.code_state import folder_of_code, git_state
 from hvdgan.training.building.flags import changed_flags
 from hvdgan.training.building.run import Run
-from hvdgan.training.memory.estimate import Estimate, in_words
 from hvdgan.training.steps.averages import RAMP_UP
 
 _WIDTH = 110
@@ -37,7 +36,7 @@ def paragraphs(run: Run, places: Sequence[Device], last: Sequence[str]) -> list[
         f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}{_code(run)}",
         f"networks: {'; '.join(_networks(run))}",
         *_data(run),
-        *(_stage(run, stage, each) for stage, each in zip(run.schedule.stages, run.estimates, strict=True)),
+        *(_stage(run, stage) for stage in run.schedule.stages),
         *_averages(run),
         _ranks(run, places),
         "; ".join(devices.by_host(places)),
@@ -132,9 +131,9 @@ def _samples_of(source: Samples) -> str:
     return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 
-def _stage(run: Run, stage: Stage, memory: Estimate) -> str:
+def _stage(run: Run, stage: Stage) -> str:
     updates = "; ".join(_update(run, update) for update in stage.updates)
-    return f"stage {stage.name}, {stage.steps:,} steps: {updates}; about {in_words(memory.total)} of memory"
+    return f"stage {stage.name}, {stage.steps:,} steps: {updates}"
 
 
 def _update(run: Run, update: Update) -> str:

@@ -9,9 +9,7 @@ from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.recomputation.choice import is_recomputed
 from hvdgan.training.building.run import Run
-from hvdgan.training.memory_use import too_large
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.changes import how_to_continue
 from hvdgan.training.resuming.resume_point import ResumePoint
@@ -32,8 +30,6 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     say = record.say
     if resume_point.recovered:
         say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
-        for remark in too_large(run):  # fewer ranks have larger slices
-            say(remark)
         return
     last = [f"run folder {run.run_dir}:", f"{_position(run, resume_point.step)};", "its config.json has every setting"]
     parts = paragraphs(run, devices.everyones_devices(run.ranks), last)
@@ -49,8 +45,6 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     compared = (run.comparison.about_features(), run.comparison.warning()) if run.comparison else ()
     for remark in [
         *_one_of_many(run.ranks),
-        *too_large(run),
-        *_left(run),
         *_useless_groups(run.config),
         *resume_point.remarks,
         *filter(None, (changed, *compared)),
@@ -99,14 +93,6 @@ def _position(run: Run, step: int) -> str:
 def _ends(run: Run) -> str:
     total = run.schedule.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
-
-
-def _left(run: Run) -> list[str]:
-    """Name the networks that --remat does not change."""
-    names = [name for name, network in run.state.networks.items() if not is_recomputed(network)]
-    return [f"--remat: {', '.join(names)} cannot be cut into parts, and stay as they are"] * (
-        run.config.remat and bool(names)
-    )
 
 
 def _useless_groups(config: Config) -> list[str]:

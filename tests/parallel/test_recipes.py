@@ -98,16 +98,6 @@ def test_two_ranks_compute_what_one_computes(ranks, built, name):
                     assert difference <= 2e-2 * np.linalg.norm(value) + 1e-5 * largest, variable
 
 
-def test_activations_that_are_computed_again_change_nothing(ranks, built):
-    """With a BatchNorm that reduces over the ranks in the forward pass, which then runs twice."""
-    runs = [built("dcgan", ranks, sync_batch_norm=True, remat=remat) for remat in (False, True)]
-    for run in runs:
-        for step in range(2):
-            run.steps[0](step, step, data_of(run, step))
-    assert not changed(*map(values_of, runs))
-    assert runs[1].estimates[0].peak.total < runs[0].estimates[0].peak.total
-
-
 def test_a_loss_scale_falls_on_both_ranks_where_one_overflows(ranks):
     recipe, options = small("dcgan")
 

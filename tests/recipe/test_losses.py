@@ -1,6 +1,7 @@
 """Losses have the values and gradients of their equations."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from hvdgan.recipe import losses
@@ -41,29 +42,40 @@ def test_wasserstein_losses_are_the_formulas_written_out():
     np.testing.assert_allclose(losses.wasserstein_generator(fake), 1.25, rtol=1e-6)
 
 
-def _pictures():
-    draws = np.random.default_rng(0)
-    real, fake = (tf.constant(draws.normal(size=(3, 2, 2, 2)), tf.float32) for _ in range(2))
-    return real, fake, tf.constant([0.0, 0.3, 1.0])
+# Vectors, sequences, pictures and volumes; the batch is as long as the first axis, so that a wrong broadcast shows.
+SHAPES = [(3, 5), (3, 3, 4), (3, 3, 2, 2), (3, 3, 2, 3, 2)]
 
 
-def test_the_penalty_of_a_linear_critic_is_that_of_its_weights():
-    weights = np.random.default_rng(1).normal(size=(2, 2, 2)).astype(np.float32)
-    penalty = losses.gradient_penalty(lambda images: tf.reduce_sum(images * weights, axis=[1, 2, 3]), *_pictures())
+def _samples(shape):
+    draws = np.random.default_rng(len(shape))
+    real, fake = (draws.normal(size=shape).astype(np.float32) for _ in range(2))
+    return real, fake, np.array([0.0, 0.3, 1.0], np.float32)
+
+
+def _sum(values):
+    return tf.reduce_sum(tf.reshape(values, (values.shape[0], -1)), axis=1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_penalty_of_a_linear_critic_is_that_of_its_weights(shape):
+    weights = np.random.default_rng(1).normal(size=shape[1:]).astype(np.float32)
+    penalty = losses.gradient_penalty(lambda x: _sum(x * weights), *map(tf.constant, _samples(shape)))
     np.testing.assert_allclose(penalty, (np.linalg.norm(weights) - 1) ** 2, rtol=1e-5)
 
 
-def test_the_penalty_is_taken_between_the_images_as_they_are_mixed():
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_penalty_is_taken_between_the_samples_as_they_are_mixed(shape):
     """The slope of |x|^2 / 2 at x is x: the penalty is that of the lengths of the points."""
-    real, fake, mix = _pictures()
-    points = [fake[0], 0.3 * real[1] + 0.7 * fake[1], real[2]]
-    by_hand = np.mean([(np.linalg.norm(point.numpy()) - 1) ** 2 for point in points])
-    penalty = losses.gradient_penalty(lambda x: tf.reduce_sum(x * x, axis=[1, 2, 3]) / 2, real, fake, mix)
-    np.testing.assert_allclose(penalty, by_hand, rtol=1e-5)
+    real, fake, mix = _samples(shape)
+    points = [mix[n] * real[n] + (1 - mix[n]) * fake[n] for n in range(3)]
+    by_hand = np.mean([(np.linalg.norm(point) - 1) ** 2 for point in points])
+    for weights in (mix, mix.reshape(3, *[1] * (len(shape) - 1))):
+        penalty = losses.gradient_penalty(lambda x: _sum(x * x) / 2, *map(tf.constant, (real, fake, weights)))
+        np.testing.assert_allclose(penalty, by_hand, rtol=1e-5)
 
 
 def test_the_penaltys_gradient_is_that_of_numeric_differences():
-    real, fake, mix = (tf.cast(values, tf.float64) for values in _pictures())
+    real, fake, mix = (tf.constant(values, tf.float64) for values in _samples((3, 2, 2, 2)))
     draws = np.random.default_rng(2)
     weights = tf.Variable(draws.normal(size=(8, 4)))
     last = tf.constant(draws.normal(size=(4, 1)))
@@ -90,6 +102,6 @@ def test_the_penaltys_gradient_is_that_of_numeric_differences():
 def test_a_flat_critic_has_a_penalty_with_a_finite_gradient():
     weight = tf.Variable(0.0)
     with tf.GradientTape() as tape:
-        penalty = losses.gradient_penalty(lambda x: weight * tf.reduce_sum(x, axis=[1, 2, 3]), *_pictures())
+        penalty = losses.gradient_penalty(lambda x: weight * _sum(x), *map(tf.constant, _samples((3, 4))))
     np.testing.assert_allclose(penalty, 1.0, rtol=1e-5)
     assert np.isfinite(tape.gradient(penalty, weight))

@@ -30,6 +30,26 @@ def test_l1_and_psnr_are_what_their_formulas_say():
     np.testing.assert_allclose(measures.psnr(some, some), 100.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (3, 4, 2), (3, 3, 4, 2), (3, 3, 2, 4, 2)])
+def test_arrays_of_any_rank_are_measured_with_the_range_of_their_numbers(shape):
+    draws = np.random.default_rng(0)
+    some, others = (draws.normal(size=shape).astype(np.float32) for _ in range(2))
+    mask = draws.integers(1, 3, (*shape[:-1], 1)).astype(np.float32)  # weights of 1 and 2
+    counts = np.broadcast_to(mask, shape)
+    each = tuple(range(1, len(shape)))
+    absolute, square = (np.sum(counts * f(some - others), each) / counts.sum(each) for f in (np.abs, np.square))
+    given = [tf.constant(values) for values in (some, others, mask)]
+    np.testing.assert_allclose(measures.l1(*given), absolute, rtol=1e-5)
+    np.testing.assert_allclose(measures.psnr(*given, peak=6.0), 10 * np.log10(36 / square), rtol=1e-5)
+
+
+def test_ssim_of_fields_has_the_range_of_their_numbers():
+    some, others = images(0), images(1)
+    np.testing.assert_allclose(
+        measures.ssim(5 * some, 5 * others, peak=10.0), measures.ssim(some, others), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_ssim_of_flat_images_is_the_formula_of_their_means():
     """Without variance it is (2ab + C1) / (a^2 + b^2 + C1), with C1 = (0.01 * 2)^2."""
     flat, other = tf.fill((2, 24, 24, 1), 0.5), tf.fill((2, 24, 24, 1), 0.25)

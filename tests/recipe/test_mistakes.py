@@ -91,6 +91,22 @@ def line_of(name):
         ("OneMoreOptimizer", "optimizers() has one for critic, and networks() returns generator, discriminator"),
         ("NamedOptimizer", "optimizers() gives 'adam' for generator; it must return"),
         ("SharedOptimizer", "optimizers() gives one optimizer to two networks; every network needs its own"),
+        (
+            "ScalesLosses",
+            "optimizers() gives an optimizer with loss_scale_factor for generator; leave the scaling out: hv",
+        ),
+        (
+            "ScalesLossesByItself",
+            "optimizers() gives a LossScaleOptimizer for generator; leave the scaling out: hvdgan sc",
+        ),
+        (
+            "AveragesByItself",
+            'an optimizer with use_ema for generator; leave it out and set ema = ("generator",) in the',
+        ),
+        (
+            "Frozen",
+            "stage joint, update fool: it owns generator, which has no trainable variables; leave trainable = F",
+        ),
         ("Letters", "ema is 'generator'; it must be a tuple of names, as in (\"generator\",)"),
         ("ChangeableLetters", "may_change is 'steps'; it must be a tuple of names, as in (\"steps\",)"),
         ("ChangesNothing", "may_change names step, and Options has steps, norm, learning_rate"),
@@ -127,6 +143,8 @@ def line_of(name):
         ("SamplesUint8", "sample() returns uint8 (64, 8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),
         ("SamplesOne", "sample() returns float32 (8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),
         ("SamplesNothing", "sample() returns None; it must return images (N, H, W, C) in [-1, 1]"),
+        ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
+        ("BlankImagesToGenerate --eval-samples 8", "generate() reads batch.images, which is blank for samples; set"),
         ("Evaluates", "evaluate() returns float32 (); it must return a dict of metrics by name"),
         ("EvaluatesText", "evaluate() returns name as 'x'; it must return a dict of metrics by name"),
         ("FewInitArguments", "takes 2 positional arguments but 3 were given; it must take (self, options, data)"),

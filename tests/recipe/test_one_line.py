@@ -4,6 +4,7 @@ Modules: training.building.run.
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -223,7 +224,7 @@ def test_one_line_exit_code_2_and_nothing_written(folder, capsys, arguments, com
 def test_too_many_files_that_break_while_training_end_the_run(folder, capsys):
     assert main([*TINY, "--data", "data/half"]) == 1
     error = capsys.readouterr().err
-    assert "4 of 8 images cannot be read" in error or "1 of 8 images cannot be read" in error
+    assert re.search(r"[1-4] of 8 images cannot be read", error), error  # several threads meet them
     assert "--max-bad-fraction" in error and "Traceback" not in error
 
 

@@ -230,6 +230,42 @@ class SamplesNothing(Tiny):
         nets.generator(batch.latents)
 
 
+class BlankImages(Tiny):
+    def sample(self, nets, batch):  # here
+        return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
+
+
+class BlankImagesToGenerate(Tiny):
+    def generate(self, nets, batch):  # here
+        return nets.generator(batch.latents) + batch.images
+
+
+class ScalesLosses(Tiny):
+    def optimizers(self):  # here
+        return {**super().optimizers(), "generator": keras.optimizers.Adam(loss_scale_factor=128.0)}
+
+
+class ScalesLossesByItself(Tiny):
+    def optimizers(self):  # here
+        return {**super().optimizers(), "generator": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}
+
+
+class AveragesByItself(Tiny):
+    def optimizers(self):  # here
+        return {**super().optimizers(), "generator": keras.optimizers.Adam(use_ema=True)}
+
+
+class Frozen(Tiny):
+    def networks(self):
+        networks = super().networks()
+        networks["generator"].trainable = False
+        return networks
+
+    def stages(self):
+        both = ["generator", "discriminator"]
+        return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]  # here
+
+
 class Evaluates(Tiny):
     def evaluate(self, nets, batch):  # here
         return tf.reduce_mean(batch.images)

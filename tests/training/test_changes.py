@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import keras
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import launching
 from building import tiny_run
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
@@ -227,6 +229,30 @@ def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     assert log.count(f"{expected}the run resumes where it was, and its last bits may differ from here on\n") == 1
     assert main([*words, "--max-steps", "6"]) == 0
     assert (tmp_path / "run" / "log.txt").read_text().count("is now") == log.count("is now")
+
+
+def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path):
+    """In two processes, as a module is imported once; the checkpoint after the resume is one of the edited code."""
+    (tmp_path / "my_losses.py").write_text("FACTOR = 1.0\n")
+    code = """
+        import my_losses
+        from tiny import Tiny
+
+        class Mine(Tiny):
+            def judge(self, nets, batch):
+                loss, metrics = super().judge(nets, batch)
+                return my_losses.FACTOR * loss, metrics
+    """
+    (tmp_path / "my_gan.py").write_text(textwrap.dedent(code))
+    words = ["--recipe", "my_gan:Mine", *FLAGS, "--run-dir", "run", "--max-steps"]
+    launching.train(tmp_path, *words, "1")
+    assert "edited" not in launching.train(tmp_path, *words, "2").stderr
+    (tmp_path / "my_losses.py").write_text("FACTOR = 100.0\n")
+    launching.train(tmp_path, *words, "3")
+    launching.train(tmp_path, *words, "4")
+    lines = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "edited" in line]
+    assert len(lines) == 1
+    assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
 
 
 def test_a_run_from_before_arrays_resumes_and_a_new_setting_of_them_is_refused():

@@ -11,7 +11,6 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.compiling.compiler import check_jit
-from hvdgan.training.memory_use import advice
 from hvdgan.training.steps.graphs import operations
 from saved import state, train
 from small import long_but, settings, small, write_showers
@@ -192,15 +191,6 @@ def test_all_reduces_inside_of_a_loss_are_refused(ranks, refused):
         return
     with pytest.raises(UserError, match=r"--jit: with --sync-batch-norm .* leave out one"):
         check_jit(config, ranks)
-
-
-def test_xla_would_keep_what_is_to_be_computed_again():
-    """The memory that an estimate promises would not be saved."""
-    check_jit(Config(remat=True), Ranks())
-    with pytest.raises(UserError, match=r"--jit: with --remat .* leave out one of the two flags"):
-        tiny_run(jit=True, remat=True)
-    run = tiny_run(jit=True)
-    assert "--remat" not in advice(run, run.estimates[0], None)
 
 
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_without(tmp_path):

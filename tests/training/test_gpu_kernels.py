@@ -78,12 +78,6 @@ def test_each_recipe_traced_in_each_precision(recipe, precision):
 
 @pytest.mark.long
 @pytest.mark.parametrize("recipe", small.RECIPES)
-def test_each_recipe_with_recomputation(recipe):
-    assert faults(recipe, precision="mixed_float16", remat=True) == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("recipe", small.RECIPES)
 def test_each_recipe_compiled_by_xla(recipe):
     assert faults(recipe, ("float16", "bfloat16", "float32"), precision="mixed_float16", jit=True) == []
 
@@ -162,7 +156,7 @@ def horovod():
     ("recipe", "settings"),
     [
         ("dcgan", {}),
-        ("dcgan", {"sync_batch_norm": True, "accumulate": 2, "remat": True}),
+        ("dcgan", {"sync_batch_norm": True, "accumulate": 2}),
         ("dcgan", {"compression": "fp16", "gradient_groups": 2, "precision": "mixed_float16"}),
         (Waiting, {"deterministic": True}),
     ],

@@ -21,8 +21,8 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.building.run import Run
-from hvdgan.training.memory.device import peak_memory
 from hvdgan.training.outstanding import Requests
+from hvdgan.training.peak_memory import peak_memory
 from hvdgan.training.steps.forward import used
 from hvdgan.training.steps.step import StageStep
 

@@ -37,9 +37,9 @@ from hvdgan.training import session as training
 from hvdgan.training.building.command import Resume, parse
 from hvdgan.training.building.run import Run, build
 from hvdgan.training.loop import Compute, steps_from
-from hvdgan.training.memory.device import largest
 from hvdgan.training.monitoring.page import Page
 from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.peak_memory import largest
 from hvdgan.training.resuming.commits import Commits
 from hvdgan.training.resuming.restore import restore
 from hvdgan.training.steps.graphs import operations

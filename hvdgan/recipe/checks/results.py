@@ -25,6 +25,7 @@ SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
 _METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": STAGES, "sample": SAMPLES}
 _SHAPES = (None, None, None, 1), (None, None, None, 3)
+_SCALING = "leave the scaling out: hvdgan scales losses itself with --precision mixed_float16"
 _NOTHING: Any = None
 _OWN_NAMES = frozenset(vars(Batch(_NOTHING, None, _NOTHING, {})))  # attributes of every batch
 
@@ -83,14 +84,6 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
                     "every variable must be in one network",
                     recipe.networks,
                 )
-    for name, network in networks.items():
-        for variable in network.variables:
-            if "seed_generator_state" in variable.path:
-                raise Mistake(
-                    f"network {name} draws its own random numbers ({variable.path}), which would depend on the rank; "
-                    "draw them with batch.random and give them to the network as an input",
-                    recipe.networks,
-                )
     return networks
 
 
@@ -117,6 +110,13 @@ def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[s
             raise Mistake(
                 f"optimizers() gives {described(optimizer)} for {name}; it must return {OPTIMIZERS}", recipe.optimizers
             )
+        for is_set, setting, advice in (
+            (isinstance(optimizer, keras.optimizers.LossScaleOptimizer), "a LossScaleOptimizer", _SCALING),
+            (optimizer.loss_scale_factor is not None, "an optimizer with loss_scale_factor", _SCALING),
+            (optimizer.use_ema, "an optimizer with use_ema", f'leave it out and set ema = ("{name}",) in the class'),
+        ):
+            if is_set:
+                raise Mistake(f"optimizers() gives {setting} for {name}; {advice}", recipe.optimizers)
     if len({id(optimizer) for optimizer in optimizers.values()}) < len(networks):
         raise Mistake(
             "optimizers() gives one optimizer to two networks; every network needs its own", recipe.optimizers
@@ -291,7 +291,24 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
         raise Mistake(what, recipe.sample) from error
     if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in shapes)):
         raise Mistake(what, recipe.sample)
+    _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
     return samples
+
+
+def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
+    """Refuse samples that are computed of images of the data, if the recipe does not say so: it gets blank ones."""
+    if recipe.shows_data or tf.executing_eagerly():
+        return
+    waiting, seen = [samples], set()
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.name == batch.images.name:
+            raise Mistake(
+                f"{what} reads batch.images, which is blank for samples; set shows_data = True in the class", at
+            )
+        if tensor.op.name not in seen:
+            seen.add(tensor.op.name)
+            waiting += tensor.op.inputs
 
 
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
@@ -314,6 +331,7 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
         or not 0 < (samples.shape[0] or 0) <= most
     ):
         raise Mistake(f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
+    _refuse_blank_data(recipe, batch, samples, what, at)
     return samples
 
 

@@ -18,7 +18,6 @@ from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
-from hvdgan.training.building import former_imports
 from hvdgan.training.building.saved_settings import read_json, to_json
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
@@ -102,7 +101,6 @@ def _parse(
 ) -> Command | None:
     given = _peek(arguments, "--recipe")
     name = saved.get("recipe", Config.recipe) if given is None else given
-    former_imports.allow()
     recipe = load_recipe(str(name))
     Options: Any = recipe.Options
     with of(recipe):

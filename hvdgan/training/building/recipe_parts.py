@@ -11,8 +11,7 @@ from hvdgan.data import Samples
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import use_fast_kernels
-from hvdgan.networks.nested_layers import change_classes
-from hvdgan.networks.recomputation.choice import is_recomputed, recompute
+from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.checks.results import make_recipe, stages_of
 from hvdgan.recipe.checks.stages import checked_stages
@@ -67,11 +66,8 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
             "leave the flag out"
         )
     state = build_state(recipe, config.ema_decay)
-    if config.sync_batch_norm:
-        _synchronise_batch_norm(state, ranks, config)
+    _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
-    if config.remat:
-        _recompute(state)
     try:
         schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages))
     except Mistake as mistake:
@@ -116,7 +112,7 @@ def trace(
     sampler.trace()
     evaluated = evaluator.trace() if evaluator else set()
     if comparison:
-        distances = comparison.trace(parts.state.tensors().values(), f"recipe {type(parts.recipe).__name__}")
+        distances = comparison.trace(parts.state, f"recipe {type(parts.recipe).__name__}")
         refuse_taken_names(parts.recipe, evaluated, distances)
         evaluated |= distances
     for step in parts.steps:
@@ -127,18 +123,13 @@ def trace(
 
 
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
-    synchronised = {keras.layers.BatchNormalization: SynchronisedBatchNormalization}
-    norms = change_classes(state.networks.values(), synchronised)
-    if not norms:
+    layers = [layer for network in state.networks.values() for layer in layers_of(network)]
+    norms = [each for each in layers if type(each) is keras.layers.BatchNormalization]
+    if config.sync_batch_norm and not norms:
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
-    for norm in norms:
+    for norm in (each for each in norms if config.sync_batch_norm or each.synchronized):
+        change_class(norm, SynchronisedBatchNormalization)
         norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
-
-
-def _recompute(state: TrainState) -> None:
-    recompute(state.networks.values())
-    if not any(map(is_recomputed, state.networks.values())):
-        raise UserError("--remat: no network can be cut into parts (docs/performance.md); leave the flag out")
 
 
 def _check_rates(config: Config, state: TrainState) -> None:

@@ -1,10 +1,9 @@
 """Builds a run, the same on every rank: its data, and the parts that its recipe defines."""
 
 import dataclasses
-import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.training.building.recipe_parts import Parts, make_parts, trace
 from hvdgan.training.building.saved_settings import to_json
@@ -26,7 +26,6 @@ from hvdgan.training.compiling.compiler import check_jit
 from hvdgan.training.evaluation.comparison import Comparison
 from hvdgan.training.evaluation.held_out import Evaluator
 from hvdgan.training.evaluation.of_run import comparison_in_training
-from hvdgan.training.memory.estimate import Estimate, estimate
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
@@ -53,6 +52,7 @@ class Run:
         sampler: sampler of the grids.
         evaluator: evaluator of the held-out images.
         comparison: comparison of generated with real samples.
+        code: digests of the files of the user's code as they were loaded, by module.
     """
 
     config: Config
@@ -67,6 +67,7 @@ class Run:
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
+    code: Mapping[str, str]
 
     @property
     def run_dir(self) -> Path:
@@ -85,11 +86,6 @@ class Run:
         """Number of steps at which the run ends."""
         total = self.schedule.total_steps
         return total if self.config.max_steps is None else min(self.config.max_steps, total)
-
-    @functools.cached_property
-    def estimates(self) -> tuple[Estimate, ...]:
-        """Memory that the steps of each stage are expected to take."""
-        return tuple(estimate(self.state, step, self.source, self.ranks) for step in self.steps)
 
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.json."""
@@ -156,7 +152,7 @@ def build(
         ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
     )
     check_best_metric(config.best_metric, metrics)
-    made = parts.schedule, parts.steps, sampler, evaluator, comparison
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe)
     return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
 
 

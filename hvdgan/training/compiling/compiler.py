@@ -65,18 +65,11 @@ class Compiler:
 
 
 def check_jit(config: Config, ranks: Ranks) -> None:
-    """Refuse settings that XLA cannot compile, or would undo.
+    """Refuse settings that XLA cannot compile.
 
     Raises:
-        UserError: BatchNorm is synchronised over ranks, and the run has several or may get more; or activations are to
-            be computed again in the backward pass.
+        UserError: BatchNorm is synchronised over ranks, and the run has several or may get more.
     """
-    if config.jit and config.remat:
-        # Its program for a CPU has no more products than without --remat: it merges equal operations.
-        raise UserError(
-            "--jit: with --remat XLA finds that activations are computed twice, and keeps the first ones, so that no "
-            "memory is saved; leave out one of the two flags"
-        )
     if config.jit and config.sync_batch_norm and (ranks.size > 1 or ranks.slice_unit):
         raise UserError(
             "--jit: with --sync-batch-norm the all-reduces of BatchNorm are in the losses, and XLA cannot compile "

@@ -2,10 +2,9 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -19,6 +18,7 @@ from hvdgan.training.evaluation.real_statistics import BINS, Kept, real_tally, s
 from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, SampleSet, in_short, left_out
 from hvdgan.training.evaluation.tally import KEPT, Plan, Tally, tally_of
 from hvdgan.training.steps.repeatable import refuse_unrepeatable
+from hvdgan.training.variables.state import TrainState
 
 Say = Callable[[str], None]
 
@@ -104,11 +104,11 @@ class Comparison:
         facts |= {"number": plan.dimension, "number of classes": plan.probabilities}
         agree(facts, self._ranks, "the features of evaluations")
 
-    def trace(self, variables: Collection[keras.Variable], where: str) -> set[str]:
+    def trace(self, state: TrainState, where: str) -> set[str]:
         """Trace what generates the samples, so that a mistake in it is found before the first evaluation is due.
 
         Args:
-            variables: variables that a checkpoint holds.
+            state: networks, and all variables that a checkpoint holds.
             where: name of the recipe, for messages.
 
         Returns:
@@ -119,7 +119,7 @@ class Comparison:
             UserError: it draws random numbers that a resumed run could not repeat.
         """
         if isinstance(self._chosen, GeneratedSet):
-            refuse_unrepeatable(self._chosen.traced, variables, f"{where}: generate()")
+            refuse_unrepeatable(self._chosen.traced, state, f"{where}: generate()")
         return self.names
 
     def warning(self) -> str | None:

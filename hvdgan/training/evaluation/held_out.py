@@ -96,7 +96,7 @@ class Evaluator:
         data = specs_of(self._source, self._last - self._first)
         traced = self.measure.get_concrete_function(tf.TensorSpec((), tf.int64), data)
         where = f"recipe {type(self._recipe).__name__}: evaluate()"
-        refuse_unrepeatable(traced, self._state.tensors().values(), where)
+        refuse_unrepeatable(traced, self._state, where)
         return set(traced.structured_outputs)
 
     def sums(self) -> tuple[dict[str, float], int]:

@@ -56,7 +56,7 @@ class Sampler:
         check_methods(type(self._recipe), "sample")
         traced = self._function.get_concrete_function(specs_of(self._source, len(_places(self._source))))
         where = f"recipe {type(self._recipe).__name__}: sample()"
-        refuse_unrepeatable(traced, self._state.tensors().values(), where)
+        refuse_unrepeatable(traced, self._state, where)
 
     @property
     def real(self) -> np.ndarray:

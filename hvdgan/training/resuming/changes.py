@@ -27,7 +27,7 @@ _MAY_CHANGE |= {"image_size", "fit", "log_every", "sample_every", "eval_every", 
 _MAY_CHANGE |= {"max_bad_steps", "keep", "report", "check_ranks_every", "best_metric", "best_mode", "deterministic"}
 _MAY_CHANGE |= {"gradient_groups", "jit", "data_options"}
 _MAY_CHANGE |= {"peer_timeout", "stall_timeout", "eval_samples", "eval_features", "eval_resize", "inception"}
-_MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "remat", "eval_real_samples"}
+_MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "eval_real_samples"}
 # Settings that an older config.json lacks, and whose default is not None.
 _DEFAULTS = {name: to_json(Config(), NoOptions())[name] for name in ("crop", "flip_axes", "conditions")}
 # Axes of arrays, by the names of their settings, with the names of the shapes in the facts about the data.
@@ -101,6 +101,18 @@ def changed_versions(manifest: Mapping[str, Any]) -> list[str]:
     if not changed:
         return []
     return [f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"]
+
+
+def changed_code(run: Run, source: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
+    before = manifest.get("code") or {}
+    changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
+    if not changed:
+        return []
+    return [
+        f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it is "
+        "now, and differs from the run that it would have been"
+    ]
 
 
 def stage_steps(stages: Sequence[Stage]) -> str:

@@ -13,7 +13,7 @@ from hvdgan.training.building.command import Resume
 from hvdgan.training.building.run import Run
 from hvdgan.training.building.saved_settings import read_json
 from hvdgan.training.resuming import origin
-from hvdgan.training.resuming.changes import changed_versions, check_settings
+from hvdgan.training.resuming.changes import changed_code, changed_versions, check_settings
 from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
@@ -163,7 +163,7 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_poi
 def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
     manifest = files.read_manifest(source)
     resume_point.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
-    resume_point.remarks += changed_versions(manifest)
+    resume_point.remarks += [*changed_code(run, source, manifest), *changed_versions(manifest)]
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
     resume_point.remarks += check_value_maps(run, source, manifest["data"], resume.allow_changed)

@@ -151,6 +151,7 @@ def snapshot(
             "position": position,
             "spec": run.recipe.data.to_json(),
         },
+        "code": dict(run.code),
         "seed": run.config.seed,
         "ranks": run.ranks.size,
         "config": run.settings(),

@@ -84,13 +84,29 @@ class Forward:
             return diff_augment(images, self._config.diff_augment, batch.random, key)
 
         batch.augment = augment
-        nets = Nets(self._state.networks, owned=update.owns, training=True, shared=shared)
+        of_calls: list[tuple[str, tf.Tensor | None]] = []
+        nets = Nets(self._state.networks, owned=update.owns, training=True, shared=shared, losses=of_calls)
         loss, measured = loss_of(update.loss, nets, batch, self.where(update))
+        if of_networks := self._of_networks(update, of_calls):
+            measured["network_losses"] = tf.add_n(of_networks)
+            loss += measured["network_losses"]
         metrics = {"loss": loss, **measured}
         # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
         loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._factor, math.nan))
         scale = self._state.loss_scales.get(update.name)
         return loss if scale is None else loss * scale.value.value, metrics
+
+    def _of_networks(self, update: Update, of_calls: list[tuple[str, tf.Tensor | None]]) -> list[tf.Tensor]:
+        """The losses of the owned networks themselves: of each call, and of their weights once."""
+        for name, loss in of_calls:
+            if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
+                raise Mistake(
+                    f"{self.where(update)}: network {name} has losses of its own (activity_regularizer, add_loss), and "
+                    "is called in a branch, a loop or a function; call it outside of tf.cond or tf.recompute_grad",
+                    update.loss,
+                )
+        of_weights = [v.regularizer(v) for v in self.variables(update) if v.regularizer is not None]
+        return [tf.cast(loss, tf.float32) for loss in (*(loss for _, loss in of_calls), *of_weights)]
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
@@ -107,6 +123,13 @@ class Forward:
                 yield
         except Untouched as error:
             raise Mistake(f"{self.where(update)}: {error}", update.loss) from None
+        except (LookupError, NotImplementedError) as error:
+            if isinstance(error, KeyError | IndexError):
+                raise
+            hint = "; give recurrent layers use_cudnn=False" if "Cudnn" in str(error) else ""
+            raise Mistake(
+                f"{self.where(update)}: its gradient cannot be computed: {error}{hint}", update.loss
+            ) from None
 
     def where(self, update: Update) -> str:
         """The update's place in the schedule, for messages."""

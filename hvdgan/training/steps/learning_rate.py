@@ -1,4 +1,4 @@
-"""Computes a learning rate at a step of a stage, and refuses rates and betas that an optimizer cannot have."""
+"""Computes a learning rate at a step of a stage, and refuses updates that an optimizer cannot make."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int, facto
 
 
 def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
-    """Refuse updates with a learning rate or betas that the optimizer of an owned network cannot have.
+    """Refuse updates of a frozen network, or with a learning rate or betas that its optimizer cannot have.
 
     Args:
         stages: stages of the run.
@@ -56,6 +56,12 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
     """
     for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
         for name in update.owns:
+            if not state.networks[name].trainable_variables:
+                raise Mistake(
+                    f"{where}: it owns {name}, which has no trainable variables; leave trainable = False out, as an "
+                    "update changes only what it owns, or make it a part of another network",
+                    update,
+                )
             if update.learning_rate is not None and name not in state.learning_rates:
                 raise Mistake(
                     f"{where}: it has a learning rate, and the optimizer of {name} has a schedule of its own; leave "

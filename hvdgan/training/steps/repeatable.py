@@ -3,14 +3,16 @@
 import functools
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
+from hvdgan.networks.layer_state import seeds_of
 from hvdgan.training.steps.graphs import kind_of, operations
+from hvdgan.training.variables.state import TrainState
 
 _HERE = Path(__file__).parents[2]
 # With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
@@ -19,6 +21,7 @@ _RECIPES = f"{_HERE / 'recipes'}{os.sep}"
 # Operations of tf.random.Generator; all others that draw have an attribute "seed".
 _OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
 _WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
+_USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
 _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
 
@@ -27,7 +30,7 @@ _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable
 
 def refuse_unrepeatable(
     function: "tf.types.experimental.ConcreteFunction",
-    variables: Collection[keras.Variable],
+    state: TrainState,
     where: str,
     scopes: Mapping[str, str] | None = None,
 ) -> None:
@@ -37,14 +40,19 @@ def refuse_unrepeatable(
 
     Args:
         function: traced function; the functions it calls are searched too.
-        variables: variables that a checkpoint holds.
+        state: networks, and all variables that a checkpoint holds.
         where: place of the function, for the message.
         scopes: more exact places of the operations of some name scopes.
 
     Raises:
         UserError: naming the operation and the line of code.
     """
-    saved = {id(variable.value.handle) for variable in variables}
+    saved = {id(variable.value.handle) for variable in state.tensors().values()}
+    seeds = {
+        id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"
+        for name, network in state.networks.items()
+        for layer, variable in seeds_of(network)
+    }
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
     for chain, handles in operations(function.graph, outside):
         operation, place = chain[-1], functools.partial(_place, chain, scopes or {}, where)
@@ -53,9 +61,13 @@ def refuse_unrepeatable(
                 f"{place()}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
                 f"draw again; {_INSTEAD}"
             )
-        for tensor in operation.inputs if _WRITES.search(operation.type) else ():
-            handle = handles.get(id(tensor))
-            if handle is not None and id(handle) not in saved:
+        for handle in (handles.get(id(tensor)) for tensor in operation.inputs):
+            if id(handle) in seeds and _USES.search(operation.type):
+                raise UserError(
+                    f"{place()}: {seeds[id(handle)]}, which would depend on the rank; draw them with batch.random and "
+                    "give them to the network as an input"
+                )
+            if handle is not None and _WRITES.search(operation.type) and id(handle) not in saved:
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _KEEP
                 raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")

@@ -12,6 +12,7 @@ from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.devices.numbers import to_device
+from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
@@ -114,8 +115,7 @@ class StageStep:
         traced = self.function(due).get_concrete_function(*arguments)
         recipe = f"recipe {type(self._recipe).__name__}"
         scopes = {f"{self.stage.name}/{update.name}": f"{recipe}, {self.forward.where(update)}" for update in due}
-        saved = self._state.tensors().values()
-        refuse_unrepeatable(traced, saved, f"{recipe}, stage {self.stage.name}", scopes)
+        refuse_unrepeatable(traced, self._state, f"{recipe}, stage {self.stage.name}", scopes)
         self._traced[_names(due)] = traced
         remapper.switch_off_if_it_fails(traced.graph)
         return traced
@@ -130,8 +130,7 @@ class StageStep:
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
-            moving = [v for name in update.owns for v in self._state.networks[name].non_trainable_variables]
-            before = values_of(moving)
+            before = values_of([v for name in update.owns for v in moved_in_calls(self._state.networks[name])])
             with forward.scope(update):
                 tape, loss, measured = compute(update)
                 gradients = ranks.reduced_gradients(

@@ -1,0 +1,125 @@
+"""Layers of Keras train as in Keras' own loop, or are refused in one line."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.draws import Random
+from keras_parts import Critic, Dropping, InBranch, Recomputed, Regularised, Shared, Spectral, SpectralNaN
+from launching import train
+
+
+def state(run_dir):
+    """The tensors of the latest checkpoint."""
+    checkpoints = run_dir / "checkpoints"
+    return load_file(checkpoints / (checkpoints / "latest").read_text().strip() / "state.safetensors")
+
+
+def test_recurrent_layers_without_dropout_train_and_resume_with_the_same_bits(tmp_path):
+    arguments = "--recipe keras_parts:Recurrent --image-size 8 --global-batch-size 16 --checkpoint-every 3".split()
+    train(tmp_path, *arguments, "--run-dir", "whole")
+    train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", "3")
+    assert "resuming at step 3 of 6" in train(tmp_path, *arguments, "--run-dir", "parts").stderr
+    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
+
+
+def test_a_recurrent_layer_with_dropout_is_refused():
+    with pytest.raises(UserError, match=r"update judge_critic .*: network critic draws its own random numbers"):
+        tiny_run(Dropping)
+
+
+class Dilating(Critic):
+    """A penalty through an operation that TensorFlow differentiates once, as it does cuDNN's recurrent layers."""
+
+    shape = (8, 8, 1)
+
+    def judge(self, name, nets, batch):
+        images = self.samples(batch)
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            scores = nets.critic(tf.nn.dilation2d(images, tf.zeros((3, 3, 1)), [1] * 4, "SAME", "NHWC", [1] * 4))
+        return tf.reduce_mean(tape.gradient(scores, images) ** 2) + tf.reduce_mean(scores), {}
+
+
+def test_an_operation_without_a_second_gradient_is_refused_with_what_to_write():
+    with pytest.raises(UserError, match=r"stage judge, update judge_critic: its gradient .* no entry for: Dilation2D"):
+        tiny_run(Dilating)
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}])
+def test_the_losses_of_layers_count_once_per_update_as_in_a_plain_loop(settings):
+    """Those of weights once, those of outputs once for each call; the step is that of Keras' optimizer on their sum."""
+    run = tiny_run(Regularised, **settings)
+    critic = run.state.networks["critic"]
+    images = tf.reshape(tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1, (-1, 64))
+    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
+    fake = random.scoped("judge_critic").normal("fake", (64,))
+    before = [variable.numpy() for variable in critic.trainable_variables]
+    with tf.GradientTape() as tape:
+        real_scores = critic(images, training=True)
+        *of_real, kernel, bias = critic.losses
+        fake_scores = critic(fake, training=True)
+        *of_fake, _, _ = critic.losses
+        own = tf.add_n([*of_real, *of_fake, kernel, bias])
+        loss = tf.reduce_mean(tf.nn.relu(1 - real_scores)) + tf.reduce_mean(tf.nn.relu(1 + fake_scores)) + own
+    gradients = tape.gradient(loss, [variable.value for variable in critic.trainable_variables])
+    metrics, _ = stage_step(run)(0, 0, data_of(run))
+    np.testing.assert_allclose(metrics["judge_critic/loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["judge_critic/network_losses"], own, rtol=1e-5)
+    for variable, start, gradient in zip(critic.trainable_variables, before, gradients, strict=True):
+        np.testing.assert_allclose(variable.numpy(), start - 0.01 * gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_call_that_another_update_has_made_counts_for_its_owner():
+    runs = [tiny_run(Shared), tiny_run(Shared, accumulate=2)]  # without and with each update's own forward passes
+    shared, apart = (stage_step(run)(0, 0, data_of(run))[0] for run in runs)
+    assert "judge/network_losses" not in shared and float(shared["fool/network_losses"]) > 0
+    for name, value in shared.items():
+        np.testing.assert_allclose(value, apart[name], rtol=1e-5, err_msg=name)
+    for one, other in zip(*(run.state.networks["generator"].trainable_variables for run in runs), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_losses_of_layers_that_cannot_be_taken_are_refused():
+    for recipe in (InBranch, Recomputed):
+        with pytest.raises(
+            UserError, match=r"judge_critic: network critic has losses of its own .* outside of tf.cond"
+        ):
+            tiny_run(recipe)
+
+
+def test_spectral_normalisation_of_keras_is_undone_in_an_update_that_is_not_finite():
+    run = tiny_run(SpectralNaN)
+    step = stage_step(run)
+    assert all(step(0, 0, data_of(run))[1])
+    before = values_of(run)
+    _, (judged, fooled) = step(1, 1, data_of(run, 1))
+    assert judged and not fooled
+    assert not [name for name in changed(before, values_of(run)) if "/generator/" in name]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_spectral_normalisation_of_keras_trains_as_in_a_plain_loop(parts):
+    """Whether an update computes its own forward pass, or could use that of an earlier update."""
+    run = tiny_run(Spectral, accumulate=parts)
+    generator, critic = run.state.networks["generator"], run.state.networks["critic"]
+    latents = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16).scoped("draw").normal("latents", (4,))
+    start = [variable.numpy() for variable in generator.variables]
+    stage_step(run)(0, 0, data_of(run))  # the critic of the generator's update is the one that it leaves
+    ended = [variable.numpy() for variable in generator.variables]
+    for variable, value in zip(generator.variables, start, strict=True):
+        variable.assign(value)
+    weights, gradients = generator.trainable_variables, []
+    for part in tf.split(latents, parts):
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(critic(generator(part, training=True), training=True))
+        gradients.append(tape.gradient(loss, [variable.value for variable in weights]))
+    for variable, *of_parts in zip(weights, *gradients, strict=True):
+        variable.assign_sub(0.01 * tf.add_n(of_parts) / parts)
+    for variable, value in zip(generator.variables, ended, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=variable.path)

@@ -1,0 +1,41 @@
+"""keras.RematScope as docs/performance.md says it: the same bits where it works, one line where it does not.
+
+Modules: training.steps.forward.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+import small
+from building import data_of, tiny_run
+from hvdgan.cli.errors import UserError
+
+
+def scoped(name, mode):
+    recipe, options = small.small(name)
+
+    class Remat(recipe):
+        def networks(self):
+            with keras.RematScope(mode=mode):
+                return super().networks()
+
+    return tiny_run(Remat, options, image_size=32), tiny_run(recipe, options, image_size=32)
+
+
+def test_activations_that_are_computed_again_change_no_bit():
+    runs = scoped("dcgan", "activations")
+    for run in runs:
+        for step in range(2):
+            run.steps[0](step, step, data_of(run, step))
+    counts = [sum(len(graph.get_operations()) for graph in run.steps[0].graphs) for run in runs]
+    assert counts[0] > counts[1]
+    for mine, its in zip(*(run.state.tensors().values() for run in runs), strict=True):
+        np.testing.assert_array_equal(mine.numpy(), its.numpy())
+
+
+@pytest.mark.parametrize(("recipe", "mode"), [("wgan_gp", "activations"), ("dcgan", "full")])
+def test_what_keras_cannot_compute_again_is_one_line(recipe, mode):
+    with pytest.raises(UserError) as caught:
+        scoped(recipe, mode)
+    assert "update" in str(caught.value) and "\n" not in str(caught.value)
