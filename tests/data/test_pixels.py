@@ -44,9 +44,7 @@ def test_tiff_of_other_numbers_and_stacks_are_refused(tmp_path):
         read(tmp_path / "stack.tif")
     for numbers in (np.full((8, 8), 0.5, np.float32), np.full((8, 8), -5, np.int32)):
         Image.fromarray(numbers).save(tmp_path / "a.tif")
-        with pytest.raises(
-            BadImage, match="numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an"
-        ):
+        with pytest.raises(BadImage, match="numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an"):
             read(tmp_path / "a.tif")
 
 
