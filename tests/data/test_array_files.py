@@ -22,15 +22,9 @@ def opened(data, *, paired=False, image_size=None, channels=None, fit=None, **se
     ("array", "settings", "shape", "values"),
     [
         (FLOATS, {}, (8, 12, 2), "range:0,1"),
-        (FLOATS[..., 0], {}, (8, 12, 1), "range:0,1"),
-        (2 * FLOATS - 1, {}, (8, 12, 2), "none"),
-        (FLOATS, {"axes": "DHW"}, (8, 12, 2, 1), "range:0,1"),
-        (FLOATS.reshape(6, -1), {}, (192,), "range:0,1"),
         (FLOATS * 500, {"values": "log1p"}, (8, 12, 2), "log1p"),
         (FLOATS * 500, {"values": "0=none;1=range:0,500"}, (8, 12, 2), "0=none; 1=range:0,500"),
-        ((FLOATS * 9).astype(np.uint16), {"values": "power:0.5"}, (8, 12, 2), "power:0.5"),
         (PICTURES, {"values": "none"}, (8, 8, 3), "none"),
-        (np.zeros((6, 8, 8, 4), np.float32), {"axes": "HWC"}, (8, 8, 4), "range:0,1"),
         (np.zeros((6, 14, 8, 8), np.float32), {"axes": "CHW"}, (8, 8, 14), "range:0,1"),
     ],
 )
@@ -68,12 +62,9 @@ def test_what_lies_beside_the_samples_is_not_taken_for_them(tmp_path):
     np.testing.assert_array_equal(source.constants, FLOATS[0, ..., :1])
 
 
-def test_classes_in_a_column_are_taken(tmp_path):
-    np.savez(tmp_path / "a.npz", field=FLOATS, labels=np.arange(6).reshape(6, 1))
-    assert opened(f"{tmp_path}/a.npz:field").labels.tolist() == [0, 1, 2, 3, 4, 5]
-
-
 def test_an_array_labels_may_be_a_condition(tmp_path):
+    np.savez(tmp_path / "column.npz", field=FLOATS, labels=np.arange(6).reshape(6, 1))
+    assert opened(f"{tmp_path}/column.npz:field").labels.tolist() == [0, 1, 2, 3, 4, 5]
     np.savez(tmp_path / "a.npz", field=FLOATS, labels=np.linspace(0, 1, 6))
     with pytest.raises(UserError, match="or make it a condition with --conditions labels$"):
         opened(f"{tmp_path}/a.npz:field")
@@ -81,12 +72,10 @@ def test_an_array_labels_may_be_a_condition(tmp_path):
     assert source.labels is None and source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist()
 
 
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_a_pattern_of_numpy_files_is_refused(tmp_path, suffix):
+def test_a_pattern_of_numpy_files_is_refused(tmp_path):
     np.save(tmp_path / "0.npy", FLOATS[0])
-    np.savez(tmp_path / "0.npz", FLOATS)
     with pytest.raises(UserError, match=r"^--data .*\*\.np.: a pattern can .*; name one .*, or a folder of \.npy"):
-        opened(f"{tmp_path}/*.{suffix}")
+        opened(f"{tmp_path}/*.npy")
 
 
 def test_inputs_of_another_shape(tmp_path):
@@ -104,15 +93,7 @@ def test_inputs_of_another_shape(tmp_path):
 
 SIX = {"x": FLOATS}
 REFUSED = [
-    ({"x": np.zeros((6, 8, 8, 4), np.uint8)}, {}, "red, green, blue and opacity, or four fields"),
-    ({"x": np.zeros((6, 8, 8, 4), np.float32)}, {}, "or --axes HWC for four fields"),
-    ({"x": FLOATS.astype(np.complex64)}, {"values": "none"}, "numbers of type complex64; .* split complex numbers"),
-    ({"x": PICTURES > 9}, {}, "numbers of type bool"),
-    ({"x": FLOATS.astype(np.uint16)}, {}, "integers of type uint16 without a map .* such as --values standard"),
     ({"x": PICTURES[..., :2]}, {}, "integers of type uint8 without a map"),
-    ({"x": FLOATS * 7}, {}, r"outside of \[0, 1\] and \[-1, 1\]; declare their map"),
-    ({"x": FLOATS[:0]}, {}, "it holds no numbers"),
-    (SIX, {"values": "lin"}, "--values lin: 'lin' is no value map"),
     (SIX, {"values": "2=none"}, "there is no channel '2'; expected 0, 1"),
     (SIX, {"image_size": 8}, "--image-size: resizes 8-bit pictures; .* leave the flag out, or give --crop"),
     (SIX, {"channels": 3}, "--channels 3: the samples of .* have 2; leave it out"),
@@ -122,7 +103,6 @@ REFUSED = [
         {"crop": (4, 4, 4)},
         r"--crop 4,4,4: the samples have shape \(8, 12, 2\); expected 2 lengths up to \(8, 12\)",
     ),
-    (SIX, {"crop": (9, 4)}, "--crop 9,4: the samples have shape"),
     (SIX, {"paired": True}, "there is no array `inputs` beside the samples; name the array with --inputs"),
     (SIX, {"paired": True, "inputs": "y"}, "--inputs: no array y in .*; it has x"),
     ({**SIX, "inputs": FLOATS[:5]}, {"paired": True}, "--inputs: .*:inputs has 5 entries, and there are 6 samples"),
@@ -136,10 +116,7 @@ REFUSED = [
         {"constants": "ground"},
         "declare their map, such as --constant-values standard",
     ),
-    (SIX, {"constants": "ground"}, "--constants"),
     ({**SIX, "ground": np.float32(1)}, {"constants": "ground"}, "--constants ground: a single number in .*; expected"),
-    ({**SIX, "labels": np.arange(5)}, {}, r"labels of shape \(5,\) .* each of 6"),
-    ({**SIX, "labels": np.ones(6)}, {}, "labels of shape .* type float64; expected one integer"),
     ({"labels": np.arange(6)}, {}, "found the arrays labels; name the one with the samples"),
 ]
 
@@ -152,9 +129,7 @@ def test_what_is_unclear_is_refused(tmp_path, arrays, settings, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}, {"axes": "HW"}, {"input_values": "none"}]
-)
+@pytest.mark.parametrize("settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}])
 def test_flags_of_arrays_are_refused_for_pictures(settings):
     (name,) = settings
     with pytest.raises(UserError, match=f"^--{name.replace('_', '-')} .*: is for arrays, and digits holds 8-bit pict"):

@@ -15,7 +15,6 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, hold_out, open_source, statistics
 from hvdgan.data.statistics import with_statistics
 from hvdgan.values import sample_values
-from hvdgan.values.value_map import parse
 from thread_ranks import Threads
 
 FIELDS = np.random.default_rng(0).normal((3, -1000), (1e-3, 50), (1203, 4, 5, 2)).astype(np.float32)
@@ -35,20 +34,16 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_they_are_those_of_numpy(tmp_path):
-    values = with_statistics(opened(tmp_path, FIELDS), ALONE)
-    (step,) = values.images.chains[0]
-    wide = FIELDS.astype(np.float64).reshape(-1, 2)
-    np.testing.assert_allclose(step.means, wide.mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(step.deviations, wide.std(axis=0), rtol=1e-10)
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("values", ["standard", "power:0.5+standard+power:2+standard", "0=standard;1=none"])
+@pytest.mark.parametrize("values", ["standard", "power:0.5+standard+power:2+standard"])
 def test_any_number_of_ranks_has_the_same_bits(tmp_path, values):
     source = opened(tmp_path, FIELDS, values)
     alone = with_statistics(source, ALONE)
     assert not alone.images.lacks_statistics
+    if values == "standard":
+        (step,) = alone.images.chains[0]
+        wide = FIELDS.astype(np.float64).reshape(-1, 2)
+        np.testing.assert_allclose(step.means, wide.mean(axis=0), rtol=1e-13)
+        np.testing.assert_allclose(step.deviations, wide.std(axis=0), rtol=1e-10)
     for size in (2, 3):
         found = {}
 
@@ -57,17 +52,6 @@ def test_any_number_of_ranks_has_the_same_bits(tmp_path, values):
 
         assert Threads(size).run(work) == [None] * size
         assert [*found.values()] == [alone] * size  # floats are equal to the bit
-
-
-def test_what_networks_see_has_mean_0_and_deviation_1(tmp_path):
-    source = opened(tmp_path, FIELDS, inputs=FIELDS[:, :2, :2] * 7)
-    seen = source.mapped(with_statistics(source, ALONE))
-    inputs, images = seen.layout.split(seen.fetch_batch(np.arange(len(seen))))
-    for part in (inputs, images):
-        np.testing.assert_allclose(
-            part.mean(axis=(0, 1, 2)), 0, atol=2e-3
-        )  # of float32 numbers that are close together
-        np.testing.assert_allclose(part.std(axis=(0, 1, 2)), 1, rtol=2e-3)
 
 
 def test_held_out_samples_do_not_count(tmp_path):
@@ -90,12 +74,11 @@ def test_samples_that_are_not_finite_do_not_count(tmp_path):
     np.testing.assert_allclose(step.means, others.mean(axis=(0, 1, 2)), rtol=1e-13)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_a_constant_channel_is_refused_on_every_rank(tmp_path, size):
+def test_a_constant_channel_is_refused_on_every_rank(tmp_path):
     array = FIELDS.copy()
     array[..., 1] = 4
     source = opened(tmp_path, array)
-    failures = Threads(size).run(lambda peers: with_statistics(source, peers))
+    failures = Threads(3).run(lambda peers: with_statistics(source, peers))
     for failure in failures:
         assert isinstance(failure, UserError)
         assert str(failure) == (
@@ -104,20 +87,12 @@ def test_a_constant_channel_is_refused_on_every_rank(tmp_path, size):
         )
 
 
-@pytest.mark.parametrize("value", [0.1, 65.4, 273.15, 1e6 / 3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("values", ["standard", "log1p+standard"])
-def test_a_constant_channel_is_refused_although_sums_are_rounded(tmp_path, value, dtype, values):
-    array = FIELDS.astype(dtype)
-    array[..., 1] = value
+def test_a_constant_channel_is_refused_although_sums_are_rounded(tmp_path, values):
+    array = FIELDS.astype(np.float64)
+    array[..., 1] = 1e6 / 3
     with pytest.raises(UserError, match="images: channel 1 hardly differs: mean .*, deviation .*, by which"):
         with_statistics(opened(tmp_path, array, values), ALONE)
-
-
-def test_so_is_one_of_millions_of_numbers():
-    count, mean, squares = statistics.moments_of(np.full((3_000_000, 2), 0.1))
-    with pytest.raises(UserError, match=r"channel a hardly differs: mean 0\.1, deviation 0, "):
-        parse("standard", "--values", ("a", "b")).with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -131,21 +106,11 @@ def test_numbers_that_differ_by_little_of_their_mean_are_mapped(tmp_path):
     np.testing.assert_allclose(seen, expected, atol=1e-5)
 
 
-def test_no_finite_sample_is_refused(tmp_path):
-    with pytest.raises(UserError, match="none of its 3 samples has finite images only"):
-        with_statistics(opened(tmp_path, np.full((3, 4, 4), np.nan)), ALONE)
-
-
-def count_reads(source):
+def known_to(source, values):
+    """The maps of the source, and the number of samples that were read for their statistics."""
     taken, read = [], source.images.read
     source.images.read = lambda indices: taken.append(len(indices)) or read(indices)
-    return taken
-
-
-def known_to(source, values):
-    """The maps of the source, which need not read a sample for their statistics if they are known."""
-    read = count_reads(source)
-    return with_statistics(source, ALONE, values), sum(read)
+    return with_statistics(source, ALONE, values), sum(taken)
 
 
 def test_those_of_a_checkpoint_serve_the_same_maps_only(tmp_path):

@@ -1,132 +1,88 @@
-"""Every number of an array arrives as it is, from every kind of file, on any number of ranks, before and after resume.
+"""Every number of an array arrives as it is, of each type and from every kind of file.
 
 Modules: data.axes, data.arrays, data.kinds.
 """
 
-import json
-import math
-import sys
-
 import numpy as np
 import pytest
 
-from arrays_on_disk import arrays, handed, netcdf, netcdf3, seen, zarr
-from hvdgan.cli.shared_errors import ALONE
-from launching import CONTROLLERS, ROOT, launcher, run
-from reading import batches_of
-from table_of_arrays import (
-    ALL,
-    KINDS,
-    axes_of,
-    gzip_shards,
-    is_exact,
-    numbers,
-    opened,
-    shards,
-    slices,
-    tfrecords,
+from arrays_on_disk import (
+    arrays,
+    gzip_hdf5,
+    handed,
+    hdf5,
+    many_hdf5,
+    nameless_zarr,
+    netcdf,
+    netcdf3,
+    npy,
+    npy_folder,
+    npz,
+    packed_npz,
+    seen,
+    zarr,
 )
-
-ROWS = [(write, name) for write, names in KINDS for name in names]
-IDS = [f"{write.__name__} {name}" for write, name in ROWS]
-
-
-def read(source, rank, size, position, count):
-    """Some batches of one rank: samples and their numbers."""
-    with batches_of(source, global_batch_size=6, rank=rank, size=size, position=position) as batches:
-        found = [next(batches) for _ in range(count)]
-    return [(each["images"].numpy(), each["index"].numpy()) for each in found]
+from hvdgan.cli.data_config import TFRecordConfig
+from packed_arrays import pack
+from tfrecord_files import write
 
 
-@pytest.mark.parametrize(("write", "name"), ROWS, ids=IDS)
-def test_numbers_are_those_of_the_array(tmp_path, write, name):
-    array = numbers(name)
-    source = seen(arrays(write(tmp_path, array)))
-    expected = handed(array)
-    assert len(source) == 18 and source.record_shape == (3, 5, 2) and source.dtype == expected.dtype
-    alone = read(source, 0, 1, 0, 3)
-    for images, index in alone:
-        assert images.dtype == expected.dtype and images.tobytes() == np.ascontiguousarray(expected[index]).tobytes()
-    assert sorted(np.concatenate([index for _, index in alone])) == list(range(18))
-    for step, size in ((1, 2), (2, 3)):  # each begins at this position, as a resumed run does
-        images, index = alone[step]
-        # All ranks for one type, and the last for the others, since each takes a moment to begin.
-        for rank in range(size) if name == "float32" else [size - 1]:
-            ((its_images, its_index),) = read(source, rank, size, step * 6, 1)
-            places = slice(rank * 6 // size, (rank + 1) * 6 // size)
-            assert its_images.tobytes() == images[places].tobytes()
-            assert its_index.tolist() == index[places].tolist()
+def packed(folder, array):
+    np.save(folder / "a.npy", array)
+    axes = {2: "C", 3: "HW", 4: "HWC", 5: "DHWC"}[array.ndim]
+    return str(pack(folder / "a.npy", folder / "packed", "--axes", axes, "--compression", "gzip"))
 
 
-# on several ranks
+def tfrecords(folder, array):
+    """Raw bytes in two files."""
+    for number, some in enumerate((array[:7], array[7:])):
+        write(folder / f"{number}.tfrecord", [{"image": sample.tobytes()} for sample in some])
+    return f"{folder}/*.tfrecord"
 
 
-SHAPES = [(18, 7), (18, 3, 5, 2), (18, 2, 3, 4, 2)]
+TYPES = ["float16", "float32", "float64", "uint8", "int8", "uint16", "int16", "uint32", "int32", ">f4", "F"]
+KINDS = [(write, TYPES) for write in (npy, npz, packed_npz, npy_folder, hdf5, gzip_hdf5, many_hdf5)]
+KINDS += [
+    (netcdf, TYPES[1:-1]),
+    (netcdf3, ["float32", "float64", "int8", "int16", "int32"]),
+    (zarr, TYPES[:-1]),
+    (nameless_zarr, TYPES[:-1]),
+    (packed, TYPES[:-1]),
+    (tfrecords, TYPES[:-2]),
+]
+"""functions that write an array, and the types that their files have"""
+SHAPES = [(9, 4), (9, 3, 4), (9, 3, 5, 2), (9, 2, 3, 4, 2)]
+ORDER = np.array([8, 0, 3, 3, 7])
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    """Every kind of file with every type, as one rank opens it; shapes take turns: each kind and type has each."""
-    folder = tmp_path_factory.mktemp("table")
-    rows = []
-    for kind, (write, names) in enumerate(ALL):
-        for place, name in enumerate(names):
-            shape = SHAPES[(kind + place) % 3]
-            if write in (netcdf, netcdf3, zarr) and len(shape) == 2:
-                shape = (18, 4, 5, 1)  # variables have dimensions, and become channels
-            array, below = numbers(name, shape), folder / f"{kind} {place}"
-            below.mkdir()
-            expected = f"{name.strip('>')} {len(shape)} {math.prod(shape)}.npy"
-            np.save(folder / expected, array.astype(array.dtype.newbyteorder("=")))
-            row = {"data": write(below, array), "expected": expected, "tfrecord": None, "axes": axes_of(array)}
-            if write is tfrecords:
-                row["tfrecord"] = {"shape": ",".join(map(str, shape[1:])), "dtype": name}
-            if write in (netcdf, netcdf3, zarr, shards, gzip_shards):
-                row["axes"] = None  # the file says it
-            rows.append(row | {"fingerprint": opened(row, ALONE).fingerprint})
-    order = [index.tolist() for _, _, index in slices(opened(rows[0], ALONE), 0, 1, start=0)]
-    assert sorted(number for batch in order for number in batch) == list(range(18))
-    (folder / "table.json").write_text(json.dumps({"order": order, "rows": rows}))
-    return folder
+def numbers(name, shape):
+    """An array over the whole range of a type, whose numbers need all of its bits."""
+    if name == "F":
+        return np.asfortranarray(numbers("float32", shape))
+    dtype, generator = np.dtype(name), np.random.default_rng(0)
+    if dtype.kind == "f":
+        return (generator.standard_normal(shape) * 1000).astype(dtype)
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max, shape, dtype.newbyteorder("="), endpoint=True)
 
 
-def test_one_rank_reads_each_row_of_the_table_exactly(table):
-    facts = json.loads((table / "table.json").read_text())
-    assert len(facts["rows"]) > 160
-    assert [row["data"] for row in facts["rows"] if not is_exact(row, table, facts["order"], ALONE)] == []
-
-
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
-def test_several_ranks_read_each_row_of_the_table_exactly(table, size):
-    """From the start, and as after a resume: from each step before which a run of one rank could have stopped."""
-    command = [
-        *launcher(size, CONTROLLERS[0]),
-        sys.executable,
-        ROOT / "tests" / "support" / "table_of_arrays.py",
-        table,
-    ]
-    done = run(command, ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    count, *wrong = json.loads((table / f"wrong on {size}.json").read_text())
-    assert count > 160 and wrong == [[]] * size
-
-
-@pytest.mark.parametrize(("write", "names"), KINDS, ids=lambda each: getattr(each, "__name__", "all types"))
-@pytest.mark.parametrize("shape", [(9, 4), (9, 3, 4), (9, 2, 3, 4, 2)], ids=str)
-def test_vectors_fields_and_volumes_of_each_type(tmp_path, write, names, shape):
-    if write in (netcdf, netcdf3, zarr) and len(shape) < 4:
-        shape = (*shape, 1) if len(shape) == 3 else (*shape[:1], 2, 3, *shape[1:])
-    order = np.array([8, 0, 3, 3, 7])
-    for name in names:
+@pytest.mark.parametrize(("write", "names"), KINDS, ids=[write.__name__ for write, _ in KINDS])
+def test_vectors_fields_and_volumes_of_each_type(tmp_path, write, names):
+    """The shapes take turns; variables of NetCDF and Zarr have dimensions, and become channels."""
+    for place, name in enumerate(names):
+        shape = SHAPES[place % 4] if write not in (netcdf, netcdf3, zarr) else SHAPES[2 + place % 2]
         array, below = numbers(name, shape), tmp_path / name.replace(">", "big ")
         below.mkdir()
-        source = seen(arrays(write(below, array), axes={2: "C", 3: "HW", 4: None, 5: "DHWC"}[len(shape)]))
+        axes = None if write is packed else {2: "C", 3: "HW", 4: None, 5: "DHWC"}[len(shape)]
+        tfrecord = TFRecordConfig(shape=",".join(map(str, shape[1:])), dtype=name) if write is tfrecords else None
+        source = seen(arrays(write(below, array), axes=axes, tfrecord=tfrecord))
         expected = handed(array if len(shape) != 3 else array[..., None])
-        assert source.fetch_batch(order).tobytes() == np.ascontiguousarray(expected[order]).tobytes(), name
+        assert source.dtype == expected.dtype.newbyteorder("=") and len(source) == 9, name
+        assert source.fetch_batch(ORDER).tobytes() == np.ascontiguousarray(expected[ORDER]).tobytes(), name
         assert source.fetch(4).tobytes() == np.ascontiguousarray(expected[4]).tobytes(), name
 
 
-@pytest.mark.parametrize("write", [write for write, _ in KINDS])
+@pytest.mark.parametrize("write", [npy, npy_folder, gzip_hdf5, netcdf, zarr])
 def test_floats_from_0_to_1_keep_more_than_256_values(tmp_path, write):
     array = np.random.default_rng(0).random((18, 8, 8, 3), np.float32)
     source = seen(arrays(write(tmp_path, array), values=None))

@@ -9,22 +9,8 @@ import pathlib
 import h5py
 import numpy as np
 import pytest
-import xarray
 
-from arrays_on_disk import (
-    arrays,
-    gzip_hdf5,
-    hdf5,
-    many_hdf5,
-    nameless_zarr,
-    netcdf,
-    npy,
-    npy_folder,
-    npz,
-    packed_npz,
-    seen,
-    zarr,
-)
+from arrays_on_disk import arrays, hdf5, many_hdf5, nameless_zarr, netcdf, npy, npy_folder, npz, seen, zarr
 from hvdgan.train import main
 from reading import batches_of
 
@@ -41,33 +27,17 @@ def complaint(capsys, *arguments):
     return lines[0]
 
 
-NUMPY, HDF5 = (npy, npz, packed_npz), (hdf5, gzip_hdf5, many_hdf5)
+STRUCTURE = FLOATS.view([("real", "f4"), ("imaginary", "f4")])
+# Which numbers and shapes are refused is tested in test_kinds.py and test_axes.py; here from each kind of file.
 KINDS = {
-    "complex": (FLOATS * 1j, "numbers of type complex64; expected float16", (*NUMPY, npy_folder, *HDF5)),
-    "bool": (FLOATS > 0.5, "numbers of type bool; expected float16", (*NUMPY, npy_folder, *HDF5)),
-    "date": ((FLOATS * 9).astype("M8[s]"), "numbers of type datetime64[s]; expected", (*NUMPY, npy_folder)),
-    "text": (FLOATS.astype("S5"), "numbers of type |S5; expected float16", (*NUMPY, npy_folder, hdf5, many_hdf5)),
-    "structure": (
-        FLOATS.view([("real", "f4"), ("imaginary", "f4")]),
-        "('imaginary', '<f4')]; expected float16",
-        (*NUMPY, hdf5, many_hdf5),
-    ),
-    "no sample": (FLOATS[:0], "array of shape (0, 4, 4, 2): it holds no numbers", (*NUMPY, hdf5)),
-    "no pixel": (FLOATS[:, :0], "4, 2): it holds no numbers", (*NUMPY, npy_folder, hdf5)),
-    "one axis": (FLOATS[:, 0, 0, 0], "array of shape (12,); expected (N, C), (N, H, W)", (*NUMPY, npy_folder, hdf5)),
-    "six axes": (
-        FLOATS[..., None, None],
-        "array of shape (12, 4, 4, 2, 1, 1); expected (N, C)",
-        (npy, npy_folder, hdf5),
-    ),
-    "four channels": (np.repeat(FLOATS, 2, -1), "opacity, or four fields? give", (*NUMPY, npy_folder, *HDF5)),
-    "integers": (
-        (FLOATS * 9).astype("i4"),
-        "integers of type int32 without a map",
-        (*NUMPY, npy_folder, *HDF5, netcdf),
-    ),
-    "wide": (FLOATS * 9, "declare their map, such as --values standard", (*NUMPY, npy_folder, *HDF5, netcdf, zarr)),
-    "no finite": (FLOATS * np.nan, "has a finite number", (*NUMPY, npy_folder, *HDF5, netcdf, zarr)),
+    "complex": (FLOATS * 1j, "numbers of type complex64; expected float16", (npz, npy_folder, hdf5, nameless_zarr)),
+    "structure": (STRUCTURE, "('imaginary', '<f4')]; expected float16", (npy, many_hdf5)),
+    "no sample": (FLOATS[:0], "array of shape (0, 4, 4, 2): it holds no numbers", (npy, hdf5)),
+    "one axis": (FLOATS[:, 0, 0, 0], "array of shape (12,); expected (N, C), (N, H, W)", (npz, npy_folder, hdf5)),
+    "four channels": (np.repeat(FLOATS, 2, -1), "opacity, or four fields? give", (npy, npy_folder, many_hdf5)),
+    "integers": ((FLOATS * 9).astype("i4"), "integers of type int32 without a map", (npz, npy_folder, netcdf)),
+    "wide": (FLOATS * 9, "declare their map, such as --values standard", (npy, npy_folder, hdf5, netcdf, zarr)),
+    "no finite": (FLOATS * np.nan, "has a finite number", (npy, npy_folder, many_hdf5, netcdf, zarr)),
 }
 ROWS = [(name, write) for name, (_, _, writers) in KINDS.items() for write in writers]
 
@@ -78,16 +48,6 @@ def test_arrays_that_are_refused(tmp_path, capsys, name, write):
     data = write(tmp_path, array)
     line = complaint(capsys, "--data", data)
     assert problem in line and str(tmp_path) in line
-
-
-def pickled(folder):
-    np.save(folder / "a.npy", np.array([{}, 1], object), allow_pickle=True)
-    return f"{folder}/a.npy", "Python objects"
-
-
-def pickled_npz(folder):
-    np.savez(folder / "a.npz", x=np.array([{}, 1], object), allow_pickle=True)
-    return f"{folder}/a.npz:x", "Object arrays cannot be loaded when allow_pickle=False"
 
 
 def pickled_folder(folder):
@@ -107,36 +67,14 @@ def truncated_netcdf(folder):
     return data, "a.nc: cannot be read "
 
 
-def damaged_head(folder):
-    (folder / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + b"\xff" * 2000)
-    return f"{folder}/a.h5", "a.h5: cannot be read as HDF5: "
-
-
 def no_hdf5(folder):
     (folder / "a.h5").write_text("text")
     return f"{folder}/a.h5:ECAL", "a.h5: cannot be read as HDF5: "
 
 
-def no_netcdf(folder):
-    (folder / "a.nc").write_text("text")
-    return f"{folder}/a.nc", "a.nc: cannot be read by xarray: "
-
-
 def no_zarr(folder):
     (folder / "a.zarr").mkdir()
     return f"{folder}/a.zarr", "a.zarr: no Zarr store: it has no zarr.json, .zgroup or .zarray"
-
-
-def missing_set(folder):
-    return hdf5(folder, FLOATS).replace("ECAL", "HCAL"), "no array group/HCAL in"
-
-
-def missing_variable(folder):
-    return f"{netcdf(folder, FLOATS)}:t2m", "no array t2m in"
-
-
-def missing_file(folder):
-    return f"{folder}/nothing.h5:ECAL", "no such file or folder; expected digits"
 
 
 def missing_pattern(folder):
@@ -147,40 +85,20 @@ def a_group(folder):
     return hdf5(folder, FLOATS).replace("group/ECAL", "group"), "no array group in"
 
 
+def of_hdf5(problem, name=":ECAL", **made):
+    def write(folder):
+        with h5py.File(folder / "a.h5", "w") as file:
+            for its, numbers in made.items():
+                file[its] = numbers
+        return f"{folder}/a.h5{name}", problem
+
+    return write
+
+
 def variable_length(folder):
     with h5py.File(folder / "a.h5", "w") as file:
         file.create_dataset("ECAL", (3,), h5py.vlen_dtype(np.float32))
     return f"{folder}/a.h5:ECAL", "numbers of type object; expected float16"
-
-
-def empty_set(folder):
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["ECAL"] = h5py.Empty("f4")
-    return f"{folder}/a.h5:ECAL", "a.h5:ECAL: it is empty; expected at least one sample"
-
-
-def a_number(folder):
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["ECAL"] = 4.0
-    return f"{folder}/a.h5:ECAL", "array of shape (); expected (N, C)"
-
-
-def two_sets(folder):
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["ECAL"] = file["HCAL"] = FLOATS
-    return f"{folder}/a.h5", "found the arrays ECAL, HCAL; name the one with the samples, as in --data"
-
-
-def labels_of_text(folder):
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["ECAL"], file["labels"] = FLOATS, ["muon"] * 12
-    return f"{folder}/a.h5:ECAL", "labels of shape (12,) and type object; expected one integer for each"
-
-
-def dates(folder):
-    times = xarray.DataArray(np.zeros((4, 3, 3)), dims=("t", "y", "x"), attrs={"units": "days since 2000-01-01"})
-    xarray.Dataset({"when": times}).to_netcdf(folder / "a.nc", engine="h5netcdf")
-    return f"{folder}/a.nc:when", "holds dates (days since 2000-01-01); expected numbers"
 
 
 def damaged_zarr(folder):
@@ -189,22 +107,14 @@ def damaged_zarr(folder):
     return data, "a.zarr: cannot be read by xarray: "
 
 
-def complex_zarr(folder):
-    return nameless_zarr(folder, np.ones((4, 3), np.complex64)), "a.zarr:group/ECAL: numbers of type complex64"
-
-
 def missing_zarr_array(folder):
     return nameless_zarr(folder, np.ones((4, 3)))[:-4] + "energy", "no array group/energy in "
 
 
-def pictures_and_hdf5(folder, picture="z.png"):
+def pictures_and_hdf5(folder):
     hdf5(folder, FLOATS)
-    (folder / picture).touch()
-    return folder, f"holds images and arrays, such as {picture} and a.h5; move one kind elsewhere"
-
-
-def hdf5_after_pictures(folder):
-    return pictures_and_hdf5(folder, "0.PNG")
+    (folder / "z.png").touch()
+    return folder, "holds images and arrays, such as z.png and a.h5; move one kind elsewhere"
 
 
 def hdf5_and_netcdf(folder):
@@ -214,62 +124,25 @@ def hdf5_and_netcdf(folder):
     return folder, "holds arrays in files of two kinds, such as a.h5 and below/b.NC; move one kind elsewhere"
 
 
-def npy_and_hdf5(folder):
-    np.save(folder / "0.npy", FLOATS[0])
-    hdf5(folder, FLOATS)
-    return folder, "holds arrays in files of two kinds, such as 0.npy and a.h5; move one kind elsewhere"
+FILES = {
+    "empty set": of_hdf5("a.h5:ECAL: it is empty; expected at least one sample", ECAL=h5py.Empty("f4")),
+    "a number": of_hdf5("array of shape (); expected (N, C)", ECAL=4.0),
+    "two sets": of_hdf5("found the arrays ECAL, HCAL; name the one with the samples", "", ECAL=FLOATS, HCAL=FLOATS),
+    "labels of text": of_hdf5("labels of shape (12,) and type object; expected", ECAL=FLOATS, labels=["muon"] * 12),
+}
+MADE = (pickled_folder, truncated, truncated_netcdf, no_hdf5, no_zarr, missing_pattern, a_group, variable_length)
+MADE += (damaged_zarr, missing_zarr_array, pictures_and_hdf5, hdf5_and_netcdf)
+FILES |= {make.__name__: make for make in MADE}
 
 
-FILES = [pickled, pickled_npz, pickled_folder, truncated, truncated_netcdf, damaged_head]
-FILES += [no_hdf5, no_netcdf, no_zarr, missing_set, missing_variable, missing_file, missing_pattern, a_group]
-FILES += [variable_length, empty_set, a_number, two_sets, labels_of_text, dates, damaged_zarr]
-FILES += [complex_zarr, missing_zarr_array]
-FILES += [pictures_and_hdf5, hdf5_after_pictures, hdf5_and_netcdf, npy_and_hdf5]
-
-
-@pytest.mark.parametrize("make", FILES)
-def test_files_that_are_refused(tmp_path, capsys, make):
-    data, problem = make(tmp_path)
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_are_refused(tmp_path, capsys, name):
+    data, problem = FILES[name](tmp_path)
     line = complaint(capsys, "--data", data)
     assert problem in line and str(tmp_path) in line
 
 
-def beside(kind, folder, **more):
-    """Samples, and other arrays in the same file."""
-    if kind == "npz":
-        np.savez(folder / "a.npz", images=FLOATS, **more)
-        return f"{folder}/a.npz"
-    if kind == "hdf5":
-        with h5py.File(folder / "a.h5", "w") as file:
-            for name, array in {"images": FLOATS, **more}.items():
-                file[name] = array
-        return f"{folder}/a.h5"
-    dims = {name: ("t", *(f"{name}{axis}" for axis in range(array.ndim - 1))) for name, array in more.items()}
-    fields = {
-        name: ((f"{name}_t" if len(array) != 12 else "t", *dims[name][1:]), array) for name, array in more.items()
-    }
-    samples = {f"v{channel}": (("t", "y", "x"), FLOATS[..., channel]) for channel in range(2)}
-    xarray.Dataset({**samples, **fields}).to_netcdf(folder / "a.nc", engine="h5netcdf")
-    return f"{folder}/a.nc:v0,v1"
-
-
-CONDITIONS = {
-    "missing": ({}, "--conditions: no array energy in"),
-    "short": ({"energy": np.ones(11)}, "--conditions energy: array of shape (11,); expected one entry for each of 12"),
-    "not finite": ({"energy": np.full(12, np.inf)}, "energy of sample 0 is inf; expected a finite number"),
-    "text": ({"energy": np.full(12, b"high")}, "expected float16, float32"),
-}
-
-
-@pytest.mark.parametrize("kind", ["npz", "hdf5", "netcdf"])
-@pytest.mark.parametrize("name", CONDITIONS)
-def test_conditions_that_are_refused(tmp_path, capsys, kind, name):
-    arrays_beside, problem = CONDITIONS[name]
-    line = complaint(capsys, "--data", beside(kind, tmp_path, **arrays_beside), "--conditions", "energy")
-    assert problem in line
-
-
-@pytest.mark.parametrize("write", [npy, npz, npy_folder, *HDF5, netcdf, zarr])
+@pytest.mark.parametrize("write", [npy, npz, npy_folder, hdf5, many_hdf5, netcdf, zarr])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_samples_with_numbers_that_are_not_finite_are_left_out_by_name(tmp_path, write, value):
     array = FLOATS.copy()

@@ -1,5 +1,6 @@
 """Batches: any number of ranks reads the samples of one, also with broken files and after resuming."""
 
+import gc
 import itertools
 import re
 import subprocess
@@ -14,10 +15,11 @@ from PIL import Image
 import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadFile, open_source
+from hvdgan.data import BadFile, cached, open_source
 from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
 from hvdgan.values.sample_values import Layout
+from launching import environment
 from numbered import Numbered, numbered
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
@@ -33,6 +35,12 @@ def first(steps, source, **changes):
     with batches_of(source, **changes) as batches:
         taken = [{name: value.numpy() for name, value in batch.items()} for batch in itertools.islice(batches, steps)]
     return {name: np.stack([batch[name] for batch in taken]) for name in taken[0]}
+
+
+def together(steps, source, size, **changes):
+    """The global batches, each put together from its ranks' slices."""
+    ranks = [first(steps, source, rank=rank, size=size, **changes) for rank in range(size)]
+    return {name: np.concatenate([rank[name] for rank in ranks], axis=1) for name in ranks[0]}
 
 
 def assert_equal(one, other):
@@ -57,33 +65,40 @@ def open_folder(folder):
     return open_source(Config(data=str(folder), image_size=16, max_bad_fraction=0.5))
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("kind", ["folder", "numbered", "digits"])
-def test_ranks_share_out_what_one_rank_sees(folder, kind, size):
-    source = {
-        "folder": lambda: open_folder(folder),
-        "numbered": lambda: numbered(9, broken=(4, 5)),
-        "digits": lambda: open_source(Config(data="digits", image_size=8)),
-    }[kind]()
-    alone = first(4, source)  # more than five epochs of the folder
-    ranks = [first(4, source, rank=rank, size=size) for rank in range(size)]
-    assert_equal(alone, {name: np.concatenate([rank[name] for rank in ranks], axis=1) for name in alone})
+@pytest.mark.parametrize("kind", ["folder", "numbered"])
+def test_ranks_share_out_what_one_rank_sees_also_after_resuming(folder, kind):
+    """More than five epochs of the folder; threads, reading ahead and a cache change nothing."""
+    source = open_folder(folder) if kind == "folder" else numbered(9, broken=(4, 5))
+    alone = first(5, source)
+    assert alone["images"].shape[:2] == (5, G) and ("labels" in alone) == (kind == "numbered")
+    for size in (2, 3, 4):
+        assert_equal(alone, together(5, source, size))
+    rest = {name: values[3:] for name, values in alone.items()}
+    assert_equal(rest, together(2, cached(source, "memory"), 3, start_step=3))
+    for threads, prefetch in ((1, 1), (8, 3)):
+        assert_equal(rest, first(2, source, start_step=3, threads=threads, prefetch=prefetch))
 
 
-def test_a_broken_image_is_replaced_by_the_next_good_one():
+def test_another_batch_size_continues_at_the_next_sample():
+    """As --allow-changed global_batch_size leaves it: from a position that is not a whole number of batches."""
+    source = numbered(20)
+    both = [first(3, source, global_batch_size=6), together(4, source, 2, global_batch_size=8, position=18)]
+    seen = np.concatenate([each["index"].reshape(-1) for each in both])
+    np.testing.assert_array_equal(seen, sample_indices(1, 0, 50, 20))
+
+
+def test_batches_follow_the_order_and_broken_images_are_replaced_by_the_next_good_ones():
+    """With their labels; and they are not tried again every epoch."""
     source = numbered(9, broken=(4, 5, 8))
-    with batches_of(source) as batches:
-        got = np.concatenate([next(batches)["index"].numpy() for _ in range(3)])
-        bad = batches.bad_files
-    wanted = np.concatenate([sample_indices(1, G * step, G, 9) for step in range(3)])
-    replaced = np.array([0, 1, 2, 3, 6, 6, 6, 7, 0])
-    np.testing.assert_array_equal(got, replaced[wanted])
-    assert sorted(bad) == [("image 4", "broken"), ("image 5", "broken"), ("image 8", "broken")]
-
-
-def test_a_broken_image_is_not_tried_again_every_epoch():
-    source = numbered(9, broken=(4,))
-    first(12, source, threads=1)
+    with batches_of(source, threads=1) as batches:
+        taken = [next(batches) for _ in range(12)]
+        assert sorted(batches.bad_files) == [("image 4", "broken"), ("image 5", "broken"), ("image 8", "broken")]
+    got = {name: np.stack([each[name] for each in taken]) for name in ("images", "index", "labels")}
+    wanted = np.stack([sample_indices(1, G * step, G, 9) for step in range(12)])
+    np.testing.assert_array_equal(got["index"], np.array([0, 1, 2, 3, 6, 6, 6, 7, 0])[wanted])
+    np.testing.assert_array_equal(got["images"], np.broadcast_to(got["index"][..., None, None, None], (12, G, 2, 2, 1)))
+    np.testing.assert_array_equal(got["labels"], got["index"] * 2)
+    assert got["index"].dtype == np.int64 and got["images"].dtype == np.uint8
     assert 1 <= source.images.taken.count(4) <= 2 < source.images.taken.count(3)
 
 
@@ -97,60 +112,12 @@ def test_broken_files_are_counted_once_and_with_those_of_the_opening(folder):
         assert "truncated" in dict(batches.bad_files)["nummer 3 ü.png"]
 
 
-def test_batches_follow_the_order_and_labels_stay_with_their_images():
-    source = numbered(10)
-    got = first(5, source)
-    assert {name: (value.shape[1:], value.dtype) for name, value in got.items()} == {
-        "images": ((G, 2, 2, 1), np.uint8),
-        "index": ((G,), np.int64),
-        "numbers": ((G,), np.int64),
-        "labels": ((G,), np.int32),
-    }
-    np.testing.assert_array_equal(got["index"], [sample_indices(1, G * step, G, 10) for step in range(5)])
-    np.testing.assert_array_equal(got["images"], np.broadcast_to(got["index"][..., None, None, None], (5, G, 2, 2, 1)))
-    np.testing.assert_array_equal(got["labels"], got["index"] * 2)
-
-
-def test_labels_stay_with_images_that_replace_others():
-    got = first(5, numbered(10, broken=(2, 3)))
-    assert not np.isin(got["index"], (2, 3)).any()
-    np.testing.assert_array_equal(got["images"][..., 0, 0, 0], got["index"])
-    np.testing.assert_array_equal(got["labels"], got["index"] * 2)
-
-
-def test_a_source_without_labels_yields_none(folder):
-    assert first(1, open_folder(folder)).keys() == {"images", "index", "numbers"}
-
-
-def test_shapes_are_static(folder):
-    with batches_of(open_folder(folder)) as batches:
-        assert next(batches)["images"].shape == (G, 16, 16, 3)
-
-
-@pytest.mark.parametrize("start", [1, 4])
-def test_resuming_gives_what_the_uninterrupted_run_had(folder, start):
-    source = open_folder(folder)
-    whole = first(6, source)
-    resumed = first(6 - start, source, start_step=start)
-    assert_equal({name: value[start:] for name, value in whole.items()}, resumed)
-
-
 def test_resuming_reads_nothing_that_came_before():
     source = numbered(200)
     first(2, source, start_step=5, rank=1, size=2)
     before = {index for step in range(5) for index in sample_indices(1, G * step, G, 200)}
     other_rank = {index for step in (5, 6) for index in sample_indices(1, G * step, G, 200)[: G // 2]}
     assert source.images.taken and not set(source.images.taken) & (before | other_rank)
-
-
-@pytest.mark.parametrize(("threads", "prefetch"), [(1, 1), (1, 4), (8, 3)])
-def test_threads_and_prefetch_change_nothing(folder, threads, prefetch):
-    source = open_folder(folder)
-    assert_equal(first(4, source), first(4, source, threads=threads, prefetch=prefetch))
-
-
-def test_seeds_differ():
-    assert (first(2, numbered(50))["index"] != first(2, numbered(50), seed=2)["index"]).any()
 
 
 def test_too_many_broken_images_stop_the_run(capfd):
@@ -165,42 +132,35 @@ def test_too_many_broken_images_stop_the_run(capfd):
     assert re.match(r"--data numbered: 1[3-6] of 100 images cannot be read: found earlier.png \(empty file\)", message)
     assert "--max-bad-fraction (now 0.12)" in message and "\n" not in message
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_tolerated_number_of_broken_images_does_not_stop_the_run():
-    with batches_of(numbered(100, broken=range(12)), max_bad_fraction=0.12) as batches:
-        for _ in range(20):
-            next(batches)
-        assert len(batches.bad_files) == 12
-
-
-def test_no_image_left():
     with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
         next(batches)
 
 
-def test_batches_before_a_failure_arrive():
-    order = np.concatenate([sample_indices(1, G * step, G, 1000) for step in range(6)])
-    past_the_failure = threading.Event()
+@pytest.mark.parametrize(("bad", "allowed"), [(29, True), (30, False)])
+def test_the_fraction_of_broken_files_is_exact(bad, allowed):
+    source = numbered(100, broken=range(bad))
+    with batches_of(source, global_batch_size=100, max_bad_fraction=0.29, threads=1) as batches:
+        if allowed:
+            assert len(set(next(batches)["index"].numpy())) == 71 and len(batches.bad_files) == 29
+            return
+        with pytest.raises(RunError, match=r"30 of 100 images cannot be read: .*and 25 more"):
+            next(batches)
 
-    def note(index):
-        if index == order[5 * G]:
-            past_the_failure.set()
 
-    source = numbered(1000, broken=[order[4 * G]], before=note)  # the first sample of the fifth batch
-    with batches_of(source, max_bad_fraction=0.0, threads=1, prefetch=10) as batches:
-        next(batches)
-        assert past_the_failure.wait(timeout=60)
+@pytest.mark.parametrize(("error", "kind"), [(RunError("the file is gone"), RunError), (KeyError("bug"), KeyError)])
+def test_a_failure_arrives_in_its_turn_and_as_it_is(error, kind, capfd):
+    failing = first(4, numbered())["index"][3, 0]
+
+    def fail(index):
+        if index == failing:
+            raise error
+
+    with batches_of(numbered(before=fail), prefetch=8) as batches:
         for _ in range(3):
             next(batches)
-        with pytest.raises(RunError, match="1 of 1000 images"):
+        with pytest.raises(kind) as caught:
             next(batches)
-
-
-def test_any_other_exception_arrives_as_it_is(capfd):
-    source = numbered(5, before=lambda index: np.zeros(0)[index])
-    with batches_of(source) as batches, pytest.raises(IndexError, match="out of bounds for axis 0"):
-        next(batches)
+        assert caught.value is error
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -221,19 +181,73 @@ def test_an_evaluation_reads_each_sample_once_and_large_ones_in_small_portions(s
     assert max(asked) <= most and set(reader.bad) == {4}
 
 
-def test_closing_ends_the_reading():
+def test_batches_are_copied_to_the_device_ahead():
+    """A second logical processor stands for a GPU: what is copied, and that nothing changes."""
+    script = """
+import numpy as np, tensorflow as tf
+cpus = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpus[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
+from hvdgan.data.batches import Batches
+source = open_source(Config(image_size=8))
+options = dict(seed=0, global_batch_size=4, places=(0, 4), position=0, threads=2, prefetch=2, max_bad_fraction=0)
+with Batches(source, device="cpu:1", **options) as copied, Batches(source, device=None, **options) as plain:
+    for _ in range(5):
+        one, other = next(copied), next(plain)
+        for name in other:
+            place = "cpu:0" if name == "index" else "cpu:1"
+            assert one[name].device.lower().endswith(place), one[name].device
+            assert one[name].dtype == (tf.int64 if name == "labels" else other[name].dtype), name
+            np.testing.assert_array_equal(one[name].numpy(), other[name].numpy())
+print("same")
+"""
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.stdout == "same\n", done.stderr
+
+
+def test_closing_ends_the_threads_without_the_garbage_collector():
     source = numbered(1000)
-    batches = batches_of(source)
-    next(batches)
-    batches.close()
-    read = len(source.images.taken)
-    batches.close()
-    with pytest.raises(ValueError, match="closed"):
+    gc.disable()
+    try:
+        batches = batches_of(source)
         next(batches)
-    assert len(source.images.taken) == read < 1000
+        assert any(each.name.startswith("reader") for each in threading.enumerate())
+        batches.close()
+        assert not any(each.name.startswith("reader") for each in threading.enumerate())
+        read = len(source.images.taken)
+        batches.close()
+        with pytest.raises(ValueError, match="closed"):
+            next(batches)
+        assert len(source.images.taken) == read < 1000
+    finally:
+        gc.enable()
 
 
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(7)", "del batches"])
+def test_closing_waits_for_the_read_that_is_under_way():
+    """As after a lost rank of an elastic run, whose next batches are read in the same process."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def wait(index):
+        if len(source.images.taken) > 2 * G:
+            begun.set()
+            assert may_end.wait(60)
+
+    source = numbered(before=wait)
+    batches = batches_of(source, threads=1)
+    next(batches)
+    assert begun.wait(60)
+    closing = threading.Thread(target=batches.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    may_end.set()
+    closing.join(60)
+    assert not closing.is_alive()
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(7)"])
 def test_the_interpreter_exits_while_batches_are_read(ending):
     script = """
         import atexit
@@ -241,7 +255,7 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
         def report():
             try:
                 next(batches)
-            except (ValueError, NameError) as error:
+            except ValueError as error:
                 print(error)
 
         atexit.register(report)  # before the others, so that it runs after them
@@ -264,7 +278,6 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
     """
     code = f"{textwrap.dedent(script)}\n{ending}\n"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    gone = "name 'batches' is not defined" if ending.startswith("del") else "these batches are closed"
-    assert ended.stdout == f"has a batch\n{gone}\n"
-    assert ended.returncode == (7 if "7" in ending else 0)
+    assert ended.stdout == "has a batch\nthese batches are closed\n"
+    assert ended.returncode == (7 if ending else 0)
     assert not any(word in ended.stderr for word in ("Traceback", "Fatal", "terminate"))

@@ -34,6 +34,7 @@ def test_each_image_is_read_once(source, monkeypatch):
     assert (kept.fingerprint, kept.record_shape, kept.total) == (source.fingerprint, source.record_shape, source.total)
     np.testing.assert_array_equal(kept.labels, source.labels)
     assert [kept.key(index) for index in ALL] == [source.key(index) for index in ALL]
+    assert [kept.digest(index) for index in ALL] == [source.digest(index) for index in ALL]
 
 
 def test_a_broken_image_is_not_kept(source, tmp_path):

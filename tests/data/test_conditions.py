@@ -68,7 +68,7 @@ def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
     ground = {"constants": "ground", "constant_values": "range:0,50"} if kind == "arrays" else {}
     source = opened(tmp_path / "a.npz", conditions=("energy",), condition_values="range:20,45", **ground)
     seen = source.mapped(with_statistics(source, ALONE))
-    assert seen.is_pictures == (kind == "pictures")
+    assert seen.is_pictures == (kind == "pictures") and (seen.fetch(0).dtype == np.uint8) == (kind == "pictures")
     lines = ["conditions: 3 of 6 numbers lie outside of the declared range, and are not clipped: range:20,45"]
     if ground:
         of = f"{np.count_nonzero(FIELDS[0] > 0.5)} of 16 numbers"
@@ -99,13 +99,14 @@ def test_a_table_in_the_order_of_the_samples(array, tmp_path):
     np.testing.assert_array_equal(source.fetch(3), FIELDS[3][..., None])
     one = opened(array, condition_table=path, conditions=("theta",))
     np.testing.assert_allclose(one.conditions[:, 0], ENERGY / 10)
-    assert len({source.fingerprint, one.fingerprint, opened(array).fingerprint}) == 3
+    table(path, "energy, theta", *(f"{value}, {value / 20}" for value in ENERGY))
+    others = (one, opened(array), opened(array, condition_table=path))
+    assert len({source.fingerprint, *(each.fingerprint for each in others)}) == 4
 
 
-@pytest.mark.parametrize("column", ["file", "name"])
-def test_a_table_keyed_by_file_in_any_order(folder, tmp_path, column):
+def test_a_table_keyed_by_file_in_any_order(folder, tmp_path):
     rows = ["7,b.png", "1,./a/1.png", "9,a/3.png", "2,a/2.png"]  # one of a file that is not there
-    path = table(tmp_path / "c.csv", f"\ufeffsize,{column}", *rows)
+    path = table(tmp_path / "c.csv", "\ufeffsize,file", *rows)
     source = open_source(Config(data=str(folder), image_size=8, channels=1, arrays=ArrayConfig(condition_table=path)))
     assert source.is_pictures and source.values.conditions.channels == ("size",)
     assert source.conditions[:, 0].tolist() == [1, 2, 7]
@@ -114,23 +115,14 @@ def test_a_table_keyed_by_file_in_any_order(folder, tmp_path, column):
     assert source.fetch(2).max() == 0 and source.fetch(0).max() == 1
 
 
-def test_pictures_with_conditions_stay_uint8(folder, tmp_path):
-    path = table(tmp_path / "c.csv", "file,size", "b.png,7", "a/1.png,1", "a/2.png,2")
-    source = open_source(Config(data=str(folder), image_size=8, arrays=ArrayConfig(condition_table=path)))
-    seen = source.mapped(with_statistics(source, ALONE))
-    assert seen.is_pictures and seen.fetch(0).dtype == np.uint8 and abs(seen.conditions.mean()) < 1e-6
-
-
 TABLES = [
     ((), "expected a line of column names and a row for each sample"),
-    (("energy",), "expected a line of column names"),
     (("energy", "1", "2"), "2 rows, and the data have 6 samples; expected one row for each, or a column `file`"),
     (("energy,theta", "1,2", "3"), "row 3 has 1 columns, and the header has 2"),
     (("energy", *"12345", "many"), "'many' is no number"),
     (("energy", *"12345", "nan"), "energy of sample 5 is nan; expected a finite number for each"),
-    (("energy", *"12345", "1e999"), "energy of sample 5 is inf"),
-    (("theta", *"123456"), "no column energy; it has theta"),
     (("energy", *"12345", "1_0"), "'1_0' is no number"),
+    (("theta", *"123456"), "no column energy; it has theta"),
     (("energy,theta,energy", *["1,2,3"] * 6), "two columns are named energy; rename or remove one"),
 ]
 
@@ -152,16 +144,11 @@ def test_a_column_without_a_name_is_no_condition(array, tmp_path):
     assert opened(array, condition_table=path, conditions=("energy",)).conditions[:, 0].tolist() == ENERGY.tolist()
 
 
-@pytest.mark.parametrize(("names", "twice"), [(("energy", "energy"), "energy"), (("angle", "angle_0"), "angle_0")])
-@pytest.mark.parametrize("fields", [FIELDS, (FIELDS * 255).astype(np.uint8)], ids=["arrays", "pictures"])
-def test_two_conditions_of_one_name_are_refused(tmp_path, fields, names, twice):
-    angles = RNG.normal(size=(6, 2))
-    np.savez(tmp_path / "a.npz", x=fields, energy=ENERGY, angle=angles, angle_0=ENERGY)
-    with pytest.raises(UserError, match=f"^--conditions: two conditions are named {twice}; name each once, or rename"):
-        opened(f"{tmp_path}/a.npz:x", conditions=names)
-
-
-def test_a_column_that_is_chosen_twice_is_refused(array, tmp_path):
+def test_two_conditions_of_one_name_are_refused(array, tmp_path):
+    np.savez(tmp_path / "a.npz", x=FIELDS, energy=ENERGY, angle=RNG.normal(size=(6, 2)), angle_0=ENERGY)
+    for names, twice in ((("energy", "energy"), "energy"), (("angle", "angle_0"), "angle_0")):
+        with pytest.raises(UserError, match=f"^--conditions: two conditions are named {twice}; name each once, or ren"):
+            opened(f"{tmp_path}/a.npz:x", conditions=names)
     path = table(tmp_path / "c.csv", "energy", *map(str, ENERGY))
     with pytest.raises(UserError, match="^--conditions: two conditions are named energy"):
         opened(array, condition_table=path, conditions=("energy", "energy"))
@@ -178,14 +165,13 @@ def test_files_without_a_row_or_with_two(folder, tmp_path):
 
 def test_a_table_that_cannot_be_read(array, tmp_path):
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    for path in (tmp_path / "missing.csv", tmp_path, tmp_path / "binary.csv"):
+    for path in (tmp_path / "missing.csv", tmp_path / "binary.csv"):
         with pytest.raises(UserError, match=f"--condition-table {path}: cannot be read as CSV: "):
             opened(array, condition_table=path)
 
 
 ARRAYS = [
     ({"energy": ENERGY[:5]}, r"--conditions energy: array of shape \(5,\); expected one entry for each of 6 samples"),
-    ({"energy": ENERGY.reshape(6, 1, 1)}, r"--conditions energy: array of shape \(6, 1, 1\)"),
     ({"energy": np.array(["a"] * 6)}, "numbers of type <U1; expected float16"),
     ({"energy": np.where(ENERGY == 30, np.nan, ENERGY)}, "--conditions: energy of sample 2 is nan"),
     ({"theta": ENERGY}, "--conditions: no array energy in .*; it has images, theta"),
@@ -207,38 +193,21 @@ def test_flags_without_conditions(folder, array):
         opened(array, condition_values="log1p")
 
 
-@pytest.mark.parametrize("kind", ["arrays", "pictures"])
 @pytest.mark.parametrize("values", ["log1p", "log1p+standard"])
-def test_a_condition_that_its_map_cannot_take_is_named(tmp_path, kind, values):
-    """Also before the mean of all would be NaN."""
-    path, theta = tmp_path / "a.npz", np.array([0.0, 1, 2, -2, 3, -1])
-    np.savez(path, x=FIELDS if kind == "arrays" else (FIELDS * 255).astype(np.uint8), energy=ENERGY, theta=theta)
+def test_a_condition_and_a_constant_that_their_map_cannot_take_are_named(tmp_path, values):
+    """Also before the mean of all would be NaN; the number of a sample is that in the whole data."""
+    path, theta, ground = tmp_path / "a.npz", np.arange(40.0), FIELDS[0] * 100
+    theta[30], ground[1, 2] = -2, -430
+    np.savez(path, x=RNG.uniform(0, 1, (40, 4, 4)), energy=np.arange(40.0), theta=theta, ground=ground)
     condition_values = f"energy=none;theta={values}"
-    source = opened(path, conditions=("energy", "theta"), condition_values=condition_values)
+    training, held = hold_out(opened(path, conditions=("energy", "theta"), condition_values=condition_values), 0.3)
+    (part,) = (each for each in (training, held.samples) if 30 in each.indices)
     with pytest.raises(UserError) as refused:
-        source.mapped(with_statistics(source, ALONE))
+        part.mapped(with_statistics(part, ALONE))
     assert str(refused.value) == (
-        f"--data {path}: theta of sample 3 ({path}:x[3]) is -2, which its map {values} turns into nan; correct the "
+        f"--data {path}: theta of sample 30 ({path}:x[30]) is -2, which its map {values} turns into nan; correct the "
         "number, or declare another map with --condition-values"
     )
-
-
-def test_the_number_of_such_a_sample_is_that_in_the_whole_data(tmp_path):
-    path, theta = tmp_path / "a.npz", np.arange(40.0)
-    theta[30] = -1
-    np.savez(path, x=RNG.uniform(0, 1, (40, 4, 4)), theta=theta)
-    source = opened(path, conditions=("theta",), condition_values="log1p")
-    training, held = hold_out(source, 0.3)
-    (part,) = (each for each in (training, held.samples) if 30 in each.indices)
-    with pytest.raises(UserError, match=r"theta of sample 30 \(.*x\[30\]\) is -1, which its map log1p turns into -inf"):
-        part.mapped(part.values)
-
-
-@pytest.mark.parametrize("values", ["log1p", "log1p+standard"])
-def test_a_constant_that_its_map_cannot_take_is_named(tmp_path, values):
-    path, ground = tmp_path / "a.npz", FIELDS[0] * 100
-    ground[1, 2] = -430
-    np.savez(path, x=FIELDS, ground=ground)
     source = opened(path, constants="ground", constant_values=values)
     with pytest.raises(UserError) as refused:
         source.mapped(with_statistics(source, ALONE))

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -79,10 +78,8 @@ USED = [
     ("palette.gif", image(RED_BLUE), RED, BLUE),
     ("palette, alpha.png", image(palette_and_transparency(), transparency=2), RED, WHITE),
     ("palette, alphas.png", image(palette_and_transparency(), transparency=b"\xff\x80\x00"), PINK, WHITE),
-    ("palette, alpha.gif", image(palette_and_transparency(), transparency=2), RED, WHITE),
     ("one colour transparent.png", image(RED_BLUE, transparency=BLUE), RED, WHITE),
     ("alpha.WebP", image(halves((*RED, 255), (0, 0, 0, 0)), lossless=True), RED, WHITE),
-    ("lossy.webp", image(RED_BLUE, quality=95), RED, BLUE),
     ("bitmap.bmp", image(RED_BLUE), RED, BLUE),
     ("scan.tif", image(RED_BLUE), RED, BLUE),
     ("scan of 16 bits.TIFF", image(grey_halves(50 * 257, 200 * 257, np.uint16)), (50,) * 3, (200,) * 3),
@@ -94,11 +91,8 @@ USED = [
     ("turned.jpg", lambda path: (given := turned()).pop("image").save(path, **given), RED, BLUE),
     ("progressive.jpg", image(RED_BLUE, progressive=True, **JPEG), RED, BLUE),
     ("one pixel.png", image(Image.new("RGB", (1, 1), PINK)), PINK, PINK),
-    ("one wide.png", image(Image.new("RGB", (1, 5000), PINK)), PINK, PINK),
     ("one high.png", image(Image.new("RGB", (5000, 1), PINK)), PINK, PINK),
     ("moving.gif", image(RED_BLUE, **ANIMATED), RED, BLUE),
-    ("moving.png", image(RED_BLUE, **ANIMATED), RED, BLUE),
-    ("moving.webp", image(RED_BLUE, lossless=True, **ANIMATED), RED, BLUE),
     ("über uns/größe  %20 ☃.png", image(RED_BLUE), RED, BLUE),
     ("a folder.png/inside.png", image(RED_BLUE), RED, BLUE),
     ("linked.png", lambda path: path.symlink_to("rgb.png"), RED, BLUE),
@@ -108,7 +102,6 @@ SKIPPED = [
     ("truncated.jpg", cut, "truncated"),
     ("nothing.png", content(b""), "empty file"),
     ("text.png", content(b"this is no image"), "not a PNG, JPEG, WebP, BMP, GIF or TIFF image"),
-    ("page.jpg", content(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), "not a PNG"),
     ("stack.tif", image(RED_BLUE, save_all=True, append_images=[halves(BLUE, RED)]), "a stack of 2 pages"),
     ("bomb.png", content(png(50_000, 50_000, 8, 2)), "pixels"),
     ("smaller bomb.png", content(png(12_000, 12_000, 8, 2)), "12000 x 12000 pixels, more than"),
@@ -168,10 +161,9 @@ def test_a_run_continues_and_logs_and_counts_what_it_has_skipped(folder, tmp_pat
 @pytest.fixture
 def open_to_all():
     """A folder that another user can reach, which those of pytest are not."""
-    folder = Path(tempfile.mkdtemp(prefix="hvdgan-test-"))
-    folder.chmod(0o755)
-    yield folder
-    subprocess.run(["rm", "-rf", folder], check=True, timeout=60)  # Python's own gives up a thousand folders deep
+    with tempfile.TemporaryDirectory(prefix="hvdgan-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and root itself may read all")
@@ -196,30 +188,3 @@ def test_what_the_user_may_not_read_is_named(open_to_all):
         os.seteuid(0)
     assert len(source) == 2
     assert dict(source.bad_files) == {"link/": "folder: Permission denied", "locked/": "folder: Permission denied"}
-
-
-def test_folders_a_thousand_deep_and_deeper_than_a_path_can_be(open_to_all):
-    data = open_to_all / "data"
-    data.mkdir()
-    # Step by step: beyond the 4,096 bytes of a path a folder can be made and not be named.
-    here = os.getcwd()
-    try:
-        os.chdir(data)
-        for depth in range(3500):
-            if depth == 1500:
-                RED_BLUE.save("here.png")
-            os.mkdir("d")
-            os.chdir("d")
-    finally:
-        os.chdir(here)
-    source = open_source(Config(data=str(data), image_size=SIZE, fit="crop", max_bad_fraction=1.0))
-    assert len(source) == 1 and source.fetch(0)[0, 0].tolist() == list(RED)
-    assert [bad.reason for bad in source.bad_files] == ["folder: File name too long"]
-
-
-def test_many_empty_folders_do_not_matter(tmp_path):
-    for number in range(2000):
-        (tmp_path / f"{number % 40}" / str(number)).mkdir(parents=True)
-    RED_BLUE.save(tmp_path / "7" / "7" / "here.png")
-    source = open_source(Config(data=str(tmp_path), image_size=SIZE, fit="crop"))
-    assert len(source) == 1 and source.bad_files == []

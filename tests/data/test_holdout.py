@@ -9,6 +9,9 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.holdout import split
+from hvdgan.data.store import Store
+from reading import batches_of
+from thread_ranks import Threads
 
 
 def digits(fraction, image_size=8):
@@ -36,8 +39,11 @@ def test_every_image_is_on_one_side_with_its_label():
         np.testing.assert_array_equal(part.fetch(3), images[3])
     assert training.total == held.total == len(source)
     assert set(held.labels) == set(range(10)) and held.num_classes == 10
-    seen = {image.tobytes() for image in training.fetch_batch(np.arange(len(training)))}
-    assert not seen & {image.tobytes() for image in held.fetch_batch(np.arange(len(held)))}
+    for size in (1, 3):  # no rank trains on what is held out
+        for rank in range(size):
+            with batches_of(training, global_batch_size=300, rank=rank, size=size) as batches:
+                seen = np.concatenate([next(batches)["numbers"] for _ in range(6)])
+            assert not np.isin(seen, held.indices).any()
 
 
 def test_the_choice_is_the_same_for_ever_and_at_any_size():
@@ -55,20 +61,30 @@ def test_files_are_chosen_by_name_wherever_they_lie_and_adding_some_moves_none(t
     assert held[0] and held[0] == {name for name in held[1] if not name.startswith(b"c/")}
 
 
+def test_each_rank_hashes_a_part_and_all_hold_out_the_same(monkeypatch):
+    hashed, digest, found = [], Store.digest, {}
+    monkeypatch.setattr(Store, "digest", lambda self, index: hashed.append(index) or digest(self, index))
+    source, alone = open_source(Config(image_size=8)), digits(0.05)[2]
+    hashed.clear()
+
+    def work(peers):
+        found[peers.rank] = hold_out(source, 0.05, peers)[1].samples.indices.tolist()
+
+    assert Threads(3).run(work) == [None] * 3 and [*found.values()] == [alone.indices.tolist()] * 3
+    assert sorted(hashed) == list(range(1797))
+
+
 def held_names(source):
     held = hold_out(source, 0.2)[1].samples
     return {held.key(index) for index in range(len(held))}
-
-
-def test_nothing_held_out_is_the_source_itself():
-    source, training, held = digits(0.0)
-    assert training is source and held is None
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 0.999999999])
 def test_an_empty_side_is_refused(fraction):
     with pytest.raises(UserError, match="--holdout .* of 1797 images of digits would be held out"):
         digits(fraction)
+    source, training, held = digits(0.0)
+    assert training is source and held is None
 
 
 def test_an_error_while_the_default_is_held_out_is_no_smaller_hold_out(tmp_path, monkeypatch):

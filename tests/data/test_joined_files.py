@@ -1,7 +1,6 @@
 """Several files as one array: those in use stay open, all others are closed."""
 
 import gc
-import glob
 import os
 
 import h5py
@@ -11,9 +10,6 @@ import xarray
 
 from arrays_on_disk import arrays
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data.hdf5_files import Hdf5File
-from hvdgan.data.joined_files import JoinedFiles
 
 FIELDS = np.random.default_rng(0).standard_normal((24, 3, 4)).astype(np.float32)
 
@@ -22,12 +18,8 @@ def parts(folder, kind):
     """Files of two samples each."""
     for number in range(12):
         inside, path = slice(2 * number, 2 * number + 2), folder / f"{number:02}.{kind}"
-        if kind == "h5":
-            with h5py.File(path, "w") as file:
-                file["t2m"], file["hour"] = FIELDS[inside], np.arange(24)[inside]
-        else:
-            fields = {"t2m": (("time", "y", "x"), FIELDS[inside]), "hour": ("time", np.arange(24)[inside])}
-            xarray.Dataset(fields).to_netcdf(path, engine="h5netcdf")
+        fields = {"t2m": (("time", "y", "x"), FIELDS[inside]), "hour": ("time", np.arange(24)[inside])}
+        xarray.Dataset(fields).to_netcdf(path, engine="h5netcdf")
     return f"{folder}/*.{kind}"
 
 
@@ -69,24 +61,20 @@ def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
         arrays(f"{tmp_path}/*.nc:x")
 
 
-def test_each_file_has_limits_of_its_own(tmp_path):
+def test_each_file_has_limits_and_missing_numbers_of_its_own(tmp_path):
     """The same packed ones mean others where the offset differs."""
     stored = np.arange(0, 60, dtype=np.int16).reshape(5, 3, 4)
-    for number, offset in enumerate((0.5, 100.5)):
+    numbers = FIELDS.copy()
+    numbers[:, 0, 0] = -9999
+    for number, (offset, attribute) in enumerate(((0.5, "title"), (100.5, "_FillValue"))):
         attributes = {"scale_factor": 0.5, "add_offset": offset, "valid_range": np.array([0, 59], np.int16)}
         fields = xarray.Dataset({"t": (("time", "y", "x"), stored, attributes)})
         fields.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
-    found = arrays(f"{tmp_path}/*.nc:t").fetch_batch(np.arange(10))[..., 0]
-    np.testing.assert_array_equal(found, np.concatenate([stored * 0.5 + 0.5, stored * 0.5 + 100.5]))
-
-
-def test_each_file_has_missing_numbers_of_its_own(tmp_path):
-    numbers = FIELDS.copy()
-    numbers[:, 0, 0] = -9999
-    for number, attribute in enumerate(("title", "_FillValue")):
         with h5py.File(tmp_path / f"{number}.h5", "w") as file:
             file["x"] = numbers
             file["x"].attrs[attribute] = np.float32(-9999)
+    found = arrays(f"{tmp_path}/*.nc:t").fetch_batch(np.arange(10))[..., 0]
+    np.testing.assert_array_equal(found, np.concatenate([stored * 0.5 + 0.5, stored * 0.5 + 100.5]))
     found = arrays(f"{tmp_path}/*.h5:x").fetch_batch(np.arange(48))[..., 0]
     assert (found[:24, 0, 0] == -9999).all() and np.isnan(found[24:, 0, 0]).all() and np.isnan(found).sum() == 24
 
@@ -110,12 +98,3 @@ def test_data_that_are_opened_again_and_again_leave_no_file_open(tmp_path, kind)
     for _ in range(3):
         used()
     assert open_files() == before
-
-
-def test_an_array_that_is_read_as_a_whole_closes_its_files(tmp_path):
-    files = JoinedFiles(str(tmp_path), sorted(glob.glob(parts(tmp_path, "h5"))), Hdf5File, ALONE)
-    hour = files.get("hour")
-    before = open_files()
-    np.testing.assert_array_equal(hour.whole(), np.arange(24))
-    assert open_files() == before
-    np.testing.assert_array_equal(hour.read(np.array([23, 0, 5])), [23, 0, 5])

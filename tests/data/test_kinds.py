@@ -17,15 +17,17 @@ def mapped_by(array, given=None):
     ("low", "high", "found"),
     [(0, 1, "range:0,1"), (0.2, 0.3, "range:0,1"), (-1e-4, 1.0005, "range:0,1"), (-1, 1, "none"), (-0.1, 0.5, "none")],
 )
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_of_a_usual_range_have_its_map(low, high, found, dtype):
-    assert mapped_by(np.linspace(low, high, 27).reshape(3, 3, 3).astype(dtype)) == found
+def test_floats_of_a_usual_range_have_its_map(low, high, found):
+    """Numbers that are not finite do not decide."""
+    array = np.linspace(low, high, 27).reshape(3, 3, 3)
+    assert mapped_by(array.astype(np.float16)) == mapped_by(array) == found
+    array[1, 0] = np.nan, np.inf, -np.inf
+    assert mapped_by(array) == found
 
 
-@pytest.mark.parametrize(("low", "high"), [(1.6e-6, 2e-6), (0, 0.049), (0.98, 1), (-1e-5, 1e-5), (-0.01, 0.03)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_floats_that_hardly_differ_need_a_declared_map(low, high, dtype):
-    array = np.linspace(low, high, 27).reshape(3, 3, 3).astype(dtype)
+@pytest.mark.parametrize(("low", "high"), [(1.6e-6, 2e-6), (0.98, 1), (-0.01, 0.03)])
+def test_floats_that_hardly_differ_need_a_declared_map(low, high):
+    array = np.linspace(low, high, 27).reshape(3, 3, 3)
     with pytest.raises(UserError, match=r"^--data a\.npy: numbers from .* hardly tell apart .* --values standard"):
         mapped_by(array)
     assert mapped_by(array, "standard") == "standard" and mapped_by(array, "range:0,1") == "range:0,1"
@@ -45,15 +47,12 @@ def test_one_channel_whose_numbers_hardly_differ_is_named():
         r"^--data a\.npy: channel c1: numbers from 1\.8e-06 to 1\.9e-06 in [0-9]+ samples looked at, which networks "
         "would hardly tell apart without a map; declare one, such as --values standard"
     )
-    with pytest.raises(UserError, match=message):
-        map_of_channels(whole, tiny)
-    with pytest.raises(UserError, match=message):
-        map_of_channels(whole.reshape(512), tiny.reshape(512))
-    with pytest.raises(UserError, match="channel c1: numbers from -0.02 to 0.02 "):
-        map_of_channels(2 * whole - 1, (whole - 0.5) / 25)
+    for shape in ((8, 8, 8), (512,)):
+        with pytest.raises(UserError, match=message):
+            map_of_channels(whole.reshape(shape), tiny.reshape(shape))
 
 
-@pytest.mark.parametrize("value", [0, 1, 2e-6, np.nan])
+@pytest.mark.parametrize("value", [0, 2e-6, np.nan])
 def test_an_empty_channel_needs_no_map(value):
     whole = np.linspace(0, 1, 512).reshape(8, 8, 8)
     assert map_of_channels(np.full((8, 8, 8), value), whole) == "range:0,1"
@@ -82,20 +81,12 @@ def test_integers_that_float32_rounds_are_counted_in_a_line():
     assert not rounding("none", 255, "u1") and not rounding("none", 2**40, "f8")
 
 
-def test_numbers_that_are_not_finite_do_not_decide():
-    array = np.full((3, 2, 2), 0.5)
-    array[1, 0] = np.nan, np.inf
-    assert mapped_by(array) == "range:0,1"
-
-
 @pytest.mark.parametrize(
     ("array", "message"),
     [
         (np.full((3, 2, 2), 1.01), r"numbers from 1\.01 to 1\.01 in 3 samples looked at, outside of \[0, 1\] and "),
-        (np.linspace(-2, 1, 12).reshape(3, 2, 2), "numbers from -2 to 1 .* declare their map, such as --values stan"),
         (np.full((3, 2, 2), np.nan), "none of 3 samples looked at has a finite number"),
         (np.ones((3, 2, 2), np.uint16), "integers of type uint16 without a map .* such as --values standard"),
-        (np.ones((3, 2, 2), np.int8), "integers of type int8 without a map"),
     ],
 )
 def test_other_numbers_need_a_declared_map(array, message):
@@ -105,12 +96,7 @@ def test_other_numbers_need_a_declared_map(array, message):
     assert mapped_by(array, "log1p") == "log1p"
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "u1", "i1", "u2", ">i2", "u4", "i4", "i8"])
-def test_real_numbers_are_taken(dtype):
-    check_numbers(NumpyArray("a.npy", np.zeros((2, 3), dtype)))
-
-
-@pytest.mark.parametrize("dtype", ["c8", "c16", "U3", "S3", "M8[s]", "m8[s]", "?", np.longdouble])
+@pytest.mark.parametrize("dtype", ["c16", "U3", "S3", "M8[s]", "m8[s]", "?", np.longdouble])
 def test_what_is_no_real_number_is_refused(dtype):
     with pytest.raises(UserError, match=r"^--data a\.npy: numbers of type .*; expected float16, float32, float64 or"):
         check_numbers(NumpyArray("a.npy", np.zeros((2, 3), dtype)))

@@ -1,6 +1,6 @@
 """A folder of .npy files: classes, names, bad files, and what happens when one changes.
 
-Modules: data.conditions, data.store.
+Modules: data.store.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from PIL import Image
 from arrays_on_disk import arrays, seen
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.data import holdout, open_source
+from hvdgan.data import open_source
 from hvdgan.data.bad_files import BadImage
 
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
@@ -41,18 +41,6 @@ def test_classes_names_and_numbers(folder):
     fingerprint = source.fingerprint
     (folder / "muon" / "10.npy").rename(moved)
     assert arrays(folder).fingerprint != fingerprint
-
-
-def test_conditions_come_from_a_table_by_name_and_holdout_follows_names(folder, tmp_path):
-    rows = [f"{'muon' if number % 2 == 0 else 'electron'}/{number:02}.npy,{number * 10}" for number in range(12)]
-    (tmp_path / "table.csv").write_text("\n".join(["file,energy", *reversed(rows)]))
-    source = arrays(folder, condition_table=tmp_path / "table.csv", condition_values="none")
-    assert source.conditions[:, 0].tolist() == [number * 10 for number in ORDER]
-    before = holdout.hold_out(source, 0.4)[1].samples
-    (folder / "muon" / "00.npy").unlink()
-    after = holdout.hold_out(arrays(folder), 0.4)[1].samples
-    names = [{each.key(place) for place in range(len(each))} - {b"muon/00.npy"} for each in (before, after)]
-    assert names[0] == names[1]
 
 
 def spoil(folder):
@@ -86,33 +74,25 @@ def test_bad_files_are_found_when_they_are_read(folder):
             np.testing.assert_array_equal(source.fetch(index), SAMPLES[number])
 
 
-def test_a_folder_without_a_good_file_is_refused(folder):
+def test_a_folder_without_a_good_file_or_with_images_is_refused(folder):
+    Image.new("L", (8, 8)).save(folder / "muon" / "000.png")
+    with pytest.raises(UserError, match="holds images and arrays, such as muon/000.png and electron/01.npy; move one"):
+        arrays(folder)
+    (folder / "muon" / "000.png").unlink()
     for path in folder.rglob("[0-9]*.npy"):
         path.write_bytes(b"text")
     with pytest.raises(UserError, match="none of the .npy files looked at can be used, such as .*npy: no whole .npy"):
         arrays(folder)
 
 
-def test_a_number_that_is_not_finite_is_named_by_its_file(folder):
+def test_a_number_that_is_not_finite_is_named_by_its_file_and_a_file_that_is_gone_ends_the_run(folder):
     np.save(folder / "muon" / "04.npy", np.where(SAMPLES[4] > 1, np.nan, SAMPLES[4]))
-    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
-        seen(arrays(folder)).fetch_batch(np.array([7, 8, 9]))
-
-
-def test_a_file_that_is_gone_ends_the_run(folder):
     source = arrays(folder)
+    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
+        seen(source).fetch_batch(np.array([7, 8, 9]))
     (folder / "muon" / "04.npy").unlink()
     with pytest.raises(RunError, match="muon/04.npy was listed by rank 0, and is gone, or .* does not see it"):
         source.fetch_batch(np.array([7, 8]))
-
-
-def test_images_beside_arrays_are_refused(folder):
-    Image.new("L", (8, 8)).save(folder / "muon" / "000.png")
-    with pytest.raises(UserError) as caught:
-        arrays(folder)
-    assert str(caught.value) == (
-        f"--data {folder}: holds images and arrays, such as muon/000.png and electron/01.npy; move one kind elsewhere"
-    )
 
 
 def test_8_bit_pictures_in_npy_files_are_pictures(tmp_path):

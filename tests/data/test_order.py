@@ -28,17 +28,7 @@ def test_epochs_and_seeds_differ():
     other = sequence(1, 4, 1000, 1000).reshape(4, 1000)
     orders = {tuple(order) for order in [*epochs, *other]}
     assert len(orders) == 8
-
-
-def test_an_epoch_is_shuffled_and_not_by_a_fixed_stride():
-    order = sample_indices(0, 0, 1000, 1000)
-    assert len(np.unique(np.diff(order))) > 500
-
-
-def test_steps_in_any_order_give_the_same():
-    forwards = [sample_indices(5, 6 * step, 6, 10) for step in range(20)]
-    backwards = [sample_indices(5, 6 * step, 6, 10) for step in reversed(range(20))]
-    assert all((a == b).all() for a, b in zip(forwards, reversed(backwards), strict=True))
+    assert len(np.unique(np.diff(epochs[0]))) > 500  # not by a fixed stride
 
 
 def test_the_order_is_the_one_of_earlier_versions():

@@ -8,7 +8,7 @@ from PIL import Image, TiffImagePlugin
 
 from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_image
-from images_on_disk import BLUE, PINK, RED, halves
+from images_on_disk import BLUE, RED, halves
 
 SIZE = 32
 
@@ -28,7 +28,7 @@ def test_grey_of_16_bits_is_rounded(tmp_path, name):
     np.testing.assert_array_equal(read(tmp_path / name, 64, 1)[..., 0], np.floor(values / 257 + 0.5))
 
 
-@pytest.mark.parametrize("compression", [None, "tiff_lzw", "tiff_adobe_deflate"])
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
 def test_tiff_has_the_pixels_of_its_png(tmp_path, compression):
     for mode in ("RGB", "L", "RGBA", "P", "CMYK", "1"):
         image = halves(RED, BLUE, 40, 40).convert("RGB").convert(mode)
@@ -37,27 +37,15 @@ def test_tiff_has_the_pixels_of_its_png(tmp_path, compression):
         np.testing.assert_array_equal(read(tmp_path / "a.tif"), read(tmp_path / "a.png"), err_msg=mode)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "reason"),
-    [
-        (
-            np.full((8, 8), 0.5, np.float32),
-            "numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an .npy file",
-        ),
-        (np.full((8, 8), -5, np.int32), "numbers with a sign, or of 32 bits"),
-    ],
-)
-def test_tiff_of_other_numbers_is_refused(tmp_path, numbers, reason):
-    Image.fromarray(numbers).save(tmp_path / "a.tif")
-    with pytest.raises(BadImage, match=reason):
-        read(tmp_path / "a.tif")
-
-
-def test_a_stack_is_refused_with_the_number_of_its_pages(tmp_path):
+def test_tiff_of_other_numbers_and_stacks_are_refused(tmp_path):
     pages = [Image.fromarray(np.full((8, 8), value, np.uint8)) for value in range(12)]
     pages[0].save(tmp_path / "stack.tif", save_all=True, append_images=pages[1:])
     with pytest.raises(BadImage, match=r"^stack\.tif: a stack of 12 pages; save each page as a file"):
         read(tmp_path / "stack.tif")
+    for numbers in (np.full((8, 8), 0.5, np.float32), np.full((8, 8), -5, np.int32)):
+        Image.fromarray(numbers).save(tmp_path / "a.tif")
+        with pytest.raises(BadImage, match="numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an"):
+            read(tmp_path / "a.tif")
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
@@ -82,17 +70,11 @@ def test_exif_orientation(tmp_path, suffix, orientation, undo):
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-@pytest.mark.parametrize("exif", [b"Exif\0\0no directory", b"Exif\0\0MM\0*no directory"])
 @pytest.mark.parametrize("name", ["odd.jpg", "odd.png", "odd.webp"])
-def test_damaged_exif_does_not_matter(tmp_path, name, exif):
-    halves(RED, RED).save(tmp_path / name, exif=exif)
-    assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
-
-
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 500), (500, 1), (2, 3), (33, 32)])
-def test_odd_sizes(tmp_path, width, height):
-    Image.new("RGB", (width, height), PINK).save(tmp_path / "odd.png")
-    assert (read(tmp_path / "odd.png") == PINK).all()
+def test_damaged_exif_does_not_matter(tmp_path, name):
+    for exif in (b"Exif\0\0no directory", b"Exif\0\0MM\0*no directory"):
+        halves(RED, RED).save(tmp_path / name, exif=exif)
+        assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
 
 
 @pytest.mark.parametrize("turn", [False, True])

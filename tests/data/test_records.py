@@ -2,21 +2,17 @@
 
 import errno
 import gzip
-import io
 import os
-import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.records import RecordReader
-from hvdgan.train import main as train
 from packed_arrays import all_of
 from tfrecord_files import IMAGES, png, records, write
 from thread_ranks import Threads
@@ -32,16 +28,17 @@ def lists(numbers):
     return [value.item() for value in numbers.reshape(-1)]
 
 
-def fields(**more):
+def fields():
     return [
-        {"image": lists(field), "coarse": lists(coarse), "energy": float(number), "kind": number % 3, **more}
+        {"image": lists(field), "coarse": lists(coarse), "energy": float(number), "kind": number % 3}
         for number, (field, coarse) in enumerate(zip(FIELDS, COARSE, strict=True))
     ]
 
 
-def pictures(path, *, paired=False, fit="crop", conditions=(), **names):
-    config = Config(data=str(path), image_size=8, fit=fit, tfrecord=TFRecordConfig(**names))
-    return open_source(Config(**{**vars(config), "arrays": ArrayConfig(conditions=conditions)}), paired=paired)
+def pictures(path, *, paired=False, conditions=(), **names):
+    arrays = ArrayConfig(conditions=conditions)
+    config = Config(data=str(path), image_size=8, fit="crop", tfrecord=TFRecordConfig(**names), arrays=arrays)
+    return open_source(config, paired=paired)
 
 
 def arrays(path, *, paired=False, settings=None, fit=None, peers=None, in_order=False, **names):
@@ -51,27 +48,12 @@ def arrays(path, *, paired=False, settings=None, fit=None, peers=None, in_order=
     return open_source(config, paired=paired, in_order=in_order, **({"peers": peers} if peers else {}))
 
 
-# pictures
-
-
 def test_labels_may_be_negative_and_conditions_come_with_pictures(tmp_path):
     some = [{"a": 0.5, "z": number - 1, "image": png(each), "e": number / 4} for number, each in enumerate(IMAGES)]
     source = pictures(write(tmp_path / "a.tfrecord", some), label="z", conditions=("e",))
     assert source.labels.tolist() == [-1, 0, 1, 2, 3, 4] and source.num_classes == 0
     assert source.is_pictures and source.conditions[:, 0].tolist() == [0, 0.25, 0.5, 0.75, 1, 1.25]
     np.testing.assert_array_equal(all_of(source), IMAGES)
-    source = pictures(write(tmp_path / "b.tfrecord", some[1:]), label="z")
-    assert source.labels.tolist() == [0, 1, 2, 3, 4] and source.num_classes == 5
-
-
-def test_the_features_can_stand_in_a_config_file(tmp_path, monkeypatch, capsys):
-    write(tmp_path / "a.tfrecord", [{"pixels": image.tobytes(), "kind": number} for number, image in enumerate(IMAGES)])
-    (tmp_path / "c.json").write_text(
-        '{"data": "a.tfrecord", "tfrecord_image": "pixels", "tfrecord_shape": "8,8,3", "tfrecord_label": "kind"}'
-    )
-    monkeypatch.chdir(tmp_path)
-    flags = "--config c.json --recipe tiny:Tiny --image-size 8 --global-batch-size 2 --steps 2 --run-dir run"
-    assert train(flags.split()) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shape", ["8,8,3", "3,8,8"])
@@ -85,31 +67,13 @@ def test_raw_bytes_with_the_channels_last_or_first(tmp_path, shape):
     np.testing.assert_array_equal(all_of(both), np.concatenate([IMAGES, IMAGES], -1))
 
 
-def test_a_record_without_an_image_is_left_out_by_name(tmp_path):
-    some = records()
-    some[2] = {"image": b"no image", "label": 0}
-    some[4] = {"label": 0}
-    source = pictures(write(tmp_path / "a.tfrecord", some), label="label")
-    for index, reason in ((2, "not a PNG, JPEG"), (4, "no feature image")):
-        with pytest.raises(BadImage, match=reason) as caught:
-            source.fetch(index)
-        assert caught.value.bad_file.name == f"a.tfrecord[{index}]"
-    np.testing.assert_array_equal(source.fetch(5), IMAGES[5])
-
-
-def bmp(image):
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "BMP")
-    return file.getvalue()
-
-
 def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
     """Of files of one name whose records lie at the same places."""
 
     def fingerprint(folder, images, label=None, labels=(0, 1, 2, 3, 4, 5)):
         (tmp_path / folder).mkdir()
-        some = [{"image": bmp(image), "label": n, "other": 7} for image, n in zip(images, labels, strict=True)]
-        return pictures(write(tmp_path / folder / "a.tfrecord", some), label=label).fingerprint
+        some = [{"image": image.tobytes(), "label": n, "other": 7} for image, n in zip(images, labels, strict=True)]
+        return pictures(write(tmp_path / folder / "a.tfrecord", some), label=label, shape="8,8,3").fingerprint
 
     last = IMAGES.copy()
     last[-1, -1, -1, -1] ^= 1
@@ -120,24 +84,21 @@ def test_the_fingerprint_covers_pixels_and_labels(tmp_path):
     assert fingerprint("again", IMAGES) == seen[0]
 
 
-# arrays
-
-
-@pytest.mark.parametrize("shape", ["60", "12,5", "5,4,3", "2,5,3,2"])
-def test_lists_of_floats_become_arrays_of_the_shape(tmp_path, shape):
-    source = arrays(write(tmp_path / "a.tfrecord", fields()), shape=shape)
-    sizes = tuple(map(int, shape.split(",")))
-    assert source.layout.shape == (sizes if len(sizes) != 2 else (*sizes, 1)) and source.dtype == np.float32
-    np.testing.assert_array_equal(all_of(source), FIELDS.reshape(9, *source.layout.shape))
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
 def test_lists_of_integers_come_exactly(tmp_path, dtype):
     limits = np.iinfo(dtype)
     values = np.array([[0, 1, -1, 127, -128, 100, limits.max, limits.min]] * 3, dtype)
     source = arrays(write(tmp_path / "a.tfrecord", [{"image": lists(row)} for row in values]), shape="8", dtype=dtype)
     assert source.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(all_of(source), values)
+
+
+@pytest.mark.parametrize("shape", ["60", "12,5", "2,5,3,2"])
+def test_lists_of_floats_become_arrays_of_the_shape(tmp_path, shape):
+    source = arrays(write(tmp_path / "a.tfrecord", fields()), shape=shape)
+    sizes = tuple(map(int, shape.split(",")))
+    assert source.layout.shape == (sizes if len(sizes) != 2 else (*sizes, 1)) and source.dtype == np.float32
+    np.testing.assert_array_equal(all_of(source), FIELDS.reshape(9, *source.layout.shape))
 
 
 def test_pairs_of_two_shapes_with_classes_and_conditions(tmp_path):
@@ -152,27 +113,20 @@ def test_pairs_of_two_shapes_with_classes_and_conditions(tmp_path):
     np.testing.assert_array_equal(all_of(arrays(path, settings=CONDITIONS, **NAMES)), FIELDS)
 
 
-def test_a_record_that_is_not_of_the_shape_or_would_lose_is_left_out_by_name(tmp_path):
+def test_a_record_that_cannot_be_used_is_left_out_by_name(tmp_path):
     some = fields()
     some[3], some[4], some[5] = {"image": [1.0] * 59}, {"other": 1.0}, {"image": [2**60] * 60}
     some[6], some[7] = {"image": [2**60 + 1] * 60}, {"image": bytes(7)}
-    source = arrays(write(tmp_path / "a.tfrecord", some))
+    encoded = records()
+    encoded[2] = {"image": b"no image"}
+    source, coded = arrays(write(tmp_path / "a.tfrecord", some)), pictures(write(tmp_path / "b.tfrecord", encoded))
     np.testing.assert_array_equal(source.fetch(5), np.full((5, 4, 3), 2.0**60))
     reasons = {3: "59 numbers in image", 4: "no feature image", 6: "are not exact in float32", 7: "7 bytes in image"}
-    for index, reason in reasons.items():
+    cases = [(source, "a", index, reason) for index, reason in reasons.items()]
+    for each, name, index, reason in (*cases, (coded, "b", 2, "not a PNG, JPEG")):
         with pytest.raises(BadImage, match=reason) as caught:
-            source.fetch(index)
-        assert caught.value.bad_file.name == f"a.tfrecord[{index}]"
-
-
-def test_a_run_trains_on_float_records(tmp_path, capsys):
-    write(tmp_path / "a.tfrecord", fields())
-    flags = f"--recipe tiny_arrays:Volumes --data {tmp_path}/a.tfrecord --tfrecord-shape 5,4,3 --tfrecord-dtype float32"
-    flags += f" --values standard --conditions energy --global-batch-size 4 --sample-every 0 --run-dir {tmp_path}/run"
-    assert train(flags.split()) == 0, capsys.readouterr().err
-
-
-# the ranks
+            each.fetch(index)
+        assert caught.value.bad_file.name == f"{name}.tfrecord[{index}]"
 
 
 def test_each_file_is_read_by_one_rank_and_all_have_the_same_index(tmp_path, monkeypatch):
@@ -197,14 +151,9 @@ def test_each_file_is_read_by_one_rank_and_all_have_the_same_index(tmp_path, mon
         assert source.labels.tolist() == alone.labels.tolist()
         np.testing.assert_array_equal(source.conditions, alone.conditions)
         np.testing.assert_array_equal(all_of(source), all_of(alone))
-
-
-def test_every_rank_names_the_damaged_file(tmp_path):
-    for number in range(3):
-        write(tmp_path / f"{number}.tfrecord", fields())
-    cut(tmp_path / "1.tfrecord")
-    errors = Threads(2).run(lambda peers: arrays(f"{tmp_path}/*.tfrecord", peers=peers))
-    assert len(errors) == 2 and all("1.tfrecord, record 8: the file ends before" in str(each) for each in errors)
+    cut(tmp_path / "2.tfrecord")
+    errors = Threads(2).run(each)
+    assert len(errors) == 2 and all("2.tfrecord, record 4: the file ends before" in str(each) for each in errors)
 
 
 # mistakes
@@ -220,19 +169,23 @@ def flip(path, place):
     path.write_bytes(content)
 
 
+def no_example(path):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"\xff\xff\xff")
+
+
 # The change to the file, the settings, and the complaint
 MISTAKES = [
     (cut, {}, r"a.tfrecord, record 5: the file ends before the record does"),
     (lambda path: flip(path, 2), {}, "a.tfrecord: no record begins at its first byte; expected TFRecords"),
     (lambda path: flip(path, 40), {}, "a.tfrecord, record 0: its checksum does not match"),
-    (lambda path: flip(path, -8), {"label": "label"}, "a.tfrecord, record 5: its checksum does not match"),
     (lambda path: path.write_bytes(b""), {}, r"1 TFRecord file\(s\) without a record"),
+    (no_example, {}, "a.tfrecord, record 0: not a tf.train.Example"),
     (None, {"image": "picture"}, r"--tfrecord-image picture: .*record 0 has the features image, label"),
     (None, {"label": "class"}, r"--tfrecord-label class: .* has the features image, label"),
     (None, {"label": "image"}, r"--tfrecord-label image: .*not one integer"),
     (None, {"image": "label"}, r"a.tfrecord\[0\]: it has no feature label of one value in bytes; expected samples in"),
     (None, {"shape": "8,8,3"}, r"a.tfrecord\[0\]: .* bytes in image; expected 192 bytes of uint8 \(8, 8, 3\)"),
-    (None, {"shape": "8,8"}, r"--tfrecord-shape 8,8: expected height, width and"),
     (None, {"shape": "8,8,5"}, r"--tfrecord-shape 8,8,5: expected height, width and"),
 ]
 
@@ -250,11 +203,8 @@ def test_mistakes_with_pictures(tmp_path, change, settings, complaint):
 OF_ARRAYS = [
     ({"shape": None}, "--tfrecord-dtype float32: give the shape, too"),
     ({"dtype": "complex64"}, "--tfrecord-dtype complex64: expected float16, float32"),
-    ({"dtype": "float16"}, r"a.tfrecord\[0\]: numbers from .* are not exact in float16"),
     ({"shape": "5,x,3"}, "--tfrecord-shape 5,x,3: expected one to four lengths, channels last"),
-    ({"shape": "1,2,3,2,5"}, "--tfrecord-shape 1,2,3,2,5: expected one to four lengths"),
     ({"shape": "5,4,4"}, r"a.tfrecord\[0\]: 60 numbers in image; expected those of shape \(5, 4, 4\)"),
-    ({"image": "field"}, "--tfrecord-image field: .*record 0 has the features coarse, energy, image, kind"),
     ({"paired": True}, "--tfrecord-input: name the feature that holds the inputs"),
     ({"dtype": None, "input_shape": "2,2,1"}, "--tfrecord-input-shape 2,2,1: is for arrays; add --tfrecord-dtype"),
     ({"settings": {"conditions": ("mass",)}}, "--conditions mass: .*record 0 has the features coarse"),
@@ -272,25 +222,14 @@ def test_mistakes_with_arrays(tmp_path, change, complaint):
         arrays(path, **change)
 
 
-def test_a_record_that_is_no_example_is_named(tmp_path):
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        writer.write(b"\xff\xff\xff")
-    with pytest.raises(UserError, match=r"a.tfrecord, record 0: not a tf.train.Example"):
-        pictures(tmp_path / "a.tfrecord")
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (cut, "record 5: the file ends before the record"),
-        (lambda path: flip(path, -8), "record 5: its checksum does not match"),
-    ],
-)
-def test_damage_after_opening_names_file_and_record(tmp_path, change, reason):
+def test_damage_after_opening_names_file_and_record(tmp_path):
     path = write(tmp_path / "a.tfrecord", records())
     source = pictures(path)
-    change(path)
-    with pytest.raises(RunError, match=f"a.tfrecord, {reason}.*; the file is damaged"):
+    flip(path, -8)
+    with pytest.raises(RunError, match="a.tfrecord, record 5: its checksum does not match.*; the file is damaged"):
+        source.fetch(5)
+    cut(path)
+    with pytest.raises(RunError, match="a.tfrecord, record 5: the file ends before the record.*; the file is damaged"):
         source.fetch(5)
 
 
@@ -311,44 +250,29 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, number, kind
 
 def test_a_pattern_of_pictures_is_answered_with_the_folder_to_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("photos/cat/1.PNG", "photos/dog/2.png", "table1.csv", "table2.csv"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png(IMAGES[0]))
-    for pattern, folder in (("photos/cat/*.PNG", "photos/cat"), ("photos/**/*.[pP]*", "photos")):
-        with pytest.raises(UserError) as caught:
-            pictures(pattern)
-        told = f"--data {pattern}: this pattern names pictures; name their folder instead: --data {folder}"
-        assert str(caught.value) == told
-        assert len(pictures(folder)) in (1, 2)
-    with pytest.raises(UserError, match=r"--data \*.csv: table1.csv: no record begins at its first byte; expected TFR"):
-        pictures("*.csv")
+    for name in ("photos/cat/1.PNG", "photos/dog/2.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(png(IMAGES[0]))
+    with pytest.raises(UserError) as caught:
+        pictures("photos/**/*.[pP]*")
+    told = "--data photos/**/*.[pP]*: this pattern names pictures; name their folder instead: --data photos"
+    assert str(caught.value) == told
 
 
 # files that are compressed as a whole
 
 
-@pytest.fixture(params=["GZIP", "ZLIB"])
-def compressed(request, tmp_path):
-    """Two files, beside the same ones that are not compressed."""
+@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
+def test_compressed_files_are_the_same_data_in_order_and_refused_otherwise(tmp_path, kind):
     (tmp_path / "plain").mkdir()
     for number, some in enumerate((fields()[:5], fields()[5:])):
-        write(tmp_path / f"{number}.tfrecord", some, options=tf.io.TFRecordOptions(compression_type=request.param))
+        write(tmp_path / f"{number}.tfrecord", some, options=tf.io.TFRecordOptions(compression_type=kind))
         write(tmp_path / "plain" / f"{number}.tfrecord", some)
-    return tmp_path
-
-
-def test_a_compressed_file_is_refused_with_what_to_do(compressed, request):
-    with pytest.raises(
-        UserError, match=r"0.tfrecord: compressed with (GZIP|ZLIB),.*hvdgan.prepare, or .*gunzip"
-    ) as told:
-        arrays(f"{compressed}/*.tfrecord")
+    with pytest.raises(UserError, match=rf"0.tfrecord: compressed with {kind},.*hvdgan.prepare, or .*gunzip") as told:
+        arrays(f"{tmp_path}/*.tfrecord")
     assert "\n" not in str(told.value)
-
-
-def test_compressed_files_read_in_order_are_the_same_data(compressed):
-    packed = arrays(f"{compressed}/*.tfrecord", paired=True, settings=CONDITIONS, in_order=True, **NAMES)
-    plain = arrays(f"{compressed}/plain/*.tfrecord", paired=True, settings=CONDITIONS, **NAMES)
+    packed = arrays(f"{tmp_path}/*.tfrecord", paired=True, settings=CONDITIONS, in_order=True, **NAMES)
+    plain = arrays(f"{tmp_path}/plain/*.tfrecord", paired=True, settings=CONDITIONS, **NAMES)
     assert packed.fingerprint == plain.fingerprint and packed.named(7) == "1.tfrecord[2]"
     np.testing.assert_array_equal(all_of(packed), all_of(plain))
     np.testing.assert_array_equal(packed.fetch(2), plain.fetch(2))
@@ -359,14 +283,8 @@ def test_compressed_files_read_in_order_are_the_same_data(compressed):
     ("change", "complaint"),
     [
         (lambda content: content[: len(content) // 2], "damaged: "),
-        (lambda content: content[:-8], "damaged: "),
         (lambda content: content + b"more", "damaged: "),
-        (lambda content: gzip.compress(b""), r"TFRecord file\(s\) without a record"),
-        (
-            lambda content: gzip.compress(gzip.decompress(content)[:-7]),
-            "record 8: the file ends before the record does",
-        ),
-        (lambda content: zlib.compress(b"no records here"), "no record begins at its first byte"),
+        (lambda content: gzip.compress(gzip.decompress(content)[:-7]), "record 8: the file ends before the record"),
     ],
 )
 def test_a_damaged_compressed_file_is_one_line(tmp_path, change, complaint):

@@ -49,14 +49,6 @@ def gzip_hdf5(folder, array):
     return hdf5(folder, array, chunks=chunks, compression="gzip", shuffle=True)
 
 
-def chunked_hdf5(folder, array):
-    return hdf5(folder, array, chunks=(2, *array.shape[1:]))
-
-
-def lzf_hdf5(folder, array):
-    return hdf5(folder, array, chunks=(1, *array.shape[1:]), compression="lzf")
-
-
 def many_hdf5(folder, array):
     """Files of different lengths, one of them empty."""
     bounds = [0, 1, 1, len(array) // 2, len(array)]
@@ -88,16 +80,12 @@ def zarr(folder, array):
     return f"{folder}/a.zarr"
 
 
-def nameless_zarr(folder, array, zarr_format=3):
+def nameless_zarr(folder, array):
     """Without names of dimensions; neither chunk divides the shape."""
-    group = zarr_library.open_group(folder / "a.zarr", mode="w", zarr_format=zarr_format)
+    group = zarr_library.open_group(folder / "a.zarr", mode="w")
     chunks = (4, *(max(1, size - 1) for size in array.shape[1:]))
     group.create_array("group/ECAL", data=np.ascontiguousarray(array), chunks=chunks)
     return f"{folder}/a.zarr:group/ECAL"
-
-
-def nameless_zarr2(folder, array):
-    return nameless_zarr(folder, array, zarr_format=2)
 
 
 def arrays(

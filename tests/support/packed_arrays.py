@@ -4,9 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.data import Samples, open_source
+from hvdgan.data import Samples
 from hvdgan.prepare import main
 
 RNG = np.random.default_rng(0)
@@ -16,13 +14,6 @@ def pack(source: Path | str, target: Path, *flags: str, workers: int = 1) -> Pat
     """Pack arrays into three files, which must succeed; returns the new folder."""
     assert main([str(source), str(target), "--shards", "3", "--workers", str(workers), *flags]) == 0
     return target
-
-
-def opened(data: Path | str, *, paired: bool = False, max_bad_fraction: float = 0.01, **arrays: object) -> Samples:
-    """Arrays whose numbers are not mapped."""
-    arrays = {"values": "none", **({"input_values": "none"} if paired else {}), **arrays}
-    settings = ArrayConfig(**arrays)  # type: ignore[arg-type]
-    return open_source(Config(data=str(data), arrays=settings, max_bad_fraction=max_bad_fraction), paired=paired)
 
 
 def all_of(source: Samples) -> np.ndarray:

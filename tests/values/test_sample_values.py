@@ -16,7 +16,6 @@ LAYOUTS = [
     (Layout((8, 6, 3), (8, 6, 2)), (8, 6, 5)),  # side by side in the channels
     (Layout((8, 6, 3), (4, 3, 5)), (8 * 6 * 3 + 4 * 3 * 5,)),
     (Layout((4, 4, 4, 1), (7,)), (71,)),
-    (Layout((5,), (5,)), (10,)),
 ]
 
 
@@ -25,28 +24,23 @@ def test_records_are_joined_and_divided(layout, record):
     assert layout.record == record
     images = RNG.normal(size=(3, *layout.shape)).astype(np.float32)
     if layout.input_shape is None:
-        inputs, again = layout.split(images)
-        assert inputs is None
-    else:
-        inputs = RNG.normal(size=(3, *layout.input_shape)).astype(np.float32)
-        records = layout.joined(inputs, images, np.dtype(np.float32))
-        assert records.shape == (3, *record)
-        its, again = layout.split(records)
-        np.testing.assert_array_equal(its, inputs)
-    np.testing.assert_array_equal(again, images)
+        assert layout.split(images) == (None, images)
+        return
+    inputs = RNG.normal(size=(3, *layout.input_shape)).astype(np.float32)
+    records = layout.joined(inputs, images, np.dtype(np.float32))
+    assert records.shape == (3, *record)
+    for found, expected in zip(layout.split(records), (inputs, images), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
     ("layout", "dtype", "maps", "pixels"),
     [
         (Layout((8, 6, 3)), "u1", ["range:0,255"], True),
-        (Layout((8, 6, 3)), "u1", ["0=range:0,255;1=range:0,255;2=range:0,255"], True),
         (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "range:0,255"], True),
         (Layout((8, 6, 2)), "u1", ["range:0,255"], False),
         (Layout((8, 6, 3)), "u2", ["range:0,255"], False),
-        (Layout((8, 6, 3)), "f4", ["range:0,255"], False),
         (Layout((8, 6, 3)), "u1", ["range:0,254"], False),
-        (Layout((8, 6, 3)), "u1", ["range:0,255+log1p"], False),
         (Layout((8, 6, 3), (4, 3, 3)), "u1", ["range:0,255", "range:0,255"], False),
         (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "none"], False),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.values.steps import Log1p, Range, Standard
+from hvdgan.values.steps import Standard
 from hvdgan.values.value_map import ValueMap, of_json, parse
 
 CHANNELS = ("t", "u", "q")
@@ -23,12 +23,10 @@ def resolved(text, values, channels=CHANNELS):
     return made
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.uint16, np.int32]
-)
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.uint8, np.int32])
 @pytest.mark.parametrize(
     "text",
-    ["none", "range:-1000,1000", "standard", "power:0.85", "power:0.5+standard", "t=none;u=standard;q=range:-9,9"],
+    ["range:-1000,1000", "power:0.5+standard", "t=none;u=standard;q=range:-9,9"],
 )
 def test_the_inverse_gives_the_data_back(text, dtype):
     values = MAGNITUDES if np.dtype(dtype).kind == "f" else np.abs(MAGNITUDES) % 127
@@ -95,13 +93,11 @@ def outside(made, values):
 
 
 def test_numbers_outside_a_range_are_counted():
+    """After other steps the declared range is that of the steps before it; the type of the data rounds its ends."""
     values = np.array([[-1.0, 5.0], [0.0, 11.0], [10.5, 12.0], [np.nan, 10.0]])
     assert outside(parse("range:0,10", "--values", ("a", "b")), values) == 4
     assert outside(parse("a=none;b=range:0,11.5", "--values", ("a", "b")), values) == 1
-
-
-def test_a_range_after_other_steps_counts_what_these_make_of_the_numbers():
-    """The declared range is then that of the steps before it, and numbers outside of it leave [-1, 1] all the same."""
+    assert outside(parse("range:0.1,0.7", "--values", ("0",)), np.array([[0.1], [0.7]], np.float16)) == 0
     values = np.array([[0.0, 1.0], [1.7, 1.8], [np.e, 300.0]])
     made = parse("log1p+range:0,1", "--values", ("a", "b"))
     assert outside(made, values) == np.count_nonzero(np.abs(made.forward(values)) > 1) == 3
@@ -109,10 +105,6 @@ def test_a_range_after_other_steps_counts_what_these_make_of_the_numbers():
     assert [outside(whole, values.astype(dtype)) for dtype in (np.uint16, np.int32, np.float16)] == [1, 1, 1]
     each = parse("a=none;b=standard+range:-3,3", "--values", ("a", "b")).with_statistics([0, 1], [1, 0.25])
     assert outside(each, values) == 2
-
-
-def test_the_type_of_the_data_rounds_the_ends_of_a_range():
-    assert outside(parse("range:0.1,0.7", "--values", ("0",)), np.array([[0.1], [0.7]], np.float16)) == 0
 
 
 @pytest.mark.parametrize("text", ["none", "log1p+standard+range:-3,3", "t=standard;u=none;q=power:0.5"])
@@ -124,18 +116,11 @@ def test_a_map_is_made_again_from_json(text):
     np.testing.assert_array_equal(again.forward(values), made.forward(values))
 
 
-def test_the_order_of_steps():
-    made = ValueMap(((Log1p(), Range(0, 2)),), ("0",))
-    np.testing.assert_allclose(made.forward(np.array([[np.e - 1.0]])), [[0]], atol=1e-7)
-    np.testing.assert_allclose(made.inverse(np.array([[1.0]])), [[np.expm1(2)]], rtol=1e-6)
-
-
 REFUSED = [
     ("t=none", "no map for u, q; add u=none, or another one, after a ;"),
     ("t=none;x=none", "there is no channel 'x'; expected t, u, q"),
     ("t=none;t=log1p", "channel t has two maps; name it once"),
     ("t=none;u", "'' is no value map"),
-    ("t=lin;u=none;q=none", "'lin' is no value map"),
 ]
 
 
