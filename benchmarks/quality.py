@@ -22,7 +22,7 @@ from keras import layers
 from PIL import Image
 
 from hvdgan.cli.config import Config
-from hvdgan.data import Source, hold_out, open_source
+from hvdgan.data import Samples, hold_out, open_source
 from hvdgan.recipe import DataSpec, measures
 from hvdgan.recipe.draws import Random
 from hvdgan.recipes.completion import Completion, CompletionOptions
@@ -109,7 +109,7 @@ def psnr_of_the_mean(*, holes: bool) -> float:
     return float(np.concatenate(values).mean())
 
 
-def to_float(source: Source) -> np.ndarray:
+def to_float(source: Samples) -> np.ndarray:
     """Read all images, (N, H, W, 1) float32 in [-1, 1]."""
     return source.fetch_batch(np.arange(len(source))).astype(np.float32) / 127.5 - 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from hvdgan.cli.config import Config
-from hvdgan.data import Source, open_source
+from hvdgan.data import Samples, open_source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec
 from hvdgan.training.evaluation.comparison import Comparison
@@ -55,7 +55,7 @@ class Comparing:
         self._comparison = comparison  # it has the sums over the real pictures
         return {name.removeprefix("eval/"): value for name, value in values.items()}
 
-    def _set(self, source: Source) -> RealSet:
+    def _set(self, source: Samples) -> RealSet:
         return RealSet(source, self._spec, count=self._count, batch_size=_BATCH, threads=1)
 
 

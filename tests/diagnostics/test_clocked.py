@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from hvdgan.training.memory.device import forget_peak, largest
 
 from hvdgan.diagnostics.speed.blocks import Clock, plan
 from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
+from hvdgan.training.peak_memory import forget_peak, largest
 
 
 class Verdict:
