@@ -98,7 +98,7 @@ def psnr_of_the_mean(*, holes: bool) -> float:
     training, held_out = hold_out(open_source(config), 0.05)
     assert held_out is not None
     mean = to_float(training).mean(axis=0, keepdims=True)
-    images = to_float(held_out)
+    images = to_float(held_out.samples)
     recipe = Completion(CompletionOptions(), DataSpec(training.layout.seen, len(training)))
     values = []
     for number, first in enumerate(range(0, len(images), config.global_batch_size)):
@@ -166,7 +166,7 @@ def classifier(features: int = 0, data: str = "digits", epochs: int = 15) -> tup
     )
     network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     network.fit(to_float(training), training.labels, batch_size=32, epochs=epochs, verbose=0)
-    return network, float(network.evaluate(to_float(held_out), held_out.labels, verbose=0)[1])
+    return network, float(network.evaluate(to_float(held_out.samples), held_out.samples.labels, verbose=0)[1])
 
 
 if __name__ == "__main__":
