@@ -1,4 +1,4 @@
-"""What networks see of arrays: exact values on any number of ranks, outliers named at the start, and bad samples by name.
+"""What networks see of arrays: exact values on any number of ranks, outliers named at once, and bad samples by name.
 
 Modules: data.samples.
 """
