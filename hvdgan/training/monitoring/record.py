@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.training.monitoring.progress import Progress
 
@@ -38,9 +39,11 @@ class Record:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
         _drop_after(run_dir / "metrics.jsonl", start_step)
-        self._jsonl = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
-        # The name of a file need not be UTF-8.
-        self._log = (run_dir / "log.txt").open("a", encoding="utf-8", errors="backslashreplace")
+        # The name of a file, which a line may hold, need not be UTF-8.
+        self._jsonl, self._log = (
+            open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
+            for name in ("metrics.jsonl", "log.txt")
+        )
         self._events = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
         self._progress = Progress(start_step, total_steps)
 
