@@ -137,6 +137,16 @@ def addresses() -> list[str]:
     return [address for address in found if not address.startswith(("127.", "::1", "fe80:"))]
 
 
+def name_without_address() -> str | None:
+    """The name of this host, if no address can be found for it, and the reason; None if there is one."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError) as error:
+        return f"{name} ({error})"
+    return None
+
+
 def address_of(interface: str) -> str | None:
     """The IPv4 address of a network interface; None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
