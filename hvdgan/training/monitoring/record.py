@@ -76,6 +76,10 @@ class Record:
         """Print a line on the terminal, and leave log.txt as it is."""
         if self._is_root:
             self._progress.print(text)
+            failure = getattr(sys.stderr, "failure", None)
+            if failure and "stderr" not in self._unwritten:
+                self._unwritten.add("stderr")
+                self.note(f"warning: standard error cannot be written: {failure}; the run continues")
 
     @contextlib.contextmanager
     def tolerant(self, what: str) -> Iterator[None]:
