@@ -82,14 +82,22 @@ class Record:
                 self.note(f"warning: standard error cannot be written: {failure}; the run continues")
 
     @contextlib.contextmanager
-    def tolerant(self, what: str) -> Iterator[None]:
-        """Let the run continue after a failure to write; the first one of `what` is reported on the terminal."""
+    def tolerant(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
+        """Let the run continue after a failure to write; the first one of `what` is a warning.
+
+        Args:
+            what: name of the file or folder.
+            kinds: further kinds of errors that are failures to write.
+        """
         try:
             yield
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, tf.errors.OpError, *kinds) as error:
             if what not in self._unwritten:
-                print(f"warning: {what} cannot be written: {error}; the run continues", file=sys.stderr, flush=True)
-            self._unwritten.add(what)
+                self._unwritten.add(what)
+                found = error if isinstance(error, OSError) else repr(error)
+                line = f"warning: {what} cannot be written: {found}; the run continues"
+                print(line, file=sys.stderr, flush=True)
+                self.note(line)
 
     def advance(self, stage: str) -> None:
         """Note that one more step of this stage is done."""
