@@ -6,6 +6,7 @@ training.resuming.tensors, training.session, training.summary.
 
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -20,6 +21,7 @@ from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.training import session
 from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.training.evaluation.results import records
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.steps.step import StageStep
 from saved import TINY, manifest, state, steps, train
@@ -306,6 +308,27 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, c
     assert "step-00000008" in error and "resuming from step-00000006 instead" in error
     assert "resuming at step 6 of 8" in error
     assert state(tmp_path, 8) == whole
+
+
+BRACKETS = "[" * 100_000
+
+
+def test_files_of_too_many_brackets_are_damaged_files(tmp_path, capsys):
+    assert train(tmp_path, "--checkpoint-every", "4") == 0
+    for name in ("metrics.jsonl", "evaluation.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{BRACKETS}\n")
+    assert list(records(tmp_path)) == []
+    (tmp_path / "checkpoints" / "step-00000008" / "manifest.json").write_text(BRACKETS)
+    capsys.readouterr()
+    assert train(tmp_path) == 0
+    error = capsys.readouterr().err
+    assert "warning: " in error and "manifest.json cannot be read: RecursionError" in error and "Traceback" not in error
+    (tmp_path / "config.json").write_text(BRACKETS)
+    shutil.rmtree(tmp_path / "checkpoints")
+    capsys.readouterr()
+    assert train(tmp_path) == 2
+    assert capsys.readouterr().err.startswith(f"hvdgan: {tmp_path / 'config.json'}: cannot be read as JSON")
 
 
 def test_without_any_good_checkpoint_it_does_not_start_over(tmp_path, capsys):

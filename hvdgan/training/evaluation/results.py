@@ -68,7 +68,7 @@ def records(run_dir: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     for line in lines:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             if isinstance(record := json.loads(line), dict):
                 yield record
 

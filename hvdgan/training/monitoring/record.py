@@ -182,5 +182,5 @@ def _drop_after(path: Path, step: int) -> None:
 def _parse(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
