@@ -147,6 +147,14 @@ def test_the_last_save_that_fails_is_an_error_and_the_others_are_there(tmp_path,
     assert capsys.readouterr().err.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
 
 
+@pytest.mark.parametrize("flag", [["--stages", f"adversarial={10**21}"], ["--steps", str(10**21)]])
+def test_an_absurd_number_of_steps_is_refused(tmp_path, capsys, flag):
+    assert train(tmp_path / "run", *flag, "--max-steps", "2") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"--stages adversarial={10**21}: expected at most 9,223," in error
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture
 def signalled(monkeypatch):
     """Sends a signal to this process at a step."""
