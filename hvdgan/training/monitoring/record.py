@@ -44,7 +44,10 @@ class Record:
             open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
             for name in ("metrics.jsonl", "log.txt")
         )
-        self._events = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
+        events = str(run_dir / "tensorboard")
+        if (run_dir / "tensorboard").exists():
+            _purge_after(events, start_step)
+        self._events = tf.summary.create_file_writer(events)
         self._progress = Progress(start_step, total_steps)
 
     def say(self, text: str) -> None:
@@ -164,6 +167,16 @@ def _summary(scalars: dict[str, float]) -> bytes:
     for value, scalar in zip(values, scalars.values(), strict=True):
         value.tensor.float_val[0] = scalar
     return tf.compat.v1.Summary(value=values).SerializeToString()
+
+
+def _purge_after(folder: str, step: int) -> None:
+    """Let TensorBoard drop the events after a step, which earlier files of the folder hold."""
+    with tf.Graph().as_default():  # the writer of TensorFlow 1, the only one of this event, refuses eager execution
+        writer = tf.compat.v1.summary.FileWriter(folder)
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        for _ in range(2):  # the first start of a folder purges nothing
+            writer.add_session_log(start, step + 1)
+        writer.close()
 
 
 def _drop_after(path: Path, step: int) -> None:
