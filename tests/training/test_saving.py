@@ -76,6 +76,16 @@ def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch,
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
 
 
+def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept(tmp_path, monkeypatch):
+    done = iter([3.0, 1.0, 2.0, 4.0])
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
+    failing(monkeypatch, {4})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
+    assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
+    assert steps(tmp_path) == [6, 8]
+    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
+
+
 def test_a_best_metric_of_training_saves_nothing_besides(tmp_path):
     flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "1", "--best-metric", "judge/loss"]
     assert train(tmp_path, "--checkpoint-every", "3", "--keep", "0", flags=flags) == 0
