@@ -5,6 +5,7 @@ training.resuming.tensors, training.session, training.summary.
 """
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -46,7 +47,11 @@ def test_the_last_of_each_stage_stays_and_is_saved_without_being_asked(tmp_path)
 
 
 class Known(Tiny):
-    """Its held-out error is known: best after four steps."""
+    """Its held-out error is known: best after four steps. A metric of its training is never a number."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss, {**metrics, "nothing": tf.constant(math.nan)}
 
     def evaluate(self, nets, batch):
         return {"error": tf.ones_like(batch.images[:, 0, 0, 0])}
@@ -84,6 +89,17 @@ def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept
     assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
     assert steps(tmp_path) == [6, 8]
     assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
+
+
+@pytest.mark.parametrize("metric", ["eval/error", "judge/nothing"])
+def test_a_best_metric_that_is_never_a_number_is_named_once(tmp_path, monkeypatch, metric):
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": math.nan})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", metric]
+    assert train(tmp_path, "--checkpoint-every", "4", flags=flags) == 0
+    step = 2 if metric == "eval/error" else 4
+    line = f"warning: step {step}: --best-metric {metric} is NaN; as long as it is, no checkpoint is kept as the best\n"
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count(line) == log.count("is NaN") == 1
 
 
 def test_a_best_metric_of_training_saves_nothing_besides(tmp_path):
