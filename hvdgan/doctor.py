@@ -117,6 +117,7 @@ def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
     """Run the checks that need no other process."""
     yield installation.python()
     yield placement.launcher()
+    yield placement.host_name()
     if row := placement.slurm():
         yield row
     if hosts:

@@ -106,7 +106,7 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text())
         version = manifest["format_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedCheckpoint(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
     if version != FORMAT_VERSION:
         raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")

@@ -46,6 +46,8 @@ class Saver:
         self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
+        self.failed: set[int] = set()
+        """steps whose checkpoints could not be written"""
         self._unremoved: list[str] = []
         self._took = ""
 
@@ -109,10 +111,10 @@ class Saver:
             self._first()
             begin = time.perf_counter()
             checkpoint.write(self._folder, snapshot)
-        except RunError as error:
-            self._failure = error
         except Exception as error:  # an exception that leaves a thread would be lost
-            self._failure = RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}")
+            unknown = RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}")
+            self._failure = error if isinstance(error, RunError) else unknown
+            self.failed.add(snapshot.step)
         else:
             self._failure = None
             seconds = f"the steps waited {waited:.3f} s, written in {time.perf_counter() - begin:.3f} s"

@@ -1,5 +1,6 @@
 """How a command begins and ends: its flags are the parameters of a function, its mistakes one line and an exit code."""
 
+import contextlib
 import io
 import os
 import select
@@ -14,6 +15,37 @@ from cyclopts.config import Dict
 from hvdgan.cli import start
 from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.launcher import launched
+
+
+class TolerantStderr:
+    """The stderr of a command: what cannot be written is lost, because a full disk or a lost terminal ends no work.
+
+    Args:
+        stream: stderr as it was.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.failure: OSError | None = None
+        """the last error in writing"""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or lose it."""
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, or lose it."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except OSError as error:
+            self.failure = error
 
 
 class Main(Protocol):
@@ -128,6 +160,9 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
     start.imported()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: the name of a file need not be UTF-8
+    if sys.stderr is not None and not isinstance(sys.stderr, TolerantStderr):
+        with contextlib.redirect_stderr(TolerantStderr(sys.stderr)):
+            return exit_code(work, interrupted=interrupted)
     try:
         code = work() or 0
         sys.stdout.flush()
@@ -164,8 +199,9 @@ def leave(code: int) -> NoReturn:
 
     Unlike sys.exit(), it does not wait for the other ranks in MPI_Finalize or in Horovod's shutdown.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(code)
 
 

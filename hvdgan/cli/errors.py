@@ -36,4 +36,6 @@ def unwritable(path: object, error: Exception) -> RunError:
         path: path of the file or folder, or its description.
         error: reason.
     """
+    if isinstance(error, RunError):
+        return error
     return RunError(f"{path} cannot be written: {error}; free disk space or change the permissions, then resume")

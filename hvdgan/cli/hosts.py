@@ -86,7 +86,11 @@ def network_id() -> str:
 
 
 def process_id(pid: int) -> tuple[int, str, int]:
-    """An id that no other process ever has: pid, its boot and pid namespace, its start time in clock ticks."""
+    """An id that no other process ever has: pid, its boot and pid namespace, its start time in clock ticks.
+
+    Raises:
+        OSError: there is no such process, it is dead, or /proc is hidden.
+    """
     return pid, f"{_boot()} {_namespace('pid')}", _started(pid)
 
 
@@ -133,6 +137,16 @@ def addresses() -> list[str]:
     return [address for address in found if not address.startswith(("127.", "::1", "fe80:"))]
 
 
+def name_without_address() -> str | None:
+    """The name of this host, if no address can be found for it, and the reason; None if there is one."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError) as error:
+        return f"{name} ({error})"
+    return None
+
+
 def address_of(interface: str) -> str | None:
     """The IPv4 address of a network interface; None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -175,16 +189,21 @@ def _namespace(kind: str) -> str:
 
 
 def _started(pid: int) -> int:
+    """The start time of a process in clock ticks; one that has died and was not waited for is no longer there."""
     # Split after the last bracket: the second field, the process's name in brackets, may contain anything.
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise ProcessLookupError(f"process {pid} is dead")
+    return int(fields[19])
 
 
 def is_running(pid: int) -> bool:
-    """Check whether a pid is in use on this host; a number that no process can have counts as in use."""
+    """Check whether a process of this host is alive; a number that no process can have counts as alive."""
     try:
         os.kill(pid, 0)
+        _started(pid)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):
-        pass  # the process of another user
+    except (OSError, OverflowError):
+        pass  # the process of another user, or a hidden /proc
     return True

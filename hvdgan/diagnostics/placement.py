@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from hvdgan.cli.hosts import name_without_address
 from hvdgan.cli.launcher import launched
 from hvdgan.cli.programs import SECONDS, output_of
 from hvdgan.diagnostics.table import Row
@@ -30,6 +31,13 @@ def launcher() -> Row:
     if name == "srun" and size > 1 and not ways:
         return Row("launcher", found, "fail", "every task would be rank 0 of 1: srun --mpi=pmix")
     return Row("launcher", found)
+
+
+def host_name() -> Row:
+    """Check that the name of this host has an address, which Gloo needs for several ranks."""
+    if name := name_without_address():
+        return Row("host name", name, "warn", "several ranks over Gloo need its address and its name in /etc/hosts")
+    return Row("host name", f"{os.uname().nodename} has an address")
 
 
 def slurm() -> Row | None:

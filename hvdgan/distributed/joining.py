@@ -7,6 +7,7 @@ import os
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.hosts import name_without_address
 from hvdgan.cli.launcher import launched, local_rank, local_size, refuse_srun_without_pmi
 from hvdgan.distributed import affinity, backend, devices, environment
 from hvdgan.distributed.ranks import Ranks
@@ -103,6 +104,10 @@ def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
     environment.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=is_elastic())
     refuse_srun_without_pmi(over_mpi=over_mpi)
+    if not over_mpi and (name := name_without_address()):
+        raise UserError(  # Gloo would end this process by a segmentation fault
+            f"the name of this host has no address: {name}; add a line with its address and its name to /etc/hosts"
+        )
     with contextlib.nullcontext() if on_gpu else affinity.background_threads():
         hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), launcher, on_gpu=on_gpu)

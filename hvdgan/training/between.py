@@ -104,7 +104,7 @@ class Between:
         with run.state.statistics.set_to_means(statistics):
             failure = self._evaluate(done, at) if now.evaluate else None
             if now.sample:
-                self._grids.write(done)
+                failure = failure or self._draw(done)
         # The best networks are saved although nothing else saves them; the run neither stops here nor ends a stage.
         only_best = now.evaluate and not now.save and self._saving.has_new_best(done)
         if now.save or only_best:
@@ -135,7 +135,7 @@ class Between:
         Raises:
             RunError: on every rank, if the checkpoint could not be written.
         """
-        self._grids.finish()
+        self._grids.settle()
         self._saving.finish()
         self._record.say(end_of(self._run, self._resume_point.step, done, reason))
 
@@ -148,6 +148,14 @@ class Between:
             if isinstance(error, RunError) or self._run.ranks.size == 1:
                 return error
             raise
+        return None
+
+    def _draw(self, done: int) -> Exception | None:
+        """Draw samples on rank 0; returns a failure, such as one of sample(), so that the run is saved first."""
+        try:
+            self._grids.write(done)
+        except Exception as error:
+            return error
         return None
 
     def _statistics(self) -> np.ndarray:

@@ -44,6 +44,43 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+def log_of_a_run_that_cannot_speak(run_dir: Path, process: subprocess.Popen) -> str:
+    assert process.wait(timeout=120) == 0
+    assert manifest(run_dir)["step"] == 300
+    log = (run_dir / "log.txt").read_text()
+    assert "done: 300 steps" in log and "stopped: " not in log
+    return log
+
+
+def test_a_full_disk_under_the_log_of_a_job_is_no_failure_of_the_run(tmp_path):
+    with open("/dev/full", "w") as full:
+        words = [*PYTHON, *TINY, "--steps", "300", "--report", "never", "--run-dir", "run"]
+        process = subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=full)
+        log = log_of_a_run_that_cannot_speak(tmp_path / "run", process)
+    assert log.count("warning: standard error cannot be written: [Errno 28] No space left on device; the run") == 1
+
+
+def test_a_terminal_that_goes_away_is_no_failure_of_a_run_that_ignores_the_hangup(tmp_path):
+    """As after `disown`, or under nohup with an output of its own."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    brake = tmp_path / "brake"
+    brake.touch()
+    process = subprocess.Popen(
+        [*PYTHON, "--recipe", "paced:Paced", *TINY[2:], "--steps", "300", "--run-dir", "run"],
+        cwd=tmp_path, env=environment(HVDGAN_BRAKE=str(brake)), stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )  # fmt: skip
+    os.close(slave)
+    seen = b""
+    while b" 1/300 " not in seen:
+        seen += os.read(master, 4096)
+    os.close(master)
+    brake.unlink()
+    log = log_of_a_run_that_cannot_speak(tmp_path / "run", process)
+    assert log.count("warning: standard error cannot be written: [Errno 5] Input/output error; the run") == 1
+
+
 def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     train(tmp_path, *TINY, "--steps", "6", "--log-every", "2", "--sample-every", "3", "--checkpoint-every", "3")
     run_dir = tmp_path / "runs" / "tiny.Tiny"

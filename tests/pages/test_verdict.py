@@ -7,6 +7,8 @@ import errno
 import fcntl
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -18,6 +20,7 @@ from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.liveness.connections import ENDED, FAILED, SILENT, STALLED, STANDING
 from hvdgan.pages.reading import journal, run_folder
 from hvdgan.pages.verdict import judge
+from launching import environment
 from monitors import group_of
 from run_folders import LAUNCH, record
 
@@ -145,6 +148,19 @@ def test_a_copy_of_a_run_without_a_last_line_is_not_called_failed(tmp_path, has_
     assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
     lost = f"{DATE}{GROUP.describe(1, ENDED)}\n"
     assert judged(tmp_path, LAUNCH + lost, 40).state == "failed", "the process may end later than its lock"
+
+
+def test_a_killed_run_that_its_launcher_has_not_waited_for_has_failed(tmp_path):
+    """As a launcher that waits for the other ranks first, or a container without an init process."""
+    hold = "import sys; from pathlib import Path; from hvdgan.cli.files.lock import lock\n"
+    hold += "held = lock(Path(sys.argv[1])); print(); sys.stdin.read()"
+    words = [sys.executable, "-c", hold, str(tmp_path)]
+    with subprocess.Popen(words, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank_0:
+        assert rank_0.stdout.readline()
+        assert judged(tmp_path, LAUNCH, 40).state == "running"
+        rank_0.kill()
+        os.waitid(os.P_PID, rank_0.pid, os.WEXITED | os.WNOWAIT)
+        assert judged(tmp_path, LAUNCH, 40).state == "failed"
 
 
 def test_a_damaged_checkpoint_counts_as_none_once_it_is_known(tmp_path):

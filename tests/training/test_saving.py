@@ -5,7 +5,9 @@ training.resuming.tensors, training.session, training.summary.
 """
 
 import json
+import math
 import os
+import shutil
 import signal
 import threading
 
@@ -20,6 +22,7 @@ from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.training import session
 from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.training.evaluation.results import records
 from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.steps.step import StageStep
 from saved import TINY, manifest, state, steps, train
@@ -44,7 +47,11 @@ def test_the_last_of_each_stage_stays_and_is_saved_without_being_asked(tmp_path)
 
 
 class Known(Tiny):
-    """Its held-out error is known: best after four steps."""
+    """Its held-out error is known: best after four steps. A metric of its training is never a number."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss, {**metrics, "nothing": tf.constant(math.nan)}
 
     def evaluate(self, nets, batch):
         return {"error": tf.ones_like(batch.images[:, 0, 0, 0])}
@@ -72,6 +79,27 @@ def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch,
     assert steps(tmp_path) == {"0": [2, 6, 8], "3": [2, 3, 6, 8], "4": [2, 4, 6, 8]}[every]
     bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
+
+
+def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept(tmp_path, monkeypatch):
+    done = iter([3.0, 1.0, 2.0, 4.0])
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
+    failing(monkeypatch, {4})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
+    assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
+    assert steps(tmp_path) == [6, 8]
+    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
+
+
+@pytest.mark.parametrize("metric", ["eval/error", "judge/nothing"])
+def test_a_best_metric_that_is_never_a_number_is_named_once(tmp_path, monkeypatch, metric):
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": math.nan})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", metric]
+    assert train(tmp_path, "--checkpoint-every", "4", flags=flags) == 0
+    step = 2 if metric == "eval/error" else 4
+    line = f"warning: step {step}: --best-metric {metric} is NaN; as long as it is, no checkpoint is kept as the best\n"
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count(line) == log.count("is NaN") == 1
 
 
 def test_a_best_metric_of_training_saves_nothing_besides(tmp_path):
@@ -143,6 +171,14 @@ def test_the_last_save_that_fails_is_an_error_and_the_others_are_there(tmp_path,
     assert train(tmp_path, "--checkpoint-every", "2") == 1
     assert steps(tmp_path) == [2, 4, 6]
     assert capsys.readouterr().err.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
+
+
+@pytest.mark.parametrize("flag", [["--stages", f"adversarial={10**21}"], ["--steps", str(10**21)]])
+def test_an_absurd_number_of_steps_is_refused(tmp_path, capsys, flag):
+    assert train(tmp_path / "run", *flag, "--max-steps", "2") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"--stages adversarial={10**21}: expected at most 9,223," in error
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
@@ -306,6 +342,27 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, c
     assert "step-00000008" in error and "resuming from step-00000006 instead" in error
     assert "resuming at step 6 of 8" in error
     assert state(tmp_path, 8) == whole
+
+
+BRACKETS = "[" * 100_000
+
+
+def test_files_of_too_many_brackets_are_damaged_files(tmp_path, capsys):
+    assert train(tmp_path, "--checkpoint-every", "4") == 0
+    for name in ("metrics.jsonl", "evaluation.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{BRACKETS}\n")
+    assert list(records(tmp_path)) == []
+    (tmp_path / "checkpoints" / "step-00000008" / "manifest.json").write_text(BRACKETS)
+    capsys.readouterr()
+    assert train(tmp_path) == 0
+    error = capsys.readouterr().err
+    assert "warning: " in error and "manifest.json cannot be read: RecursionError" in error and "Traceback" not in error
+    (tmp_path / "config.json").write_text(BRACKETS)
+    shutil.rmtree(tmp_path / "checkpoints")
+    capsys.readouterr()
+    assert train(tmp_path) == 2
+    assert capsys.readouterr().err.startswith(f"hvdgan: {tmp_path / 'config.json'}: cannot be read as JSON")
 
 
 def test_without_any_good_checkpoint_it_does_not_start_over(tmp_path, capsys):

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.hosts import is_running, process_id
 
 LEASE_SECONDS = 120.0
@@ -79,7 +80,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
         OSError: the folder cannot be written.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
-    file = (run_dir / ".lock").open("a+", encoding="utf-8", errors="replace")
+    file = open(run_dir / ".lock", "a+", encoding="utf-8", errors="replace", opener=in_place)  # noqa: SIM115
     try:
         remark = take(file.fileno())
         file.truncate(0)
@@ -143,7 +144,7 @@ def held_by(folder: Path) -> str | None:
         That process; empty if none holds the lock; None if nobody can know, because the file system has no locks.
     """
     try:
-        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
+        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
             for shared in (fcntl.flock, fcntl.lockf):
                 try:
                     shared(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -217,7 +218,7 @@ def _first_line(file: TextIO) -> str:
 def _words_of(folder: Path) -> tuple[str, str]:
     """The two lines of a folder's lock file, of which the second may be missing; empty if there is no such file."""
     try:
-        with (folder / ".lock").open(encoding="utf-8", errors="replace") as file:
+        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
             holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
     except OSError:
         return "", ""

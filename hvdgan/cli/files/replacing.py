@@ -30,6 +30,7 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
         The other name, to write to. If the block raises, that file is removed, and `path` is what it was.
     """
     partial = partial or path.with_name(f".{path.stem}.partial{path.suffix}")
+    partial.unlink(missing_ok=True)  # through a link with this name, another file would be written
     try:
         yield partial
         if lasting:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.hosts import addresses, allow_open_files, kill, listen, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.liveness.connections import FAILED, SILENT, STALLED, STANDING
@@ -189,7 +190,7 @@ class _LastWords:
     def _write(self, text: str) -> None:
         print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)
         if self._rank == 0 and self._log and self._log.parent.is_dir():
-            with self._log.open("a", encoding="utf-8") as log:
+            with open(self._log, "a", encoding="utf-8", opener=in_place) as log:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
 

@@ -25,6 +25,8 @@ from hvdgan.training.steps.step import StageStep
 from hvdgan.training.variables.loss_scale import LossScale
 from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
+_MOST_STEPS = 2**63 - 1  # steps are counted in int64
+
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
@@ -73,6 +75,9 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
+    if schedule.total_steps > _MOST_STEPS:
+        stages = ",".join(f"{stage.name}={stage.steps}" for stage in schedule.stages)
+        raise UserError(f"--stages {stages}: expected at most {_MOST_STEPS:,} steps of all stages together")
     _check_rates(config, state)
     check_optimizers(schedule.stages, state)
     if config.precision == "mixed_float16":

@@ -38,7 +38,7 @@ def read_json(path: Path, named: str = "") -> dict[str, Any]:
     named = named or str(path)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{named}: cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
         raise UserError(f"{named}: expected a JSON object of settings, found {type(values).__name__}")

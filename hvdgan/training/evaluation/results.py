@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan import __version__
+from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.lock import Held, Lock, held_by, lock
 
 FILE = "evaluation.jsonl"
@@ -49,7 +50,7 @@ def append(run_dir: Path, record: dict[str, Any]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with (run_dir / FILE).open("a+b") as file:
+    with open(run_dir / FILE, "a+b", opener=in_place) as file:
         with contextlib.suppress(OSError):  # a file system without locks still appends in one piece
             fcntl.flock(file, fcntl.LOCK_EX)
         size = file.seek(0, os.SEEK_END)
@@ -67,7 +68,7 @@ def records(run_dir: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     for line in lines:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             if isinstance(record := json.loads(line), dict):
                 yield record
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.training.monitoring.progress import Progress
 
@@ -38,10 +39,15 @@ class Record:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
         _drop_after(run_dir / "metrics.jsonl", start_step)
-        self._jsonl = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
-        # The name of a file need not be UTF-8.
-        self._log = (run_dir / "log.txt").open("a", encoding="utf-8", errors="backslashreplace")
-        self._events = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
+        # The name of a file, which a line may hold, need not be UTF-8.
+        self._jsonl, self._log = (
+            open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
+            for name in ("metrics.jsonl", "log.txt")
+        )
+        events = str(run_dir / "tensorboard")
+        if (run_dir / "tensorboard").exists():
+            _purge_after(events, start_step)
+        self._events = tf.summary.create_file_writer(events)
         self._progress = Progress(start_step, total_steps)
 
     def say(self, text: str) -> None:
@@ -73,16 +79,28 @@ class Record:
         """Print a line on the terminal, and leave log.txt as it is."""
         if self._is_root:
             self._progress.print(text)
+            failure = getattr(sys.stderr, "failure", None)
+            if failure and "stderr" not in self._unwritten:
+                self._unwritten.add("stderr")
+                self.note(f"warning: standard error cannot be written: {failure}; the run continues")
 
     @contextlib.contextmanager
-    def tolerant(self, what: str) -> Iterator[None]:
-        """Let the run continue after a failure to write; the first one of `what` is reported on the terminal."""
+    def tolerant(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
+        """Let the run continue after a failure to write; the first one of `what` is a warning.
+
+        Args:
+            what: name of the file or folder.
+            kinds: further kinds of errors that are failures to write.
+        """
         try:
             yield
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, tf.errors.OpError, *kinds) as error:
             if what not in self._unwritten:
-                print(f"warning: {what} cannot be written: {error}; the run continues", file=sys.stderr, flush=True)
-            self._unwritten.add(what)
+                self._unwritten.add(what)
+                found = error if isinstance(error, OSError) else repr(error)
+                line = f"warning: {what} cannot be written: {found}; the run continues"
+                print(line, file=sys.stderr, flush=True)
+                self.note(line)
 
     def advance(self, stage: str) -> None:
         """Note that one more step of this stage is done."""
@@ -151,6 +169,16 @@ def _summary(scalars: dict[str, float]) -> bytes:
     return tf.compat.v1.Summary(value=values).SerializeToString()
 
 
+def _purge_after(folder: str, step: int) -> None:
+    """Let TensorBoard drop the events after a step, which earlier files of the folder hold."""
+    with tf.Graph().as_default():  # the writer of TensorFlow 1, the only one of this event, refuses eager execution
+        writer = tf.compat.v1.summary.FileWriter(folder)
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        for _ in range(2):  # the first start of a folder purges nothing
+            writer.add_session_log(start, step + 1)
+        writer.close()
+
+
 def _drop_after(path: Path, step: int) -> None:
     """Drop the records after a step, and a half-written last line."""
     if not path.exists():
@@ -167,5 +195,5 @@ def _drop_after(path: Path, step: int) -> None:
 def _parse(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -118,7 +118,6 @@ class Grids:
         self._join = join
         self._is_root = is_root
         self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
 
     def write_real(self) -> None:
         """Write the grid of real images."""
@@ -141,25 +140,16 @@ class Grids:
             self._join(self._thread)
             self._thread = None
 
-    def finish(self) -> None:
-        """Wait until the last grid is written; a disk that fails was reported, any other error is raised."""
-        self.settle()
-        if self._error:
-            error, self._error = self._error, None
-            raise error
-
     def _begin(self, name: str, samples: np.ndarray) -> None:
-        self.finish()
+        self.settle()
         # Not a daemon thread: a run that ends has its last grid.
         self._thread = threading.Thread(target=self._save, args=(self._folder / name, samples), name="samples")
         self._thread.start()
 
     def _save(self, path: Path, samples: np.ndarray) -> None:
-        try:
-            with self._record.tolerant("samples"):
-                self._sampler.save(path, samples)
-        except Exception as error:  # an exception that leaves a thread would be lost
-            self._error = error
+        # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.
+        with self._record.tolerant("samples", Exception):
+            self._sampler.save(path, samples)
 
 
 def _places(source: Samples) -> np.ndarray:

@@ -93,7 +93,7 @@ def _read(run_dir: Path) -> dict[str, Any]:
     record: dict[str, Any] = {"checkpoints": [], "job": None, "launch": None}
     try:
         found = json.loads((run_dir / _FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return record
     if isinstance(found, dict):
         record |= {name: found.get(name) for name in record}

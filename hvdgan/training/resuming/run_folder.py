@@ -7,6 +7,7 @@ from typing import Any
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.retention import run_id_of
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.files.in_place import check_regular
 from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import write_json
 from hvdgan.training.building.command import Resume
@@ -18,6 +19,8 @@ from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
 from hvdgan.training.resuming.value_maps import check_value_maps
+
+_WRITTEN_IN_PLACE = ("log.txt", "metrics.jsonl", "evaluation.jsonl")
 
 
 def take(run: Run, resume: Resume) -> ResumePoint:
@@ -90,6 +93,8 @@ def lock(run: Run, resume_point: ResumePoint, *, living: bool) -> None:
     """
     resume_point.lock = wait_for_lock(run.run_dir, living=living)
     resume_point.remarks += resume_point.lock.remarks
+    for name in _WRITTEN_IN_PLACE:
+        check_regular(run.run_dir / name)
 
 
 def _take_lock(run: Run, resume_point: ResumePoint) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,10 @@ class Saving:
         self._commits = commits
         config, ranks = run.config, run.ranks
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
+        self._say = record.say
+        self._warned = False
+        self._earlier: list[Best] = []
+        """what was the best before, the newest last"""
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
@@ -73,7 +77,12 @@ class Saving:
         if self._best is not None and self._best.metric in values:
             mine = values[self._best.metric]
             # Its last bits may differ between hosts, and all ranks must agree on which checkpoint is the best.
-            self._evaluated = done, shared_errors.from_root(lambda: mine, self._run.ranks, "best metric")
+            value, failed = shared_errors.from_root(
+                lambda: (mine, sorted(self._saver.failed)), self._run.ranks, "best metric"
+            )
+            self._evaluated = done, value
+            self._warn_of_nan(done, value)
+            self._forget_best(failed)
 
     def has_new_best(self, done: int) -> bool:
         """Check whether an evaluation after `done` steps has given the best value so far; the same on every rank."""
@@ -89,7 +98,14 @@ class Saving:
         """
         if self._best:
             value = self._evaluated_at(done)
-            self._best = self._best.after(done, self._measured.get(self._best.metric) if value is None else value)
+            if value is None:  # else all ranks have forgotten the same ones, as they must
+                self._forget_best(self._saver.failed)
+                value = self._measured.get(self._best.metric)
+                self._warn_of_nan(done, value)
+            best = self._best.after(done, value)
+            if best != self._best:
+                self._earlier.append(self._best)
+                self._best = best
         self._measured, self._evaluated = {}, None
         self._saver.save(lambda: self._snapshot(done, statistics, progress))
 
@@ -112,6 +128,20 @@ class Saving:
             RunError: on every rank, if it could not be written.
         """
         shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
+
+    def _warn_of_nan(self, done: int, value: float | None) -> None:
+        """Log once that the best metric is not a number as long as it has never been one."""
+        if self._best is not None and self._best.value is None and value != value and not self._warned:
+            self._warned = True
+            self._say(
+                f"warning: step {done}: --best-metric {self._best.metric} is NaN; as long as it is, no checkpoint is "
+                "kept as the best"
+            )
+
+    def _forget_best(self, failed: Collection[int]) -> None:
+        """Return to the best before the checkpoints that could not be written, so that a better one than it is kept."""
+        while self._earlier and self._best is not None and self._best.step in failed:
+            self._best = self._earlier.pop()
 
     def _evaluated_at(self, done: int) -> float | None:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
