@@ -214,6 +214,12 @@ def defined_in(path):
             yield getattr(node, "attr", getattr(node, "id", ""))
 
 
+def test_files_of_tests_that_run_together_have_names_of_their_own():
+    """pytest imports each under its bare name; those of tests/parallel run in processes of their own."""
+    names = [path.name for path in TESTS.rglob("test_*.py") if path.parent.name != "parallel"]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_tests_use_public_names_only():
     ours = {name for path in MODULES.values() for name in defined_in(path)}
     used = {str(path): set(private_names(path)) & ours - set(defined_in(path)) for path in TESTS.rglob("*.py")}
