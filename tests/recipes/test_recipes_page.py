@@ -151,30 +151,20 @@ def test_updates_that_own_one_network_share_its_slots_and_count():
 
 
 class Constrained(Tiny):
-    """The clipped weights of the first Wasserstein GAN, and a regularizer."""
-
-    regularizer = None
+    """The clipped weights of the first Wasserstein GAN."""
 
     def networks(self):
         shape = (self.data.image_size, self.data.image_size, self.data.channels)
         clip = keras.constraints.Constraint
         clip = type("Clip", (clip,), {"__call__": lambda _, weights: keras.ops.clip(weights, -0.01, 0.01)})()
         critic = [keras.Input(shape), layers.Flatten(), layers.Dense(16, activation="relu", kernel_constraint=clip)]
-        last = layers.Dense(1, kernel_regularizer=self.regularizer)
-        return {**super().networks(), "discriminator": keras.Sequential([*critic, last], name="discriminator")}
+        critic.append(layers.Dense(1))
+        return {**super().networks(), "discriminator": keras.Sequential(critic, name="discriminator")}
 
 
-class Regularized(Constrained):
-    regularizer = "l2"
-
-
-def test_constraints_are_applied_after_each_update_and_regularizers_are_not_in_the_loss():
-    runs = [tiny_run(kind) for kind in (Constrained, Regularized)]
-    losses = [float(stage_step(run)(0, 0, data_of(run))[0]["judge/loss"]) for run in runs]
-    assert losses[0] == losses[1]
-    after = [values_of(run) for run in runs]
-    assert all(np.array_equal(*pair) for pair in zip(after[0].values(), after[1].values(), strict=True))
-    (kernel,) = [value for name, value in after[0].items() if re.fullmatch(r"networks/discriminator/.*kernel", name)][
-        :1
-    ]
+def test_constraints_are_applied_after_each_update():
+    run = tiny_run(Constrained)
+    stage_step(run)(0, 0, data_of(run))
+    after = values_of(run)
+    (kernel,) = [value for name, value in after.items() if re.fullmatch(r"networks/discriminator/.*kernel", name)][:1]
     assert 0 < np.abs(kernel).max() <= np.float32(0.01)
