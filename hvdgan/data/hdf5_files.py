@@ -72,18 +72,23 @@ class Hdf5Array(Store):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
+        if len(indices) == 1:  # a copy less, since each sample of many files is read alone
+            return self._checked(indices, np.asarray(self._sample(int(indices[0])), self.dtype)[None])
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
         run = selection(indices)
-        if isinstance(run, slice) and len(indices) > 1:
+        if isinstance(run, slice):
             with contextlib.suppress(*_FAILURES):  # found again below, where the sample has a name
                 self._dataset.read_direct(out, run)
                 return self._checked(indices, out)
         for place, index in enumerate(indices.tolist()):
-            try:
-                out[place] = self._dataset[index]
-            except _FAILURES as error:
-                raise failed(self.named(index), error) from error
+            out[place] = self._sample(index)
         return self._checked(indices, out)
+
+    def _sample(self, index: int) -> Any:
+        try:
+            return self._dataset[index]
+        except _FAILURES as error:
+            raise failed(self.named(index), error) from error
 
     def _checked(self, indices: np.ndarray, samples: np.ndarray) -> np.ndarray:
         return self._valid.checked(samples, lambda place: self.named(int(indices[place])))
