@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.store import Store
+from hvdgan.data.store import DerivedStore, Store
 
 _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
 _FEW = 4
@@ -85,7 +85,7 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
 
 
-class Arranged(Store):
+class Arranged(DerivedStore):
     """A store with its channels last.
 
     Args:
@@ -96,16 +96,9 @@ class Arranged(Store):
 
     def __init__(self, stored: Store, axes: Axes, flag: str) -> None:
         shape = axes.shape(stored.shape[1:])
-        super().__init__(
-            stored.name,
-            (stored.shape[0], *shape),
-            stored.dtype,
-            units=stored.units,
-            channels=stored.channels,
-            axes=axes.order,
-            prepared=stored.prepared,
-        )
-        self._stored, self._axes = stored, axes
+        known = {"units": stored.units, "channels": stored.channels, "axes": axes.order}
+        super().__init__(stored, (stored.shape[0], *shape), stored.dtype, **known)
+        self._axes = axes
         self.space = tuple(dim for dim, axis in zip(stored.dims[1:], axes.order, strict=False) if axis != "C")
         """names of a sample's dimensions in space, where the file names them"""
         channels = f"{shape[-1]} channel{'s' * (shape[-1] > 1)}"
@@ -114,12 +107,3 @@ class Arranged(Store):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         return self._axes.arranged(self._stored.read(indices))
-
-    def named(self, index: int) -> str:
-        return self._stored.named(index)
-
-    def key(self, index: int) -> bytes:
-        return self._stored.key(index)
-
-    def digest(self, index: int) -> bytes:
-        return self._stored.digest(index)

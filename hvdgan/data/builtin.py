@@ -8,7 +8,6 @@ import functools
 import importlib.metadata
 import io
 import os
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -21,8 +20,7 @@ from hvdgan.data.picture_arrays import Resized
 from hvdgan.data.pixels import WrongAspect, to_pixels
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.sharing import in_turn
-from hvdgan.data.store import Size, Store, sides
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.data.store import DerivedStore, Size, Store, sides
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 _PATTERNS, _SHIFTS = 64, 16
@@ -100,11 +98,15 @@ def of_keras(
 
 def with_outlines(pictures: Samples, size: Size) -> Samples:
     """Pictures with their outlines as inputs, to try a recipe of pairs with any pictures."""
-    pixels, shape = pictures.values.images, pictures.layout.shape
-    changes: dict[str, Any] = {"layout": Layout(shape, shape), "values": SampleValues(pixels, pixels)}
-    told_by = [pictures.fingerprint.encode(), b"outlines 1"]
-    made = of_pictures(pictures.images, name=pictures.name, image_size=size, channels=shape[-1], told_by=told_by)
-    return pictures.replace(images=_Outlined(pictures.images), fingerprint=made.fingerprint, **changes)
+    return of_pictures(
+        _Outlined(pictures.images),
+        name=pictures.name,
+        image_size=size,
+        channels=pictures.layout.shape[-1],
+        told_by=[pictures.fingerprint.encode(), b"outlines 1"],
+        paired=True,
+        labels=pictures.labels,
+    )
 
 
 def outline(images: np.ndarray) -> np.ndarray:
@@ -149,22 +151,16 @@ class _Patterns(Store):
         return np.stack([np.roll(self._patterns[number], shift, axis=1) for number, shift in pairs])
 
 
-class _Outlined(Store):
+class _Outlined(DerivedStore):
     """Records of outlines and pictures."""
 
     def __init__(self, pictures: Store) -> None:
-        super().__init__(pictures.name, (*pictures.shape[:-1], 2 * pictures.shape[-1]), np.uint8)
-        self.in_memory, self._pictures = pictures.in_memory, pictures
+        super().__init__(pictures, (*pictures.shape[:-1], 2 * pictures.shape[-1]), np.uint8)
+        self.in_memory = pictures.in_memory
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        images = self._pictures.read(indices)
+        images = self._stored.read(indices)
         return np.concatenate([outline(images), images], axis=-1)
-
-    def named(self, index: int) -> str:
-        return self._pictures.named(index)
-
-    def key(self, index: int) -> bytes:
-        return self._pictures.key(index)
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from hvdgan.cli import hosts
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data.samples import Samples
-from hvdgan.data.store import Store
+from hvdgan.data.store import DerivedStore, Store
 
 _MEMORY_FRACTION = 0.8
 """fraction of the free memory that the cache may take; the run needs the rest"""
@@ -32,35 +32,22 @@ def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALON
     return source.replace(images=_Kept(source.images), inputs=source.inputs and _Kept(source.inputs))
 
 
-class _Kept(Store):
+class _Kept(DerivedStore):
     """An array in memory; the system provides a page only when a sample is written to it."""
 
     in_memory = True
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store.name, store.shape, store.dtype, prepared=store.prepared)
-        self._store = store
+        super().__init__(store, store.shape, store.dtype)
         self._samples = np.zeros(store.shape, store.dtype)
         self._there = np.zeros(store.shape[0], bool)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         missing = indices[~self._there[indices]]
         if len(missing):
-            self._samples[missing] = self._store.read(missing)
+            self._samples[missing] = self._stored.read(missing)
             self._there[missing] = True  # last, since other threads read
         return self._samples[indices]
-
-    def named(self, index: int) -> str:
-        return self._store.named(index)
-
-    def key(self, index: int) -> bytes:
-        return self._store.key(index)
-
-    def digest(self, index: int) -> bytes:
-        return self._store.digest(index)
-
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        return self._store.own_size(index)
 
 
 def _check_memory(source: Samples, peers: Peers) -> None:

@@ -144,11 +144,11 @@ class Samples:
         numbers = self.numbers(indices)
         stored = [store.read(numbers) for store in self._stores]
         if self.is_mapped and not self.is_pictures:
-            is_later = self.dtype != np.float32
-            if not (is_later and self._checked[numbers].all()):
-                seen = self._seen(indices, stored)
+            if self.dtype == np.float32:
+                stored = self._seen(indices, stored)
+            elif not self._checked[numbers].all():  # the step maps them; here they are only looked at
+                self._seen(indices, stored)
                 self._checked[numbers] = True
-                stored = stored if is_later else seen
         if len(stored) == 1:
             return stored[0]
         return self.layout.joined(stored[0], stored[1], self.dtype)

@@ -223,6 +223,31 @@ class Store(abc.ABC):
                 )
 
 
+class DerivedStore(Store):
+    """The samples of another store in another form, under the same names and keys.
+
+    Args:
+        stored: the other store.
+        shape, dtype, others: arguments of Store.
+    """
+
+    def __init__(self, stored: Store, shape: Sequence[int], dtype: Any, **others: Any) -> None:
+        super().__init__(stored.name, shape, dtype, **{"prepared": stored.prepared, **others})
+        self._stored = stored
+
+    def named(self, index: int) -> str:
+        return self._stored.named(index)
+
+    def key(self, index: int) -> bytes:
+        return self._stored.key(index)
+
+    def digest(self, index: int) -> bytes:
+        return self._stored.digest(index)
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        return self._stored.own_size(index)
+
+
 def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
     """The names of dimensions that others have, too."""
     return [dim for dim in dims if dim and dim in others]

@@ -52,7 +52,7 @@ def open_file(data: str, axes: dict[str, str | None]) -> Container:
         if os.path.isdir(data):
             try:
                 groups = xarray.open_groups(data, engine="zarr", consolidated=False, **options)
-            except Exception:
+            except Exception:  # of many types, and raised again unless some dimensions have no names
                 arrays = dict(_arrays_below(zarr.open(data, mode="r")))
                 if all(map(_has_names, arrays.values())):
                     raise

@@ -51,10 +51,3 @@ def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool, elastic: bool = Fa
         settings |= _CPU_PAIR | (_CPU_PAIR_MPI if over_mpi else _CPU_PAIR_GLOO)
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-
-
-def fusion_buffer() -> int:
-    """Bytes of the buffer in which Horovod reduces several gradients together; it takes all of them at once."""
-    # Horovod takes a text for 0, which switches the buffer off.
-    text = os.environ.get("HOROVOD_FUSION_THRESHOLD", str(128 * 2**20))
-    return int(text) if text.isdecimal() else 0

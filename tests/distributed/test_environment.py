@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hvdgan.distributed.environment import fusion_buffer, set_defaults
+from hvdgan.distributed.environment import set_defaults
 
 ASYNC = "HOROVOD_ENABLE_ASYNC_COMPLETION"
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
@@ -49,9 +49,3 @@ def test_what_the_user_has_set_stays(variables):
     os.environ.update(mine)
     set_defaults(on_gpu=False, over_mpi=True, pair=True)
     assert variables() == {**ALWAYS, **mine}
-
-
-@pytest.mark.parametrize(("given", "expected"), [(None, 2**27), ("1048576", 2**20), ("0", 0), ("none", 0)])
-def test_the_size_of_the_buffer_for_several_gradients(variables, given, expected):
-    os.environ.update({} if given is None else {FUSION: given})
-    assert fusion_buffer() == expected

@@ -52,7 +52,7 @@ class Run:
         sampler: sampler of the grids.
         evaluator: evaluator of the held-out images.
         comparison: comparison of generated with real samples.
-        code: digests of the files of the user's code as they were loaded, by module.
+        code: digests of the files of the user's code, by their paths.
     """
 
     config: Config
