@@ -96,6 +96,8 @@ def _networks(run: Run) -> Iterator[str]:
     for name, network in run.state.networks.items():
         trainable = _trainable(network)
         yield f"{name} {trainable:,} trainable parameters, {network.count_params() - trainable:,} other"
+    for name, network in run.state.frozen.items():
+        yield f"{name} {network.count_params():,} parameters, frozen"
 
 
 def _code(run: Run) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -87,11 +87,17 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
     return networks
 
 
-def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[str, keras.optimizers.Optimizer]:
-    """Call optimizers(), and check that every network has an optimizer of its own."""
+def optimizers_of(
+    recipe: Recipe, networks: Mapping[str, keras.Model], frozen: Collection[str]
+) -> dict[str, keras.optimizers.Optimizer]:
+    """Call optimizers(), and check that every network that is trained has an optimizer of its own.
+
+    Those of frozen networks are not used.
+    """
     optimizers = call(recipe.optimizers, what="optimizers()", wanted="it must take (self)")
     if not isinstance(optimizers, dict):
         raise Mistake(f"optimizers() returns {described(optimizers)}; it must return {OPTIMIZERS}", recipe.optimizers)
+    optimizers = {name: each for name, each in optimizers.items() if name not in frozen}
     unknown = [str(name) for name in optimizers if name not in networks]
     if missing := networks.keys() - optimizers.keys():
         hint = f" in place of {', '.join(unknown)}" if unknown else ""
@@ -387,11 +393,13 @@ def _float32(value: Any) -> tf.Tensor | None:
 def check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
     """Refuse unknown names in the recipe's ema and may_change."""
     options = [field.name for field in dataclasses.fields(recipe.options)]
-    for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
+    for attribute, known, where in (
+        ("ema", list(networks), "the networks that are trained are"),
+        ("may_change", options, "Options has"),
+    ):
         names, at = getattr(recipe, attribute), place_of(type(recipe), attribute)
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             example = f'("{names}",)' if isinstance(names, str) else f'("{known[0]}",)' if known else "()"
             raise Mistake(f"{attribute} is {names!r}; it must be a tuple of names, as in {example}", at)
         if unknown := sorted(set(names) - set(known)):
-            said = f"{where} returns" if attribute == "ema" else f"{where} has"
-            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)
+            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {where} {', '.join(known)}", at)

@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import keras
@@ -36,6 +36,8 @@ def refuse_unrepeatable(
 ) -> None:
     """Refuse a traced function that computes other numbers on each rank, or after a resume.
 
+    What it reads outside of the networks is noted in state.outside.
+
     Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
 
     Args:
@@ -48,6 +50,7 @@ def refuse_unrepeatable(
         UserError: naming the operation and the line of code.
     """
     saved = {id(variable.value.handle) for variable in state.tensors().values()}
+    _note_outside(function, state, saved)
     seeds = {
         id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"
         for name, network in state.networks.items()
@@ -71,6 +74,23 @@ def refuse_unrepeatable(
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _KEEP
                 raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")
+
+
+def _note_outside(
+    function: "tf.types.experimental.ConcreteFunction", state: TrainState, saved: Collection[int]
+) -> None:
+    """Add the variables and constants that a function reads, and that no network holds, to those of the run."""
+    frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
+    variables = {id(variable.handle): variable for variable in function.graph.variables}
+    for outer, inner in function.graph.captures:
+        value = variables.get(id(outer), outer)
+        known = id(outer) in saved or id(outer) in frozen or any(each is value for each in state.outside.values())
+        if known or (value is outer and outer.dtype in (tf.resource, tf.variant, tf.string)):
+            continue
+        what = f"constant {inner.op.name}" if value is outer else f"variable {value.name.removesuffix(':0')}"
+        name = f"the {what} outside of the networks"
+        number = sum(each.partition(" (number ")[0] == name for each in state.outside)
+        state.outside[f"{name} (number {number + 1})" if number else name] = value
 
 
 def _draws(operation: tf.Operation) -> bool:
