@@ -102,7 +102,8 @@ def optimizers_of(
     if missing := networks.keys() - optimizers.keys():
         hint = f" in place of {', '.join(unknown)}" if unknown else ""
         raise Mistake(
-            f"optimizers() has none for {', '.join(sorted(missing))}{hint}; every network needs its own",
+            f"optimizers() has none for {', '.join(sorted(missing))}{hint}; every network needs its own, "
+            "or trainable = False if it is frozen",
             recipe.optimizers,
         )
     if unknown:
