@@ -160,10 +160,7 @@ def folder(tmp_path, monkeypatch):
         ("--recipe ..x:Y", '--recipe "..x:Y": expected one of'),
         ("--recipe=", '--recipe "": expected one of'),
         ("--recipe tiny:Required", "every field of its Options needs a default"),
-        (
-            "--recipe tiny:UnknownEma",
-            "ema names nobody, and the networks that are trained are generator, discriminator",
-        ),
+        ("--recipe tiny:UnknownEma", "ema names nobody, and networks() returns generator, discriminator"),
         ("--recipe tiny:OneOptimizer", "optimizers() gives one optimizer to two networks"),
         ("--recipe tiny:Noisy", "network discriminator draws its own random numbers"),
         ("--recipe tiny:Untouched", "update fool: the loss does not depend on generator/dense"),

@@ -57,7 +57,7 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
     make_features(1).save(tmp_path / "cut/features.keras")
     again = [*MODULE, "hvdgan.train", "--recipe", "frozen_parts:Perceptual", *SIZE, "--steps", "6"]
     assert refused([*launcher(ranks), *again], tmp_path / "cut").endswith(
-        "hvdgan: --resume: run/checkpoints/step-00000004 was made with other values of the frozen network features; "
+        "--resume: run/checkpoints/step-00000004 was made with other values of the frozen network features; "
         "restore the file that it is loaded from, start anew in another --run-dir, or allow it with --allow-changed "
         "frozen"
     )

@@ -394,13 +394,11 @@ def _float32(value: Any) -> tf.Tensor | None:
 def check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
     """Refuse unknown names in the recipe's ema and may_change."""
     options = [field.name for field in dataclasses.fields(recipe.options)]
-    for attribute, known, where in (
-        ("ema", list(networks), "the networks that are trained are"),
-        ("may_change", options, "Options has"),
-    ):
+    for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
         names, at = getattr(recipe, attribute), place_of(type(recipe), attribute)
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             example = f'("{names}",)' if isinstance(names, str) else f'("{known[0]}",)' if known else "()"
             raise Mistake(f"{attribute} is {names!r}; it must be a tuple of names, as in {example}", at)
         if unknown := sorted(set(names) - set(known)):
-            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {where} {', '.join(known)}", at)
+            said = f"{where} returns" if attribute == "ema" else f"{where} has"
+            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)

@@ -114,10 +114,10 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
     frozen = {name: network for name, network in made.items() if is_frozen(network)}
     networks = {name: network for name, network in made.items() if name not in frozen}
     optimizers = optimizers_of(recipe, networks, frozen)
-    check_names(recipe, networks)
+    check_names(recipe, made)
     for name, network in networks.items():
         optimizers[name].build(network.trainable_variables)
-    averaged = () if ema_decay == 0 else recipe.ema
+    averaged = () if ema_decay == 0 else [name for name in recipe.ema if name in networks]
     return TrainState(
         networks,
         {name: optimizers[name] for name in networks},
