@@ -60,8 +60,8 @@ class Recipe:
         """Make the optimizers.
 
         Returns:
-            One Keras optimizer for each network that is not frozen, by the network's name. All updates that own the network use it, with
-            one set of slots and one count of iterations.
+            One Keras optimizer for each network that is not frozen, by the network's name. All updates that own the
+            network use it, with one set of slots and one count of iterations.
         """
         raise NotImplementedError
 

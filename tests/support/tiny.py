@@ -297,7 +297,7 @@ class CountBright(Counter):
 
 
 class PoolAlike(ImagePool):
-    """Keeps an image that every rank draws alike, and the number of samples in a batch."""
+    """Keeps an image that is the same on every rank."""
 
     def call(self, inputs, training=False):
         if training:
