@@ -93,11 +93,9 @@ def _versions(ranks: Ranks) -> str:
 
 
 def _networks(run: Run) -> Iterator[str]:
-    for name, network in run.state.networks.items():
-        trainable = _trainable(network)
-        yield f"{name} {trainable:,} trainable parameters, {network.count_params() - trainable:,} other"
-    for name, network in run.state.frozen.items():
-        yield f"{name} {network.count_params():,} parameters, frozen"
+    for name, network in {**run.state.networks, **run.state.frozen}.items():
+        trainable, frozen = _trainable(network), ", frozen" * (name in run.state.frozen)
+        yield f"{name} {trainable:,} trainable parameters, {network.count_params() - trainable:,} other{frozen}"
 
 
 def _code(run: Run) -> str:

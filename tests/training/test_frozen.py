@@ -51,7 +51,7 @@ def trained_in_two(folder, recipe, ranks):
 def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_another_file(tmp_path, ranks):
     saved, done = trained_in_two(tmp_path, "Perceptual", ranks)
     assert not [name for name in saved if "features" in name]
-    assert "features 926 parameters, frozen" in " ".join(done.stderr.split())
+    assert "features 0 trainable parameters, 926 other, frozen" in " ".join(done.stderr.split())
     frozen = manifest(tmp_path / "cut/run", 4)["frozen"]
     assert list(frozen) == ["the frozen network features"] and len(frozen["the frozen network features"]) == 64
     make_features(1).save(tmp_path / "cut/features.keras")
