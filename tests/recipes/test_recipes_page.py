@@ -117,7 +117,13 @@ def test_names_and_flags_of_the_page_are_there():
     assert len(attributes) == 5 and all(hasattr(recipe.Recipe, name) for name in attributes)
     (rate,) = re.findall(r"`LearningRate\((.*?)\)`", page)
     assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
-    fields = {field.name for field in dataclasses.fields(Config)} | {"dry_run", "init_from", "steps", "recipe"}
+    fields = {field.name for field in dataclasses.fields(Config)} | {
+        "dry_run",
+        "init_from",
+        "allow_changed",
+        "steps",
+        "recipe",
+    }
     fields |= {"class", "condition", "interpolate", "truncation", "units"}  # of hvdgan.sample and hvdgan.export
     fields |= {"sizes"}  # the page's example of an option
     fields |= {
