@@ -80,4 +80,5 @@ def _mean_of_pairs(features: np.ndarray) -> float:
 
 
 def _kernel(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return (one @ other.T / one.shape[1] + 1.0) ** 3
+    values = one @ other.T / one.shape[1] + 1.0
+    return values * values * values  # a power takes up to ten times as long where a value is negative

@@ -1,6 +1,7 @@
 """Number, mean and covariance of features, from sums that add up over batches and ranks."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -65,3 +66,56 @@ class Moments:
         if self.count < 2:
             raise ValueError(f"a covariance needs at least 2 samples, and there are {self.count}")
         return (self.products - np.outer(self.total, self.total / self.count)) / (self.count - 1)
+
+
+class ClassMoments:
+    """Moments of each of several classes; a class without vectors takes no time, and no memory that is written to.
+
+    Args:
+        classes: number of classes.
+        origin: vector near the mean of all; see Moments.
+    """
+
+    def __init__(self, classes: int, origin: np.ndarray) -> None:
+        size = len(origin)
+        self._origin = np.asarray(origin, np.float64)
+        self._sums = {
+            "count": np.zeros(classes),
+            "total": np.zeros((classes, size)),
+            "products": np.zeros((classes, size, size)),
+        }
+
+    def add(self, features: np.ndarray, labels: np.ndarray) -> None:
+        """Add vectors, (B, d), of the classes `labels`, (B,)."""
+        for label, places in places_of_classes(labels):
+            moments = self.of(label)
+            moments.add(features[places])
+            self.counts[label] = moments.count
+
+    def of(self, label: int) -> Moments:
+        """The moments of a class, which share their memory with these."""
+        sums = self._sums
+        return Moments(int(sums["count"][label]), sums["total"][label], sums["products"][label], self._origin)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of vectors of each class, (classes,)."""
+        return self._sums["count"]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The sums by name, all float64; those of several ranks with one origin add up. They are not copied."""
+        return self._sums
+
+    @staticmethod
+    def of_arrays(arrays: dict[str, np.ndarray], origin: np.ndarray) -> "ClassMoments":
+        """Make moments again from arrays(), or from the sum of several, and their origin; nothing is copied."""
+        made = ClassMoments(0, origin)
+        made._sums = {name: arrays[name] for name in made._sums}
+        return made
+
+
+def places_of_classes(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The classes among some labels, (B,), and the places of each, ascending."""
+    order = np.argsort(labels, kind="stable")
+    present, first = np.unique(labels[order], return_index=True)
+    yield from zip(map(int, present), np.split(order, first[1:]), strict=False)

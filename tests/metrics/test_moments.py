@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hvdgan.metrics.moments import Moments
+from hvdgan.metrics.moments import ClassMoments, Moments
 
 FEATURES = np.random.default_rng(0).normal(3.0, 2.0, (90, 5)).astype(np.float32)
 
@@ -45,6 +45,19 @@ def test_moments_of_arrays_do_not_share_memory():
     before = arrays["products"].copy()
     Moments.of_arrays(arrays, ORIGIN).add(FEATURES)
     np.testing.assert_array_equal(arrays["products"], before)
+
+
+def test_those_of_each_class_are_those_of_its_samples():
+    labels = np.random.default_rng(1).choice([0, 2, 4], len(FEATURES))
+    made = ClassMoments(6, ORIGIN)
+    for some in np.split(np.arange(90), [7, 7, 40]):
+        made.add(FEATURES[some], labels[some])
+    again = ClassMoments.of_arrays(made.arrays(), ORIGIN)
+    assert again.counts.tolist() == np.bincount(labels, minlength=6).tolist()
+    for label in (0, 2, 4):
+        one, alone = again.of(label), moments(FEATURES[labels == label])
+        np.testing.assert_allclose(one.mean, alone.mean, rtol=1e-12)
+        np.testing.assert_allclose(one.covariance, alone.covariance, rtol=1e-12, atol=1e-12)
 
 
 def test_too_few_samples_are_refused():

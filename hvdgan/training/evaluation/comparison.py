@@ -144,13 +144,15 @@ class Comparison:
     def _about_few_in_classes(self, made: Tally, real: Tally) -> str | None:
         """A line to log if a class has too few samples for the features, else None."""
         classes, dimension = self._measure.plan.classes, self._measure.plan.dimension
-        counts = [min(both.count for both in of_one) for of_one in zip(made.of_classes, real.of_classes, strict=True)]
-        if not counts or min(counts) > dimension:
+        if made.of_classes is None or real.of_classes is None:
+            return None
+        counts = np.minimum(made.of_classes.counts, real.of_classes.counts)
+        if counts.min() > dimension:
             return None
         names, label, needed = self._reals.class_names, int(np.argmin(counts)), dimension * classes
         name = names[label] if label < len(names) else label
         return (
-            f"warning: {min(counts):,} samples of class {name} for {dimension:,} features: their covariance is "
+            f"warning: {int(counts.min()):,} samples of class {name} for {dimension:,} features: their covariance is "
             f"singular, and eval/intra_{self._measure.frechet} is too large, or undefined; compare more than "
             f"{needed:,} samples, better {10 * needed:,}, if the data have as many"
         )
@@ -178,9 +180,12 @@ class Comparison:
                 f"{in_short(chosen.class_names)}, and the data have {in_short(self._reals.class_names)}"
             )
         if plan.classes and plan.dimension and not plan.sums_classes:
-            return (
-                f"no eval/intra_{self._measure.frechet}: the sums of {plan.dimension:,} features within "
-                f"{plan.classes:,} classes would take {plan.bytes_of_classes / 2**20:,.0f} MiB on each rank"
+            size = f"{plan.bytes_of_classes / 2**20:,.0f} MiB on each rank"
+            return f"no eval/intra_{self._measure.frechet}: " + (
+                f"the sums of {plan.dimension:,} features within {plan.classes:,} classes would take {size}"
+                if plan.fewest_of_class >= 2
+                else f"the rarest of {plan.classes:,} classes has {plan.fewest_of_class} of the samples that are "
+                "compared, and a covariance needs 2"
             )
         return None
 

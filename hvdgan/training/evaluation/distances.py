@@ -9,7 +9,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.metrics.fields import field_distances
 from hvdgan.metrics.frechet import frechet_distance
 from hvdgan.metrics.kernel import kid
-from hvdgan.metrics.moments import Moments
+from hvdgan.metrics.moments import ClassMoments, Moments, places_of_classes
 from hvdgan.metrics.neighbours import neighbours
 from hvdgan.metrics.sliced import sliced_wasserstein
 from hvdgan.metrics.slices import Work
@@ -40,9 +40,8 @@ def distances(fake: Tally, real: Tally, frechet: str, ranks: Ranks) -> dict[str,
     if fake.features is None or real.features is None:
         return found
     found[frechet] = _frechet(fake.features, real.features)
-    if fake.of_classes:
-        of_both = zip(fake.of_classes, real.of_classes, strict=True)
-        found[f"intra_{frechet}"] = float(np.mean([_frechet(*both) for both in of_both]))
+    if fake.of_classes is not None and real.of_classes is not None:
+        found[f"intra_{frechet}"] = _intra_frechet(fake.of_classes, real.of_classes)
 
     def share(work: Work, count: int) -> np.ndarray:
         return _shared(work, count, ranks)
@@ -56,17 +55,23 @@ def distances(fake: Tally, real: Tally, frechet: str, ranks: Ranks) -> dict[str,
 
 
 def _frechet(fake: Moments, real: Moments) -> float:
-    if min(fake.count, real.count) < 2:
-        return math.nan
     return frechet_distance(fake.mean, fake.covariance, real.mean, real.covariance)
 
 
+def _intra_frechet(fake: ClassMoments, real: ClassMoments) -> float:
+    if min(fake.counts.min(), real.counts.min()) < 2:
+        return math.nan
+    return float(np.mean([_frechet(fake.of(label), real.of(label)) for label in range(len(real.counts))]))
+
+
 def _intra_sliced(fake: Tally, real: Tally) -> float:
-    found = []
-    for label in range(fake.plan.classes):
-        some, others = (each.kept("projections")[each.kept("labels") == label] for each in (fake, real))
-        found.append(sliced_wasserstein(some, others) if len(some) and len(others) else math.nan)
-    return float(np.mean(found))
+    places = [dict(places_of_classes(each.kept("labels"))) for each in (fake, real)]
+    labels = range(fake.plan.classes)
+    if not all(label in each for each in places for label in labels):
+        return math.nan
+    sets = [each.kept("projections") for each in (fake, real)]
+    of_both = ([each[its[label]] for each, its in zip(sets, places, strict=True)] for label in labels)
+    return float(np.mean([sliced_wasserstein(*both) for both in of_both]))
 
 
 def _shared(work: Work, count: int, ranks: Ranks) -> np.ndarray:

@@ -163,9 +163,13 @@ def measure_for(
     if settings.eval_features == "recipe":
         if isinstance(both[0], RealSet) and not classes:  # their labels mean other classes than the data's
             spec = dataclasses.replace(spec, num_classes=0)
-        return measure_of_recipe(recipe, nets, spec, batch_size=batch_size, classes=classes)
-    features = open_features(settings.eval_features, spec, inception=settings.inception, resize=settings.eval_resize)
-    return measure_of(spec, features, batch_size=batch_size, classes=classes)
+        measure = measure_of_recipe(recipe, nets, spec, batch_size=batch_size, classes=classes)
+    else:
+        name, method = settings.eval_features, settings.eval_resize
+        features = open_features(name, spec, inception=settings.inception, resize=method)
+        measure = measure_of(spec, features, batch_size=batch_size, classes=classes)
+    fewest = min(each.fewest_of_class for each in both) if classes else 0
+    return dataclasses.replace(measure, plan=dataclasses.replace(measure.plan, fewest_of_class=fewest))
 
 
 def measure_of(spec: DataSpec, features: Features | None, *, batch_size: int, classes: int) -> Measure:

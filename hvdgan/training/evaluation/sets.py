@@ -58,6 +58,10 @@ class SampleSet(Protocol):
         """Whether the samples belong to the classes that their labels name."""
 
     @property
+    def fewest_of_class(self) -> int:
+        """Number of samples of the rarest class, at most; the samples have classes."""
+
+    @property
     def bad_files(self) -> list[BadFile]:
         """Distinct broken samples of the data that this rank has met."""
 
@@ -113,6 +117,17 @@ class RealSet:
         return [str(number) for number in range(self.source.num_classes)] if names is None else list(names)
 
     @property
+    def fewest_of_class(self) -> int:
+        """Number of samples of the rarest class, if all can be read; the data have classes."""
+        labels = self.source.facts(self._order)["labels"]
+        return int(np.bincount(labels, minlength=self.source.num_classes).min()) * len(self._mirrors)
+
+    @property
+    def _order(self) -> np.ndarray:
+        """Places of the samples in the source."""
+        return sample_indices(_ORDER_SEED, 0, self._images, len(self.source))
+
+    @property
     def bad_files(self) -> list[BadFile]:
         """Distinct broken samples that this rank has met."""
         return [bad for _, bad in sorted(self._reader.bad.items())]
@@ -121,8 +136,7 @@ class RealSet:
         """Read this rank's part of the set, a batch at a time."""
         size, last = self._batch_size, self._images - 1
         places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
-        order = sample_indices(_ORDER_SEED, 0, self._images, len(self.source))
-        indices = np.where(places <= last, order[np.minimum(places, last)], len(self.source))
+        indices = np.where(places <= last, self._order[np.minimum(places, last)], len(self.source))
         for numbers, some, (records, readable) in zip(places, indices, self._reader(indices), strict=True):
             samples = unpack(tf.constant(records), self.spec).images.numpy()
             facts = self.source.facts(np.minimum(some, len(self.source) - 1))
@@ -174,6 +188,11 @@ class GeneratedSet:
         """Whether the recipe draws the classes of its samples."""
         drawn = drawn_by(self._recipe, SampleRandom(0, tf.constant([0], tf.int64)))
         return self._recipe.data.num_classes > 1 and are_classes(drawn.get("classes"))
+
+    @property
+    def fewest_of_class(self) -> int:
+        """Number of samples of the rarest class, at most: the same of each."""
+        return self.count // self._recipe.data.num_classes
 
     @property
     def bad_files(self) -> list[BadFile]:

@@ -10,7 +10,7 @@ from hvdgan.cli.shared_errors import on_all
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.metrics.class_score import ClassScore
 from hvdgan.metrics.fields import FieldSums
-from hvdgan.metrics.moments import Moments
+from hvdgan.metrics.moments import ClassMoments, Moments
 from hvdgan.metrics.sliced import directions
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.samples.showing import shown
@@ -23,6 +23,8 @@ _LONGEST = 4096
 """numbers of a sample that are projected without features, at most"""
 MOST_BYTES_OF_CLASSES = 2**29
 """bytes of the features' moments of all classes, at most"""
+COLLECTED_BYTES = 2**25
+"""bytes of features that are collected before they are multiplied: a product costs as much for one as for hundreds"""
 Extract = Callable[[SampleBatch], tuple[np.ndarray, np.ndarray | None]]
 """function of samples as networks see them: their features (N, d) and class probabilities (N, c), or None"""
 
@@ -37,6 +39,7 @@ class Plan:
         dimension: number of features.
         probabilities: number of classes of the features' network; 0: it has none.
         classes: number of classes of the data, if both sets have them; else 0.
+        fewest_of_class: number of samples of the rarest class of either set, at most.
     """
 
     spec: DataSpec
@@ -44,6 +47,7 @@ class Plan:
     dimension: int = 0
     probabilities: int = 0
     classes: int = 0
+    fewest_of_class: int = 2
 
     @property
     def bytes_of_classes(self) -> int:
@@ -52,8 +56,8 @@ class Plan:
 
     @property
     def sums_classes(self) -> bool:
-        """Whether the features' moments of each class are summed, too."""
-        return 0 < self.bytes_of_classes <= MOST_BYTES_OF_CLASSES
+        """Whether the features' moments of each class are summed, too: a covariance needs two samples."""
+        return self.fewest_of_class >= 2 and 0 < self.bytes_of_classes <= MOST_BYTES_OF_CLASSES
 
     @property
     def projected(self) -> int:
@@ -77,7 +81,8 @@ class Tally:
         kept = min(count, KEPT)
         self.fields = FieldSums(plan.spec.shape, edges, conditions=len(plan.spec.conditions))
         self.features = Moments.none(self.origin) if plan.dimension else None
-        self.of_classes = [Moments.none(self.origin) for _ in range(plan.classes if plan.sums_classes else 0)]
+        self.of_classes = ClassMoments(plan.classes, self.origin) if plan.sums_classes else None
+        self._collected: list[tuple[np.ndarray, np.ndarray | None]] = []
         self.scores = ClassScore(plan.probabilities, count) if plan.probabilities else None
         self._directions = directions(_SEED_OF_DIRECTIONS, plan.projected)
         self._kept = {
@@ -88,7 +93,7 @@ class Tally:
         }
 
     def add(self, some: SampleBatch) -> None:
-        """Add samples.
+        """Add samples; the moments have all of them when arrays() is called.
 
         Raises:
             RunError: a sample or a feature is not finite.
@@ -103,15 +108,24 @@ class Tally:
         if self.plan.extract is not None:
             features, probabilities = self.plan.extract(some)
             _check_finite("features of sample", some.numbers, features)
-            assert self.features is not None
-            self.features.add(features)
-            for label, moments in enumerate(self.of_classes):
-                assert some.labels is not None
-                moments.add(features[some.labels == label])
+            self._collected.append((features, some.labels))
+            if sum(each.nbytes for each, _ in self._collected) >= COLLECTED_BYTES:
+                self._multiply()
         if self.scores is not None:
             assert probabilities is not None
             self.scores.add(probabilities, some.numbers)
         self._keep(some, features)
+
+    def _multiply(self) -> None:
+        """Add the collected features to the moments."""
+        if not self._collected:
+            return
+        features, labels = zip(*self._collected, strict=True)
+        together, self._collected = np.concatenate(features), []
+        assert self.features is not None
+        self.features.add(together)
+        if self.of_classes is not None:
+            self.of_classes.add(together, np.concatenate(labels))
 
     def _keep(self, some: SampleBatch, features: np.ndarray | None) -> None:
         first = some.numbers < len(self._kept["present"])
@@ -137,8 +151,13 @@ class Tally:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All sums by name, floating-point; those of several ranks add up."""
-        parts = {"fields": self.fields, "features": self.features, "scores": self.scores}
-        parts |= {f"class {number}": moments for number, moments in enumerate(self.of_classes)}
+        self._multiply()
+        parts = {
+            "fields": self.fields,
+            "features": self.features,
+            "classes": self.of_classes,
+            "scores": self.scores,
+        }
         found = {f"kept/{name}": values for name, values in self._kept.items()}
         for name, part in parts.items():
             if part is not None:
@@ -163,8 +182,8 @@ class Tally:
             self.features = Moments.of_arrays(part["features"], self.origin)
         if self.scores is not None:
             self.scores = ClassScore.of_arrays(part["scores"], self.count)
-        classes = range(len(self.of_classes))
-        self.of_classes = [Moments.of_arrays(part[f"class {number}"], self.origin) for number in classes]
+        if self.of_classes is not None:
+            self.of_classes = ClassMoments.of_arrays(part["classes"], self.origin)
 
 
 def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, origin: np.ndarray, ranks: Ranks) -> Tally:
