@@ -78,7 +78,9 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     }
     assert len(record["features_sha256"]) == len(record["data_fingerprint"]) == 64 and record["ema_decay"] == 0.995
     assert evaluate([str(folder), *FEW]) == 0
-    assert printed(capsys) == [record] and len(records(folder)) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out) == record and len(records(folder)) == 1
+    assert f"figures of {record['time']}, from {folder / 'evaluation.jsonl'}" in said.err
     for other in (["--seed", "1"], ["--weights", "trained"], ["--truncation", "1"], ["--data", "digits"]):
         assert evaluate([str(folder), *FEW, *other]) == 0
     assert evaluate([str(folder), "--num", "100"]) == 0

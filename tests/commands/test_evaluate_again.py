@@ -154,6 +154,29 @@ def test_a_recipe_that_was_edited_is_measured_anew(tmp_path, monkeypatch):
     assert after["eval/frechet"] == pytest.approx(100 * before["eval/frechet"], rel=1e-3)
 
 
+FROZEN = """
+import numpy as np
+import tensorflow as tf
+from tiny import Tiny
+
+class Judging(Tiny):
+    def features(self, nets, batch):
+        return np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
+"""
+
+
+def test_weights_of_another_file_with_which_a_recipe_computes_features_are_noticed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "frozen_features.py").write_text(FROZEN)
+    np.save("scale.npy", np.float32(1))
+    assert train(["--recipe", "frozen_features:Judging", *TINY, "--steps", "2", "--run-dir", "run"]) == 0
+    for scale in (1, 1, 3):
+        np.save("scale.npy", np.float32(scale))
+        assert evaluate(["run", *FEW, "--eval-features", "recipe"]) == 0
+    before, after = records(tmp_path / "run")
+    assert after["eval/frechet"] == pytest.approx(9 * before["eval/frechet"], rel=1e-3)
+
+
 # checkpoints that are gone or damaged
 
 PRUNING = """

@@ -34,6 +34,7 @@ class Measure:
         resize: way in which pictures are resized for them: clean, legacy or none.
         frechet: name of the Fréchet distance.
         published: True if fid is that of the file that published FIDs use; None: no distance is named fid.
+        probe: what tells features that change with the networks from others, for one checkpoint.
     """
 
     plan: Plan
@@ -42,6 +43,7 @@ class Measure:
     resize: str = "none"
     frechet: str = "frechet"
     published: bool | None = None
+    probe: str | None = None
 
     @property
     def names(self) -> set[str]:
@@ -82,6 +84,11 @@ class Comparison:
     def names(self) -> set[str]:
         """The names of the distances, as metrics.jsonl has them."""
         return self._measure.names
+
+    @property
+    def probe(self) -> str | None:
+        """What tells features that change with the networks from others, for one checkpoint."""
+        return self._measure.probe
 
     @property
     def reals(self) -> RealSet:
@@ -297,7 +304,7 @@ class Comparison:
             "resize": self._measure.resize,
             "values": None if values is None else values.to_json(),
             "shape": list(plan.spec.shape),
-            "classes": plan.classes,
+            "sums": [plan.dimension, plan.probabilities, plan.classes, plan.sums_classes],
             "mirrored": self._reals.mirrored,
         }
         edges = None if self._real is None else self._real.edges

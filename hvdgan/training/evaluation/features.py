@@ -21,8 +21,6 @@ from hvdgan.training.evaluation.resizing import Method
 
 Pair = tuple[tf.Tensor, tf.Tensor | None]
 Rows = tuple[np.ndarray, np.ndarray | None]
-_BLANKS = 2
-"""samples of the first call: a network that ignores the batch would return one row"""
 _RETURNS = "expected features (B, d), or a pair or dict of `features` and `probabilities` (or `logits`)"
 _VARIABLE = "HVDGAN_INCEPTION"
 
@@ -33,7 +31,7 @@ class Features:
 
     Args:
         name: value of --eval-features.
-        digest: SHA-256 of the file, of all files of a SavedModel, or of the source file and the name of a function.
+        digest: SHA-256 of the file, of all files of a SavedModel, or of a function's source file, name and probe().
         resize: way in which pictures are resized; none: they have the network's size already.
         is_inception: True for the network whose distance is named FID.
         dimension: number of features of a sample.
@@ -119,9 +117,31 @@ def _open_function(text: str, spec: DataSpec) -> Features:
     who = _flag(text)
     function, module = load_function(text, who)
     network, _ = fitted(function, None, spec, "clean", who)
-    name = text.partition(":")[2]  # two functions of one file have other features
-    digest = hashlib.sha256(f"{sha256_of(Path(str(module.__file__)))}  {name}\n".encode()).hexdigest()
-    return _checked(text, network, spec, digest, "none")
+    found = _checked(text, network, spec, "", "none")
+    features, _ = found._compute(_of_kind(fixed_samples(spec), spec))
+    # Two functions of one file have other features, and one may have weights of another file.
+    told_by = sha256_of(Path(str(module.__file__))), text.partition(":")[2], probe(features)
+    return dataclasses.replace(found, digest=hashlib.sha256("  ".join(told_by).encode()).hexdigest())
+
+
+def fixed_samples(spec: DataSpec) -> np.ndarray:
+    """Two samples of noise as networks see them, always the same: float32 in [-1, 1), (2, ..., C)."""
+    return np.random.default_rng(0).uniform(-1, 1, (2, *spec.shape)).astype(np.float32)
+
+
+def _of_kind(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
+    """Samples in [-1, 1) as Features takes them: pictures uint8, arrays float32."""
+    return ((samples + 1) * 127.5).astype(np.uint8) if spec.is_pictures else samples
+
+
+def probe(features: np.ndarray) -> str:
+    """Lengths and difference of the features of two fixed samples, (2, d): other weights give others.
+
+    Three digits: devices and numbers of threads round in other ways.
+    """
+    one, other = features.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # features may be infinite for noise
+        return " ".join(f"{np.linalg.norm(each):.2e}" for each in (one, other, one - other))
 
 
 def _flag(text: str) -> str:
@@ -165,24 +185,24 @@ def _checked(
     digest: str,
     resize: Literal["clean", "legacy", "none"],
 ) -> Features:
-    """Call a network on blank samples, and describe what it returns."""
-    blanks = np.zeros((_BLANKS, *spec.shape), np.uint8 if spec.is_pictures else np.float32)
+    """Call a network on two samples, of which one that ignores the batch returns one row; describe what it returns."""
+    first = _of_kind(fixed_samples(spec), spec)
     traced = tf.function(lambda samples: _pair(network(samples), text), autograph=False)
 
     def compute(samples: np.ndarray) -> Rows:
-        if (samples.shape[1:], samples.dtype) != (blanks.shape[1:], blanks.dtype):
-            raise ValueError(f"samples are {described(samples)}; expected {blanks.dtype}, each of shape {spec.shape}")
+        if (samples.shape[1:], samples.dtype) != (first.shape[1:], first.dtype):
+            raise ValueError(f"samples are {described(samples)}; expected {first.dtype}, each of shape {spec.shape}")
         features, probabilities = traced(samples)
         count = len(samples)
         return _rows(features, count, text), None if probabilities is None else _rows(probabilities, count, text)
 
     try:
-        features, probabilities = compute(blanks)
+        features, probabilities = compute(first)
     except RunError:
         raise
     except Exception as error:
         said = in_one_line(error).partition("Arguments received by")[0][:300]
-        raise UserError(f"{_flag(text)}: fails on {_BLANKS} samples of shape {spec.shape}: {said}") from error
+        raise UserError(f"{_flag(text)}: fails on {len(first)} samples of shape {spec.shape}: {said}") from error
     if probabilities is not None and _cannot_be_probabilities(probabilities):
         raise UserError(
             f"{_flag(text)}: the second output is not class probabilities, which are positive and whose sum is 1; "

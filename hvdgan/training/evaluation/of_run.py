@@ -19,7 +19,7 @@ from hvdgan.recipe.checks.results import features_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.samples.showing import shown
 from hvdgan.training.evaluation.comparison import Comparison, Measure
-from hvdgan.training.evaluation.features import Features, open_features
+from hvdgan.training.evaluation.features import Features, fixed_samples, open_features, probe
 from hvdgan.training.evaluation.real_statistics import Kept
 from hvdgan.training.evaluation.sets import GeneratedSet, RealSet, SampleBatch, SampleSet
 from hvdgan.training.evaluation.tally import Plan
@@ -223,15 +223,13 @@ def measure_of_recipe(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size:
         whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in parts]
         return function(*whole).numpy()[: len(some.numbers)], None
 
-    blank = (
-        np.zeros(1, np.int64),
-        np.zeros((1, *spec.shape), np.float32),
-        np.zeros(1, np.int32),
-        np.zeros((1, len(spec.conditions)), np.float32),
-    )
-    dimension = extract(SampleBatch(*blank))[0].shape[1]
-    _check_dimension(dimension, "recipe")
-    return Measure(Plan(spec, extract, dimension, classes=classes), "recipe", None)
+    def first(sample: np.ndarray) -> np.ndarray:
+        conditions = np.zeros((1, len(spec.conditions)), np.float32)
+        return extract(SampleBatch(np.zeros(1, np.int64), sample[None], np.zeros(1, np.int32), conditions))[0]
+
+    found = np.concatenate([first(each) for each in fixed_samples(spec)])
+    _check_dimension(found.shape[1], "recipe")
+    return Measure(Plan(spec, extract, found.shape[1], classes=classes), "recipe", None, probe=probe(found))
 
 
 def _check_dimension(dimension: int, name: str) -> None:

@@ -24,24 +24,28 @@ _LOOKED_AT = 1024
 """real samples whose least and largest numbers bound the histograms' bins, at most"""
 _PICKED = 2**18
 """numbers, taken from the first of these samples, that place the bins between the bounds; 32 samples may give more"""
-_FORMAT = 3
+_FORMAT = 4
+_OF_OTHERS = ("key", "mu", "sigma")
+"""arrays of the file that are no sums"""
 BINS = 2
 """number of the way in which arrays get their bins; figures of another way cannot be compared"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """Where the sums are kept.
+    """Where the sums are kept: the latest ones of a run, in one file.
 
-    folder: folder of the files; None: nothing is kept.
+    folder: folder of the file; None: nothing is kept.
     features: digest of the features; None: they change, so that their sums are not kept.
     """
 
     folder: Path | None
     features: str | None
 
-    def path(self, reals: RealSet, facts: dict[str, Any]) -> Path | None:
-        """The file of some sums; None if they are not kept, or if nothing proves that the data have not changed.
+    def place(self, reals: RealSet, facts: dict[str, Any]) -> tuple[str, str] | None:
+        """The file of some sums, and a digest of all that they depend on.
+
+        None if they are not kept, or if nothing proves that the data have not changed.
 
         Args:
             reals: real samples.
@@ -52,7 +56,7 @@ class Kept:
             return None
         key = [_FORMAT, self.features, source.fingerprint, len(source), stamp, reals.count, facts]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-        return self.folder / f"real-{digest[:16]}.npz"
+        return str(self.folder / "real.npz"), digest
 
 
 def stamp_of(source: Samples) -> list[Any] | None:
@@ -139,8 +143,8 @@ def real_tally(
     Raises:
         RunError: on every rank, if the samples cannot be read, or are not finite.
     """
-    path = from_root(lambda: _text(kept.path(reals, facts)), ranks, "kept statistics")
-    arrays = _read(Path(path)) if path and ranks.is_root else None
+    place = from_root(lambda: kept.place(reals, facts), ranks, "kept statistics")
+    arrays = _read(*place) if place and ranks.is_root else None
     mine = None if arrays is None else {name: list(each.shape) for name, each in arrays.items()}
     shapes = ranks.gather(mine, "kept statistics")[0]
     if shapes:
@@ -149,53 +153,40 @@ def real_tally(
             for name, shape in shapes.items()
         }
         tally = Tally(plan, everyones.pop("edges"), reals.count, everyones.pop("origin"))
-        with contextlib.suppress(ValueError):  # the file is of another plan, and is written anew
-            tally.fill(everyones)
-            return tally, True
+        tally.fill(everyones)
+        return tally, True
     edges = edges_of(reals, plan.spec, ranks) if edges is None else edges
     tally = tally_of(reals, plan, edges, origin_of(reals, plan, ranks), ranks)
     if tally.fields.count == 0:
         raise RunError(f"--data {reals.source.name}: none of the samples to compare with can be read")
-    if path and ranks.is_root:
+    if place and ranks.is_root:
         with contextlib.suppress(OSError):  # a full disk costs time at the next evaluation, and no run
-            _write(Path(path), tally)
+            _write(*place, tally)
     return tally, False
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 def _type_of(name: str) -> Any:
     return np.float32 if name.startswith("kept/") else np.float64
 
 
-def _read(path: Path) -> dict[str, np.ndarray] | None:
-    """The sums of a file; None if there is none, or if it is damaged."""
+def _read(path: str, key: str) -> dict[str, np.ndarray] | None:
+    """The sums of a file; None if there are none, others, or damaged ones, as the archive's checksums show."""
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        digest = str(found.pop("sha256"))
-        found = {name: each for name, each in found.items() if name not in ("mu", "sigma")}
-        return found if digest == _digest(found) else None
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if str(file["key"]) != key:
+                return None
+            return {name: file[name] for name in file.files if name not in _OF_OTHERS}
     except Exception:  # a damaged archive raises many kinds
         return None
 
 
-def _write(path: Path, tally: Tally) -> None:
+def _write(path: str, key: str, tally: Tally) -> None:
     arrays = {**tally.arrays(), "edges": tally.edges, "origin": tally.origin}
     arrays = {name: np.asarray(each, _type_of(name)) for name, each in arrays.items()}
     of_others = {}
     if tally.features is not None and tally.features.count > 1:
         of_others = {"mu": tally.features.mean, "sigma": tally.features.covariance}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, own_partial(path)) as partial, partial.open("wb") as file:
-        np.savez(file, **arrays, **of_others, sha256=np.array(_digest(arrays)))  # type: ignore[arg-type]
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
+    whole = Path(path)
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(whole, own_partial(whole)) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays, **of_others, key=np.array(key))  # type: ignore[arg-type]

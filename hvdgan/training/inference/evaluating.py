@@ -162,11 +162,14 @@ class Evaluating:
         how = self._how(trained)
         # The fingerprint of a folder covers names and sizes, so files that were written over have the same one.
         stamp = stamp_of(comparison.reals.source)
-        self._settings = {**how, **comparison.identity(), "data_stamp": stamp, **self._defined(trained)}
+        told_by = {"data_stamp": stamp, "probe": comparison.probe, **self._defined(trained)}
+        self._settings = {**how, **comparison.identity(), **told_by}
         manifest = trained.manifest
         key = _identity(manifest, self._settings)
         with self._claimed(key) as earlier:
             if earlier != _OURS:
+                if earlier is not None and self._run_dir is not None:
+                    self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {self._run_dir / results.FILE}")
                 return earlier
             self._stand(trained)
             values = {} if held_out is None or asked.images else self._held_out(trained, held_out)

@@ -294,7 +294,9 @@ def test_features_are_collected_before_they_are_multiplied(monkeypatch):
     found = compared(run)
     assert rows.count(300) == 2 and len(rows) <= 2 + 2 * 10
     monkeypatch.setattr(tally, "COLLECTED_BYTES", 1)
-    assert compared(tiny_run(Conditional, eval_samples=300, eval_features=POOLED)) == pytest.approx(found, rel=1e-6)
+    assert compared(tiny_run(Conditional, eval_samples=300, eval_features=POOLED)) == pytest.approx(
+        found, rel=1e-6, nan_ok=True
+    )
 
 
 def test_distances_within_classes_of_too_few_samples_are_left_out_beforehand(tmp_path):
@@ -302,9 +304,7 @@ def test_distances_within_classes_of_too_few_samples_are_left_out_beforehand(tmp
         run, lines = tiny_run(Conditional, eval_samples=count, eval_features=POOLED), []
         assert ("eval/intra_frechet" in run.comparison.names) is not left_out
         assert set(compared(run, lines.append)) == run.comparison.names
-        assert sum(line.startswith("no eval/intra_frechet: the rarest of 10 classes has 1 of") for line in lines) == (
-            left_out
-        )
+        assert sum("no eval/intra_frechet: the rarest of 10 classes has " in line for line in lines) == left_out
     run = comparing()
     rare = part(run.source, np.flatnonzero((run.source.labels != 3) | (np.arange(len(run.source)) == 3)))
     assert RealSet(rare, run.recipe.data, count=10**6, batch_size=16, threads=2).fewest_of_class == 1
@@ -326,7 +326,7 @@ def kept(tmp_path):
 
 
 def files(tmp_path):
-    return sorted((tmp_path / "run" / "cache").glob("real*.npz"))
+    return sorted((tmp_path / "run" / "cache").glob("*"))
 
 
 def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):

@@ -156,9 +156,23 @@ def test_a_function_gets_a_tensor_and_may_return_several_axes(module, tmp_path):
     numbers, probabilities = features(pictures())
     np.testing.assert_allclose(numbers, (pictures().reshape(3, 64) / 127.5 - 1) * 2, atol=1e-6)
     assert (features.dimension, features.classes, probabilities.shape) == (64, 3, (3, 3))
-    digest = hashlib.sha256((tmp_path / "mine.py").read_bytes()).hexdigest()
-    assert features.digest == hashlib.sha256(f"{digest}  f\n".encode()).hexdigest()
     assert features.resize == "none"
+
+
+def test_the_digest_of_a_function_is_that_of_its_file_its_name_and_its_features(module):
+    found = []
+    for code in (
+        "import keras\nscale = 1.0\ndef f(x):\n    return x[:, 0] * scale\ndef g(x):\n    return x[:, 0] * scale\n",
+        "import keras\nscale = 1.0 \ndef f(x):\n    return x[:, 0] * scale\n",
+    ):
+        module(code)
+        found += [opened("mine:f").digest, opened("mine:f").digest]
+    sys.modules["mine"].scale = 1.01  # as weights of another file
+    found.append(opened("mine:f").digest)
+    module(code + "g = f\n")
+    found += [opened("mine:f").digest, opened("mine:g").digest]
+    assert found[0] == found[1] and found[2] == found[3]
+    assert len(set(found)) == 5
 
 
 @pytest.mark.parametrize(
