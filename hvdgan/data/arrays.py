@@ -145,6 +145,7 @@ def pictures_of(
     Raises:
         UserError: they are no pairs, or have another aspect ratio than the wanted one.
     """
+    images, inputs = images.as_colours(), inputs and inputs.as_colours()
     name, stores = config.data, [images]
     if paired:
         refuse_unpaired(name, images, inputs)

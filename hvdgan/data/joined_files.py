@@ -1,5 +1,6 @@
 """Several files of one kind as one: the samples of each follow those of the one before."""
 
+import copy
 import functools
 import hashlib
 import os
@@ -115,6 +116,12 @@ class JoinedArray(Store):
         for number, places, within in self._by_file(indices):
             out[places] = self._part(number).read(within)
         return out
+
+    def as_colours(self) -> "JoinedArray":
+        colours = copy.copy(self)
+        colours._opener = lambda file: self._opener(file).as_colours()
+        colours._part = functools.lru_cache(MOST_OPEN)(colours._open)
+        return colours
 
     def whole(self) -> np.ndarray:
         """All of it; each file is closed again, since arrays such as conditions are read once."""

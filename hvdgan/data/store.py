@@ -185,6 +185,10 @@ class Store(abc.ABC):
         """Height and width of a picture before it is brought to the image size; None if that is not known."""
         return None
 
+    def as_colours(self) -> "Store":
+        """This array as 8-bit pictures: each number is a colour, also one that the file declares to be missing."""
+        return self
+
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions.
 
