@@ -34,7 +34,7 @@ class Measure:
         resize: way in which pictures are resized for them: clean, legacy or none.
         frechet: name of the Fréchet distance.
         published: True if fid is that of the file that published FIDs use; None: no distance is named fid.
-        probe: what tells features that change with the networks from others, for one checkpoint.
+        probe: text that tells features that change with the networks from those of other weights, or None.
     """
 
     plan: Plan
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def probe(self) -> str | None:
-        """What tells features that change with the networks from others, for one checkpoint."""
+        """What tells features that change with the networks from those of other weights."""
         return self._measure.probe
 
     @property
