@@ -125,7 +125,7 @@ class XarrayFile(Container):
                 f"--data {self.data}:{name}: each variable has a vector in each sample ({_dims(variables[0])}), and "
                 f"vectors do not become channels; give {flag} C to join them end to end, or name one variable"
             )
-        stamps = [self._stamp or _metadata(self.data, each) for each in names]
+        stamps = [self._stamp] if self._stamp else [_metadata(self.data, each) for each in names]
         is_netcdf = self._stamp is not None
         array = XarrayArray(f"{self.data}:{name}", _without_groups(names), variables, axes, stamps, of_netcdf=is_netcdf)
         times = [str(dim) for dim in dims if str(dim).lower() in _TIMES]
@@ -189,7 +189,7 @@ class XarrayArray(Store):
         *,
         of_netcdf: bool,
     ) -> None:
-        self._variables, self._stamps = variables, [list(each) for each in dict.fromkeys(map(tuple, stamps))]
+        self._variables, self._stamps = variables, stamps
         self._valid = [of_variable(name, each, of_netcdf=of_netcdf) for each in variables]
         shape, count, inner = variables[0].shape, len(variables), len(variables[0].shape) - 1
         if inner == 1:

@@ -86,11 +86,12 @@ class ClassMoments:
         }
 
     def add(self, features: np.ndarray, labels: np.ndarray) -> None:
-        """Add vectors, (B, d), of the classes `labels`, (B,)."""
+        """Add vectors, (B, d), of the classes `labels`, (B,); those of no class of these do not count."""
         for label, places in places_of_classes(labels):
-            moments = self.of(label)
-            moments.add(features[places])
-            self.counts[label] = moments.count
+            if 0 <= label < len(self.counts):
+                moments = self.of(label)
+                moments.add(features[places])
+                self.counts[label] = moments.count
 
     def of(self, label: int) -> Moments:
         """The moments of a class, which share their memory with these."""

@@ -152,12 +152,7 @@ class Tally:
     def arrays(self) -> dict[str, np.ndarray]:
         """All sums by name, floating-point; those of several ranks add up."""
         self._multiply()
-        parts = {
-            "fields": self.fields,
-            "features": self.features,
-            "classes": self.of_classes,
-            "scores": self.scores,
-        }
+        parts = {"fields": self.fields, "features": self.features, "classes": self.of_classes, "scores": self.scores}
         found = {f"kept/{name}": values for name, values in self._kept.items()}
         for name, part in parts.items():
             if part is not None:
