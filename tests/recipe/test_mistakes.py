@@ -144,6 +144,7 @@ def line_of(name):
         ("SamplesOne", "sample() returns float32 (8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),
         ("SamplesNothing", "sample() returns None; it must return images (N, H, W, C) in [-1, 1]"),
         ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
+        ("BlankInputs", "sample() reads batch.inputs, which is blank for samples; set shows_data = True in the class"),
         ("BlankImagesToGenerate --eval-samples 8", "generate() reads batch.images, which is blank for samples; set"),
         ("Evaluates", "evaluate() returns float32 (); it must return a dict of metrics by name"),
         ("EvaluatesText", "evaluate() returns name as 'x'; it must return a dict of metrics by name"),

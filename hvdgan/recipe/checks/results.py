@@ -296,19 +296,27 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 
 def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
-    """Refuse samples that are computed of images of the data, if the recipe does not say so: it gets blank ones."""
+    """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
     if recipe.shows_data or tf.executing_eagerly():
         return
-    waiting, seen = [samples], set()
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.name == batch.images.name:
+    for part in ("images", "inputs"):
+        if getattr(batch, part) is not None and reads(samples, getattr(batch, part)):
             raise Mistake(
-                f"{what} reads batch.images, which is blank for samples; set shows_data = True in the class", at
+                f"{what} reads batch.{part}, which is blank for samples; set shows_data = True in the class", at
             )
-        if tensor.op.name not in seen:
-            seen.add(tensor.op.name)
-            waiting += tensor.op.inputs
+
+
+def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
+    """Whether a result is computed of another tensor of the graph that is being traced."""
+    waiting, seen = [result], set()
+    while waiting:
+        each = waiting.pop()
+        if each.name == tensor.name:
+            return True
+        if each.op.name not in seen:
+            seen.add(each.op.name)
+            waiting += each.op.inputs
+    return False
 
 
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
