@@ -5,7 +5,7 @@ import pytest
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from keras_parts import Critic, Recurrent, Regularised, Spectral, Synchronized
+from keras_parts import Critic, Recurrent, Regularised, Spectral, SubclassSynchronized, Synchronized
 
 
 def trained(recipe, ranks, **settings):
@@ -44,4 +44,5 @@ def test_losses_of_layers(ranks):
 
 def test_normalisations(ranks):
     assert_as_on_one_rank(ranks, Synchronized)
+    assert_as_on_one_rank(ranks, SubclassSynchronized)
     assert_as_on_one_rank(ranks, Spectral)

@@ -113,6 +113,36 @@ class Synchronized(Critic):
         return [layers.Dense(8), layers.BatchNormalization(synchronized=True), layers.ReLU()]
 
 
+class SlowNormalization(layers.BatchNormalization):
+    """A user's BatchNorm with other defaults."""
+
+    def __init__(self, **settings):
+        super().__init__(momentum=0.9, synchronized=True, **settings)
+
+
+class SubclassSynchronized(Critic):
+    """A critic whose BatchNorm is of a class of its own, and synchronised."""
+
+    penalised = ()
+    norm = SlowNormalization
+
+    def inner(self):
+        return [layers.Dense(8), self.norm(), layers.ReLU()]
+
+
+class ScaledNormalization(SlowNormalization):
+    """A user's BatchNorm that computes in a way of its own."""
+
+    def call(self, inputs, training=None, mask=None):
+        return inputs / (1e-3 + keras.ops.std(inputs, axis=0))
+
+
+class OwnCall(SubclassSynchronized):
+    """A BatchNorm that cannot be synchronised."""
+
+    norm = ScaledNormalization
+
+
 class Spectral(Shared):
     """A generator under Keras' SpectralNormalization, which changes the weights of its layer in each call."""
 

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from keras_parts import Critic, Dropping, InBranch, Recomputed, Regularised, Shared, Spectral, SpectralNaN
+from keras_parts import Critic, Dropping, InBranch, OwnCall, Recomputed, Regularised, Shared, Spectral, SpectralNaN
 from launching import train
 
 
@@ -91,6 +91,11 @@ def test_losses_of_layers_that_cannot_be_taken_are_refused():
             UserError, match=r"judge_critic: network critic has losses of its own .* outside of tf.cond"
         ):
             tiny_run(recipe)
+
+
+def test_a_batch_norm_with_a_call_of_its_own_is_not_said_to_be_synchronised():
+    with pytest.raises(UserError, match=r"network critic, layer .*: ScaledNormalization has a call\(\) of its own"):
+        tiny_run(OwnCall)
 
 
 def test_spectral_normalisation_of_keras_is_undone_in_an_update_that_is_not_finite():
