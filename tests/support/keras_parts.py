@@ -1,5 +1,7 @@
 """Recipes of digits with layers, regularisers and optimizers of Keras; tests name them as keras_parts:Recurrent."""
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 from keras import layers
@@ -141,6 +143,70 @@ class OwnCall(SubclassSynchronized):
     """A BatchNorm that cannot be synchronised."""
 
     norm = ScaledNormalization
+
+
+class Wide(Critic):
+    """Convolutions in float64 and in bfloat16 between float32 layers; a frozen one keeps its weights in bfloat16."""
+
+    shape = (8, 8, 1)
+    penalised = ()
+    ema = ("critic",)
+
+    def inner(self):
+        norm = layers.BatchNormalization(dtype="float64")
+        wide = [layers.Conv2D(4, 3, dtype="float64"), norm, layers.LeakyReLU(dtype="float64")]
+        half = [layers.Conv2D(4, 3, dtype="bfloat16", trainable=False), layers.Activation("tanh", dtype="bfloat16")]
+        return [*wide, *half, layers.Flatten()]
+
+    def stages(self):
+        (stage,) = super().stages()
+        (update,) = stage.updates
+        return [dataclasses.replace(stage, updates=[dataclasses.replace(update, clip_norm=0.5)])]
+
+
+class Half(Critic):
+    """A layer whose weights themselves are in half precision."""
+
+    def inner(self):
+        return [layers.Dense(8, dtype="bfloat16")]
+
+
+class Reshaped(Shared):
+    """A generator that ends in a layer without weights, whose type is that of --precision."""
+
+    def networks(self):
+        images = [layers.Dense(64, "tanh", dtype="float32"), layers.Reshape((8, 8, 1), name="to_image")]
+        return {"generator": keras.Sequential([keras.Input((4,)), *images])}
+
+
+class Subclassed(keras.Model):
+    """A network that does not know its outputs before it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(64)
+
+    def call(self, x):
+        return keras.ops.reshape(self.dense(x), (-1, 8, 8, 1))
+
+
+class HalfSamples(Shared):
+    """Samples of such a network."""
+
+    def networks(self):
+        generator = Subclassed()
+        generator(tf.zeros((1, 4)))
+        critic = keras.Sequential([keras.Input(self.shape), layers.Dense(1, dtype="float32")])
+        return {"critic": critic, "generator": generator}
+
+    def judge(self, nets, batch):
+        return tf.reduce_mean(nets.critic(self.samples(batch))), {}
+
+    def fool(self, nets, batch):
+        return tf.reduce_mean(tf.cast(nets.generator(batch.latents), tf.float32)), {}
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents)
 
 
 class Spectral(Shared):
