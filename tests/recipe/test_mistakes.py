@@ -81,7 +81,10 @@ def line_of(name):
         ("Deep", FOOL + "the loss fails: ValueError: "),
         ("Compiled", FOOL + "the loss fails: ValueError: "),
         ("FewArguments", "takes 2 positional arguments but 3 were given; it must take (self, nets, batch)"),
-        ("Untouched", FOOL + "the loss does not depend on generator/dense"),
+        (
+            "Untouched",
+            FOOL + "the loss does not depend on generator/dense/kernel of generator, generator/dense/bias of",
+        ),
         ("NetworksList", "networks() returns a list of 2; it must return a dict of built Keras models by name"),
         ("NoModel", "networks() gives generator as a list of 1; it must return a dict of built Keras models"),
         ("NotBuilt", "network generator is not built; call it on an example, or give it an Input"),

@@ -209,6 +209,24 @@ class HalfSamples(Shared):
         return nets.generator(batch.latents)
 
 
+class OfKeras2(layers.Layer):
+    """A layer written for Keras 2: its weight is a tf.Variable."""
+
+    def __init__(self):
+        super().__init__(name="scale")
+        self.gain = tf.Variable(tf.ones(8), name="weight")
+
+    def call(self, x):
+        return x * self.gain
+
+
+class Forgotten(Critic):
+    """A critic with such a layer in a network within it."""
+
+    def inner(self):
+        return [layers.Dense(8), keras.Sequential([OfKeras2()])]
+
+
 class Spectral(Shared):
     """A generator under Keras' SpectralNormalization, which changes the weights of its layer in each call."""
 

@@ -13,6 +13,7 @@ from hvdgan.recipe.draws import Random
 from keras_parts import (
     Critic,
     Dropping,
+    Forgotten,
     Half,
     HalfSamples,
     InBranch,
@@ -157,6 +158,11 @@ def test_layers_in_other_types_resume_with_the_same_bits(tmp_path):
 def test_weights_and_results_in_half_precision_are_refused_with_what_to_write(recipe, precision, complaint):
     with pytest.raises(UserError, match=complaint):
         tiny_run(recipe, precision=precision)
+
+
+def test_a_bare_variable_in_a_layer_is_refused_by_name():
+    with pytest.raises(UserError, match=r"network critic, layer scale: gain is a tf.Variable, which .*add_weight"):
+        tiny_run(Forgotten)
 
 
 def test_a_batch_norm_with_a_call_of_its_own_is_not_said_to_be_synchronised():
