@@ -260,6 +260,21 @@ def test_only_what_ends_in_samples_is_said_to(tmp_path, capsys):
     np.testing.assert_allclose(samples, 5 + 2 * (latents + change), rtol=1e-5)
 
 
+class Fixed(Tiny):
+    """Samples whose number is read from a shape, and not from a tensor."""
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents) + tf.zeros((batch.latents.shape[0], 8, 8, 1))
+
+
+def test_samples_of_a_fixed_number_are_refused_with_what_to_write(tmp_path, capsys):
+    save_run(tmp_path / "r", "test_export:Fixed", load_recipe("test_export:Fixed"), TinyOptions())
+    assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 2
+    error = capsys.readouterr().err
+    assert "sample() fails: " in error and error.endswith("write tf.shape(x)[0], as x.shape[0] is None\n")
+    assert error.count("\n") == 1 and not (tmp_path / "s").exists()
+
+
 @pytest.mark.parametrize(("weights", "kind"), [("averaged", "ema"), ("trained", "networks")])
 def test_npz_holds_the_weights_under_their_names(runs, tmp_path, weights, kind):
     out = tmp_path / "new" / "weights.npz"

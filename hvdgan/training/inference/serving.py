@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.checks.results import Prepared, drawn_by, reads, sampled
-from hvdgan.recipe.mistakes import call
+from hvdgan.recipe.mistakes import Mistake, call
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.unpacking import Parts
 from hvdgan.training.inference.physical import applied
@@ -40,13 +40,23 @@ class Serving:
 
     def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool, count: int | None = None) -> None:
         self._recipe, self._nets, self._in_units, self._count = recipe, nets, in_units, count
+        self.ends: dict[str, set[int]] = defaultdict(set)
+        """for each network the numbers of those of its outputs that are the samples themselves"""
+        try:
+            self._look()
+        except Mistake as mistake:
+            if count is not None:
+                raise
+            Serving(recipe, nets, in_units=in_units, count=2)  # raises the same, if the reason is another
+            text = f"{mistake}; an export takes any number of samples: write tf.shape(x)[0], as x.shape[0] is None"
+            raise Mistake(text, mistake.at) from mistake.__cause__
+
+    def _look(self) -> None:
+        """Trace the samples, and see what they are computed of."""
         self._drawn = self._drawn_specs()
         classes = self._drawn.get("classes")  # as hvdgan.sample --class takes them
         self._draws_classes = classes is not None and classes.dtype.is_integer and classes.shape.rank == 1
-        self.ends: dict[str, set[int]] = defaultdict(set)
-        """for each network the numbers of those of its outputs that are the samples themselves"""
-        specs, found = self._specs(), set[str]()
-        calls = _Calls(nets)
+        specs, found, calls = self._specs(), set[str](), _Calls(self._nets)
 
         def look(given: Tensors, size: tf.Tensor) -> tf.Tensor:
             samples = self._samples(calls, given, size)
