@@ -247,7 +247,7 @@ class Residual(Tiny):
         return batch.latents + nets.generator(batch.latents)
 
 
-def test_only_what_ends_in_samples_is_said_to(tmp_path, capsys):
+def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
     maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
     save_run(tmp_path / "r", "test_export:Residual", Residual, TinyOptions(), DataSpec((2,), 100, values=maps))
     assert export.main([str(tmp_path / "r"), "--network", "generator", "--out", str(tmp_path / "g")]) == 0

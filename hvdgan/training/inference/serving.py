@@ -35,7 +35,7 @@ class Serving:
         count: number of samples; None: any.
 
     Raises:
-        Mistake: the recipe cannot compute so many samples.
+        Mistake: the recipe cannot compute this number of samples.
     """
 
     def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool, count: int | None = None) -> None:
