@@ -150,8 +150,12 @@ class Ranks:
         """Overwrite the variables of every rank with the root's values."""
         if self.size > 1 and variables:
             with self.activity.at("broadcast of variables"), tf.device(self._where):
-                values = [variable.value for variable in variables]
-                backend.horovod().broadcast_variables(values, root_rank=root, inplace=False)
+                half = [variable for variable in variables if variable.dtype == "bfloat16"]  # Horovod has no such type
+                wide = [tf.Variable(tf.cast(variable.value, tf.float32)) for variable in half]
+                others = [variable.value for variable in variables if variable.dtype != "bfloat16"]
+                backend.horovod().broadcast_variables([*others, *wide], root_rank=root, inplace=False)
+                for variable, value in zip(half, wide, strict=True):
+                    variable.assign(value)
 
     def broadcast_array(self, values: np.ndarray, root: int = 0) -> np.ndarray:
         """The root's array; the other ranks pass an array of the same shape and dtype."""

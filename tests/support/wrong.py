@@ -235,6 +235,13 @@ class BlankImages(Tiny):
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
 
 
+class BlankInputs(Tiny):
+    paired = True
+
+    def sample(self, nets, batch):  # here
+        return nets.generator(batch.latents) + batch.inputs
+
+
 class BlankImagesToGenerate(Tiny):
     def generate(self, nets, batch):  # here
         return nets.generator(batch.latents) + batch.images

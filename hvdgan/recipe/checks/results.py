@@ -26,6 +26,8 @@ METRICS = "a dict of metrics by name, (B,) each, one number per image"
 _METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": STAGES, "sample": SAMPLES}
 _SHAPES = (None, None, None, 1), (None, None, None, 3)
 _SCALING = "leave the scaling out: hvdgan scales losses itself with --precision mixed_float16"
+_HALF = ("float16", "bfloat16")
+_FLOAT32 = 'give its last layer dtype="float32", as in layers.Reshape(shape, dtype="float32")'
 _NOTHING: Any = None
 _OWN_NAMES = frozenset(vars(Batch(_NOTHING, None, _NOTHING, {})))  # attributes of every batch
 
@@ -75,6 +77,7 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
                 f"network {name} is not built; call it on an example, or give it an Input, in networks()",
                 recipe.networks,
             )
+        _refuse_half_precision(name, network, recipe.networks)
     owner: dict[int, str] = {}
     for name, network in networks.items():
         for variable in network.variables:
@@ -85,6 +88,22 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
                     recipe.networks,
                 )
     return networks
+
+
+def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
+    """Refuse weights that are trained in 16 bits, and results of 16 bits, as a Reshape returns in mixed precision."""
+    for variable in network.trainable_variables:
+        if variable.dtype in _HALF:
+            raise Mistake(
+                f"network {name} trains {variable.path} in {variable.dtype}, where small changes are lost; give the "
+                f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
+                at,
+            )
+    outputs = getattr(network, "outputs", None) or ()  # a subclass of keras.Model does not know its own
+    layers = getattr(network, "output_names", None) or [network.layers[-1].name for _ in outputs]
+    for output, layer in zip(outputs, layers, strict=True):
+        if output.dtype in _HALF:
+            raise Mistake(f"network {name} ends in {output.dtype}, with layer {layer}; {_FLOAT32}", at)
 
 
 def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[str, keras.optimizers.Optimizer]:
@@ -289,6 +308,10 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
         samples = tf.convert_to_tensor(given)
     except (TypeError, ValueError) as error:
         raise Mistake(what, recipe.sample) from error
+    if samples.dtype.name in _HALF:
+        raise Mistake(
+            f"sample() returns {described(given)} of a network in {samples.dtype.name}; {_FLOAT32}", recipe.sample
+        )
     if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in shapes)):
         raise Mistake(what, recipe.sample)
     _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
@@ -296,19 +319,27 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 
 def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
-    """Refuse samples that are computed of images of the data, if the recipe does not say so: it gets blank ones."""
+    """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
     if recipe.shows_data or tf.executing_eagerly():
         return
-    waiting, seen = [samples], set()
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.name == batch.images.name:
+    for part in ("images", "inputs"):
+        if getattr(batch, part) is not None and reads(samples, getattr(batch, part)):
             raise Mistake(
-                f"{what} reads batch.images, which is blank for samples; set shows_data = True in the class", at
+                f"{what} reads batch.{part}, which is blank for samples; set shows_data = True in the class", at
             )
-        if tensor.op.name not in seen:
-            seen.add(tensor.op.name)
-            waiting += tensor.op.inputs
+
+
+def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
+    """Whether a result is computed of another tensor of the graph that is being traced."""
+    waiting, seen = [result], set()
+    while waiting:
+        each = waiting.pop()
+        if each.name == tensor.name:
+            return True
+        if each.op.name not in seen:
+            seen.add(each.op.name)
+            waiting += each.op.inputs
+    return False
 
 
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:

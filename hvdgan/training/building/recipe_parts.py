@@ -128,12 +128,28 @@ def trace(
 
 
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
-    layers = [layer for network in state.networks.values() for layer in layers_of(network)]
-    norms = [each for each in layers if type(each) is keras.layers.BatchNormalization]
+    plain = keras.layers.BatchNormalization
+    norms = [
+        (name, layer)
+        for name, network in state.networks.items()
+        for layer in layers_of(network)
+        if isinstance(layer, plain)
+    ]
     if config.sync_batch_norm and not norms:
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
-    for norm in (each for each in norms if config.sync_batch_norm or each.synchronized):
-        change_class(norm, SynchronisedBatchNormalization)
+    for name, norm in norms:
+        if not (config.sync_batch_norm or norm.synchronized):
+            continue
+        kind = type(norm)
+        if kind.call is not plain.call:
+            raise Mistake(
+                f"network {name}, layer {norm.name}: {kind.__name__} has a call() of its own, which --sync-batch-norm "
+                "or synchronized=True would not reach; let the layer hold a BatchNormalization and call that",
+                kind,
+            )
+        synchronised = SynchronisedBatchNormalization
+        # Of a user's subclass all but call() stays.
+        change_class(norm, synchronised if kind is plain else type(kind.__name__, (kind, synchronised), {}))
         norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
 
 

@@ -1,5 +1,6 @@
 """Wraps a network so that it takes and returns numbers in the units of the data."""
 
+from collections.abc import Collection
 from typing import Any
 
 import keras
@@ -14,15 +15,16 @@ _INPUTS = ("inputs", "conditions", "constants", "images")
 """names of a network's inputs whose numbers have a map"""
 
 
-def physical(network: keras.Model, spec: DataSpec) -> tuple[keras.Model, list[str]]:
+def physical(network: keras.Model, spec: DataSpec, samples: Collection[int]) -> tuple[keras.Model, list[str]]:
     """A network of standard Keras operations in the units of the data.
 
-    An input named `inputs`, `conditions`, `constants` or `images` takes numbers of the data, and an output of a
-    sample's shape returns them; all others stay as they are.
+    An input named `inputs`, `conditions`, `constants` or `images` takes numbers of the data, and outputs that are the
+    samples return them; all others stay as they are.
 
     Args:
         network: functional network, such as the generator.
         spec: facts about the data of the run.
+        samples: numbers of the outputs that are the samples.
 
     Returns:
         The network, and a description of each input and output that is now in the units of the data; the network
@@ -37,7 +39,9 @@ def physical(network: keras.Model, spec: DataSpec) -> tuple[keras.Model, list[st
     inputs = [keras.Input(batch_shape=each.shape, dtype=each.dtype, name=each.name) for each in network.inputs]
     given = [_mapped_input(each, spec.values, wrapped) for each in inputs]
     returned = network(given if len(given) > 1 else given[0])
-    outputs = keras.tree.map_structure(lambda each: _mapped_output(each, spec, wrapped), returned)
+    flat = keras.tree.flatten(returned)
+    flat = [_mapped_output(each, spec, wrapped) if place in samples else each for place, each in enumerate(flat)]
+    outputs = keras.tree.pack_sequence_as(returned, flat)
     if not wrapped:
         return network, []
     return keras.Model(inputs, outputs, name=network.name), wrapped
@@ -48,18 +52,23 @@ def _mapped_input(tensor: Any, values: SampleValues, wrapped: list[str]) -> Any:
     if value_map is None or value_map.is_identity or tensor.shape[-1] != len(value_map.channels):
         return tensor
     wrapped.append(f"{tensor.name} ({value_map})")
-    return _applied(value_map, tensor, forward=True)
+    return applied(value_map, tensor, forward=True)
 
 
 def _mapped_output(tensor: Any, spec: DataSpec, wrapped: list[str]) -> Any:
     assert spec.values is not None
-    if tuple(tensor.shape[1:]) != spec.shape or spec.values.images.is_identity:
+    if spec.values.images.is_identity:
         return tensor
     wrapped.append(f"samples ({spec.values.images})")
-    return _applied(spec.values.images, tensor, forward=False)
+    return applied(spec.values.images, tensor, forward=False)
 
 
-def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:
+def applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:
+    """Apply a map, or undo it, by Keras operations.
+
+    Raises:
+        UserError: it has functions that cannot be expressed so.
+    """
     try:
         return value_map.forward_of(tensor, KERAS) if forward else value_map.inverse_of(tensor, KERAS)
     except Exception as error:  # the user's own functions may raise anything on a tensor

@@ -64,6 +64,8 @@ def check_settings(
         difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         if key in free:
             lines += _of_micro_batches(run, difference) if key == "accumulate" else []
+        elif key not in now:
+            lines.append(f"warning: {key} was {before[key]!r}, and there is no such option any more")
         elif key in _WITH_WARNING or key in allowed:
             lines.append(f"warning: {difference}")
         elif key in before and (stages := _stages_with(run, key, before[key])) and _last_alone_differs(*stages):
@@ -73,9 +75,12 @@ def check_settings(
     if refused:
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
+        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, key, before, at)}, start"
+        if key not in before:
+            was, keep = f"before there was an option {key}", "start"
         raise UserError(
-            f"--resume: {source} was made with {key} {before.get(key)!r}, and this run has {now.get(key)!r}{more}; "
-            f"keep it{_hint(run, key, before, at)}, start anew in another --run-dir, or allow it with --allow-changed"
+            f"--resume: {source} was made {was}, and this run has {now[key]!r}{more}; {keep} anew in another "
+            f"--run-dir, or allow it with --allow-changed {','.join(refused)}"
         )
     if not {"stages", *changed} & set(allowed) and not set(changed) & set(run.recipe.may_change):
         _check_stages(run, source, at.get("stages"))

@@ -37,7 +37,9 @@ def move_averages(
         for average, variable in zip(state.ema[name], variables, strict=True):
             # average -= share (average - variable), the product and the difference in one pass
             tf.raw_ops.ResourceApplyGradientDescent(
-                var=average.value.handle, alpha=alpha, delta=average.value - variable.value
+                var=average.value.handle,
+                alpha=tf.cast(alpha, average.value.dtype),
+                delta=average.value - variable.value,
             )
 
 

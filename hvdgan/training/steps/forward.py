@@ -110,7 +110,10 @@ class Forward:
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
-        return [v for name in update.owns for v in self._state.networks[name].trainable_variables]
+        return [v for name in update.owns for v in self._trained(name)]
+
+    def _trained(self, name: str) -> list[keras.Variable]:
+        return self._state.networks[name].trainable_variables
 
     @contextlib.contextmanager
     def scope(self, update: Update) -> Iterator[None]:
@@ -122,7 +125,14 @@ class Forward:
             with tf.name_scope(f"{self._stage.name}/{update.name}"):
                 yield
         except Untouched as error:
-            raise Mistake(f"{self.where(update)}: {error}", update.loss) from None
+            paths = [f"{v.path} of {name}" for name in update.owns for v in self._trained(name)]
+            untouched = [paths[place] for place in error.places]
+            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
+            raise Mistake(
+                f"{self.where(update)}: the loss does not depend on {named}; own only networks that the loss calls, or "
+                "set trainable=False on the variables that it leaves out",
+                update.loss,
+            ) from None
         except (LookupError, NotImplementedError) as error:
             if isinstance(error, KeyError | IndexError):
                 raise

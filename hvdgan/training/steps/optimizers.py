@@ -11,8 +11,8 @@ from hvdgan.training.variables.state import TrainState
 
 
 def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The Euclidean norm of all gradients together; not finite if any of their numbers is not."""
-    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
+    """The Euclidean norm of all gradients together, float32; not finite if any of their numbers is not."""
+    return tf.sqrt(2.0 * tf.add_n([tf.cast(tf.nn.l2_loss(gradient), tf.float32) for gradient in gradients]))
 
 
 def apply_gradients(
@@ -48,7 +48,7 @@ def _clipped(gradients: Sequence[tf.Tensor], norm: tf.Tensor, clip_norm: float |
     if clip_norm is None:
         return gradients
     scale = clip_norm / tf.maximum(norm, clip_norm)
-    return [gradient * scale for gradient in gradients]
+    return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class LossScale:
 
     def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The gradients of the loss itself, from those of the scaled loss."""
-        return [gradient / self.value.value for gradient in gradients]
+        return [gradient / tf.cast(self.value.value, gradient.dtype) for gradient in gradients]
 
     def adapt(self, finite: tf.Tensor) -> tf.Tensor:
         """Double the scale after many finite updates in a row; halve it, to no less than 1, after one that is not.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import keras
 
 from hvdgan.networks.layer_state import other_state_of
+from hvdgan.networks.nested_layers import bare_variables
 from hvdgan.recipe import Recipe, mistakes
 from hvdgan.recipe.checks.results import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
@@ -94,9 +95,16 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
         ema_decay: decay of the averages; 0: none are kept; None: they have a half-life.
 
     Raises:
-        Mistake: a network is not built, shares variables with another, or has no optimizer.
+        Mistake: a network is not built, shares variables with another, holds a tf.Variable, or has no optimizer.
     """
     networks = networks_of(recipe)
+    for name, network in networks.items():
+        for layer, attribute in bare_variables(network):
+            raise mistakes.Mistake(
+                f"network {name}, layer {layer.name}: {attribute} is a tf.Variable, which Keras 3 neither trains nor "
+                "saves; make it with self.add_weight(...)",
+                type(layer),
+            )
     optimizers = optimizers_of(recipe, networks)
     check_names(recipe, networks)
     for name, network in networks.items():
