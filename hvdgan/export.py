@@ -24,7 +24,7 @@ from hvdgan.recipe import Recipe, mistakes
 from hvdgan.training.inference.listed_maps import NAME, described, list_maps
 from hvdgan.training.inference.physical import physical
 from hvdgan.training.inference.serving import Serving
-from hvdgan.training.inference.trained import Trained, Weights, load_trained
+from hvdgan.training.inference.trained import Changed, Trained, Weights, load_trained
 from hvdgan.values.sample_values import SampleValues
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
@@ -127,7 +127,7 @@ def _format(request: Request) -> Format:
 
 def _network(trained: Trained, request: Request) -> keras.Model:
     """Return the network, with the averages assigned to it if --weights asks for them."""
-    networks = trained.state.networks
+    networks = {**trained.state.networks, **trained.state.frozen}
     if request.network not in networks:
         raise UserError(
             f"--network {request.network}: no such network in this run; expected one of {', '.join(networks)}"
@@ -135,7 +135,8 @@ def _network(trained: Trained, request: Request) -> keras.Model:
     if request.weights == "averaged":
         for variable, average in trained.state.sampling_values().get(request.network, ()):
             variable.assign(average)
-    return networks[request.network]
+    network = networks[request.network]
+    return network() if isinstance(network, Changed) else network  # which refuses
 
 
 def _in_units(trained: Trained, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:

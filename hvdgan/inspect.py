@@ -105,6 +105,7 @@ def _titled(facts: Facts) -> Iterator[tuple[str, list[str]]]:
                 ],
             )
         yield "optimizers", [f"{name}: {_slots_in_words(kept)}" for name, kept in facts["optimizers"].items()]
+        yield "frozen", [f"{name}: SHA-256 {digest[:12]}…" for name, digest in facts["frozen"].items()]
         yield "others", [f"{name} {tuple(shape)}" for name, shape in facts["others"].items()]
     yield "verified", _verified_in_words(facts)
 

@@ -39,6 +39,7 @@ def contents(checkpoint: Path) -> Facts:
             "optimizers": {
                 name: _slots(paths, of_kind["networks"].get(name, {})) for name, paths in of_kind["optimizers"].items()
             },
+            "frozen": dict(manifest.get("frozen", {})),
             "others": {name: list(shape) for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
         }
     except OSError as error:

@@ -36,6 +36,7 @@ class Network:
     name: str
     trainable: int
     other: int
+    is_frozen: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,18 @@ def moved_in_calls(network: keras.Model) -> list[keras.Variable]:
     return [*(variable for variable in network.non_trainable_variables if not is_seed(variable)), *weights]
 
 
+def is_frozen(network: keras.Model) -> bool:
+    """Whether a network has nothing to train: its weights are frozen, or it has no variables at all.
+
+    A network that only keeps state, made by add_weight(..., trainable=False), is not frozen: its update's calls move
+    it.
+    """
+    if network.trainable_variables:
+        return False
+    state = {id(variable) for _, variable in _kept(network)}
+    return not (network.trainable and state) or any(id(each) not in state for each in network.variables)
+
+
 def is_seed(variable: keras.Variable) -> bool:
     """Whether the variable is the state of a keras.random.SeedGenerator."""
     return variable.path.endswith("seed_generator_state")

@@ -260,7 +260,7 @@ def _data(run: RunFacts) -> Sequence[str]:
 def _networks(run: RunFacts) -> tuple[list[str], Rows] | None:
     if run.journal.start and run.journal.start.networks:
         known = run.journal.start.networks
-        counts = [[each.name, f"{each.trainable:,}", f"{each.other:,}"] for each in known]
+        counts = [[each.name + ", frozen" * each.is_frozen, f"{each.trainable:,}", f"{each.other:,}"] for each in known]
         return ["network", "trainable parameters", "others"], counts
     counted = run.newest.get("networks") or {}
     rows = [[name, _count(facts["parameters"]), _count(facts["tensors"])] for name, facts in counted.items()]

@@ -16,8 +16,11 @@ class Nets:
     evaluate() in inference mode. A network that the running update does not own is computed as usual, and gradients
     flow through it to its inputs, but its own variables stay as they are: no gradient, no new BatchNorm statistics.
 
+    A frozen network runs in inference mode, in a loss too.
+
     Args:
-        networks: the recipe's networks by name.
+        networks: the networks that the recipe trains, by name.
+        frozen: its frozen networks by name.
         owned: names of the networks whose statistics (BatchNorm's and the like) a call may move.
         training: True to run the networks in training mode.
         values: (variable, value) pairs by network name; the values are used instead of the variables.
@@ -30,13 +33,15 @@ class Nets:
         self,
         networks: Mapping[str, keras.Model],
         *,
+        frozen: Mapping[str, keras.Model] | None = None,
         owned: Collection[str] = (),
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
         losses: list[tuple[str, Any | None]] | None = None,
     ) -> None:
-        self._networks = networks
+        self._frozen = frozen or {}
+        self._networks = {**networks, **self._frozen}
         self._owned = owned
         self._training = training
         self._values = values or {}
@@ -88,7 +93,8 @@ class Nets:
 
     def _run(self, name: str, inputs: Any) -> Any:
         positional, keywords = inputs
-        return self._networks[name](*positional, training=self._training, **keywords)
+        training = self._training and name not in self._frozen
+        return self._networks[name](*positional, training=training, **keywords)
 
 
 def _losses_of_call(network: keras.Model) -> list[Any]:

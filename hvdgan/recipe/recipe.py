@@ -51,7 +51,8 @@ class Recipe:
         Returns:
             Keras models by name, built: made with an Input, or called once on an example. No two of them may share a
             variable, and no layer may draw random numbers of its own, as Dropout does (recurrent layers without dropout
-            do not).
+            do not). A network whose `trainable` is False is frozen: no update owns it, it runs in inference mode, and
+            no checkpoint holds it.
         """
         raise NotImplementedError
 
@@ -59,8 +60,8 @@ class Recipe:
         """Make the optimizers.
 
         Returns:
-            One Keras optimizer for each network, by the network's name. All updates that own the network use it, with
-            one set of slots and one count of iterations.
+            One Keras optimizer for each network that is not frozen, by the network's name. All updates that own the
+            network use it, with one set of slots and one count of iterations.
         """
         raise NotImplementedError
 
@@ -68,7 +69,8 @@ class Recipe:
         """List the stages.
 
         Returns:
-            The stages in the order in which they run. Every network must be owned by some update.
+            The stages in the order in which they run. Every network must be owned by some update,
+            or be frozen.
         """
         raise NotImplementedError
 

@@ -67,7 +67,10 @@ def paragraphs(run: Run, start: Start, last: Sequence[str]) -> list[list[str]]:
         start: its facts.
         last: parts of the last paragraph, within which a line is not broken.
     """
-    networks = (f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other" for each in start.networks)
+    networks = (
+        f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
+        for each in start.networks
+    )
     (versions, *ranks), (first, *maps) = start.machine, start.data
     lines = [
         versions,
@@ -129,9 +132,10 @@ def _versions(ranks: Ranks) -> str:
 
 
 def _networks(run: Run) -> Iterator[Network]:
-    for name, network in run.state.networks.items():
-        trainable = _trainable(network)
-        yield Network(name=name, trainable=trainable, other=network.count_params() - trainable)
+    for name, network in {**run.state.networks, **run.state.frozen}.items():
+        trainable, is_frozen = _trainable(network), name in run.state.frozen
+        other = network.count_params() - trainable
+        yield Network(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
 
 
 def _code(run: Run) -> str:

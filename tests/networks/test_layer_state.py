@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 from building import tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.errors import UserError
 from hvdgan.networks.layer_state import other_state_of, statistics_of
 from hvdgan.recipe import DataSpec
 from hvdgan.training.building.command import Resume
@@ -19,7 +20,16 @@ from hvdgan.training.resuming import run_folder
 from hvdgan.training.resuming.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train
 from small import small
-from tiny import Counting, Stateful, TinyOptions
+from tiny import (
+    Counting,
+    CountingBright,
+    Pooled,
+    PooledAlike,
+    PooledIfBright,
+    PooledNoise,
+    Stateful,
+    TinyOptions,
+)
 
 SIZE = ("--image-size", "8", "--global-batch-size", "16", "--norm", "batch", "--run-dir", "run")
 CONTROLLER = CONTROLLERS[-1]
@@ -42,8 +52,34 @@ def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_resumes_with_a
             assert saved["ranks/statistics"].shape == (2, 3 * 32)
 
 
-def test_state_that_differs_between_the_ranks_is_refused_by_name_after_the_first_step(tmp_path):
-    command = [*launcher(2, CONTROLLER), sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:Pooled", *SIZE]
+def test_state_that_depends_on_samples_is_refused_by_a_dry_run_on_one_rank(tmp_path):
+    command = [sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:Pooled", *SIZE, "--dry-run"]
+    done = run(command, tmp_path, forked=True)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].startswith("hvdgan: recipe Pooled, stage adversarial, update judge (tiny.py, l")
+    assert "network discriminator, layer keeps: judging/keeps/images depends on the rank's own samples" in done.stderr
+    assert 'aggregation="mean"' in done.stderr
+
+
+SETTINGS = [{}, {"accumulate": 2}, {"jit": True}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("recipe", [Pooled, PooledIfBright, PooledNoise, CountingBright])
+def test_it_is_refused_wherever_the_samples_go(recipe, settings):
+    with pytest.raises(
+        UserError, match=r"update judge \(tiny.py, .* judging/keeps/\w+ depends on the rank's own sampl"
+    ):
+        tiny_run(recipe, **settings)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_state_that_depends_on_the_step_and_the_weights_alone_is_allowed(settings):
+    tiny_run(PooledAlike, **settings)
+
+
+def test_other_state_that_differs_between_the_ranks_is_refused_by_name_after_the_first_step(tmp_path):
+    command = [*launcher(2, CONTROLLER), sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:OfRank", *SIZE]
     done = run(command, tmp_path, forked=True)
     assert done.returncode == 1, done.stdout + done.stderr
     said = [line for line in done.stderr.splitlines() if "differs between the ranks" in line]
@@ -53,17 +89,6 @@ def test_state_that_differs_between_the_ranks_is_refused_by_name_after_the_first
         assert 'aggregation="mean"' in line
     assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
-
-
-def test_on_one_rank_it_is_saved_as_it_is_and_a_resumed_run_ends_with_the_same_bits(tmp_path):
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "cut").mkdir()
-    train(tmp_path / "whole", "--recipe", "tiny:Pooled", *SIZE, "--steps", "4")
-    for steps in ("2", "4"):
-        train(tmp_path / "cut", "--recipe", "tiny:Pooled", *SIZE, "--steps", steps)
-    whole, cut = (state_of(tmp_path / name, 4) for name in ("whole", "cut"))
-    assert np.abs(whole["networks/discriminator/judging/keeps/images"]).max() > 0
-    assert whole.keys() == cut.keys() and all(whole[name].tobytes() == cut[name].tobytes() for name in whole)
 
 
 class Noting(layers.Layer):

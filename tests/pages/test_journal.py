@@ -26,7 +26,7 @@ def test_a_start_is_read_as_it_is_written(tmp_path):
     start = journal.start
     assert (journal.starts, journal.restarts.kept, journal.end.state) == (2, [4], "finished")
     assert (journal.ranks, start.launcher, start.step, start.last_step) == (1, "none", 4, 9)
-    generator = Network(name="generator", trainable=8 * 16 + 16 + 16 * 64 + 64, other=0)
+    generator = Network(name="generator", trainable=8 * 16 + 16 + 16 * 64 + 64, other=0, is_frozen=False)
     assert start.networks[0] == generator and start.networks[1].name == "discriminator"
     judge, fool = (Update(name=name, owns=[own], every=1, bytes=0) for name, own in UPDATES.items())
     assert start.stages == [

@@ -277,6 +277,45 @@ class ImagePool(layers.Layer):
         return inputs
 
 
+class PoolIfBright(ImagePool):
+    """Keeps zeros, or ones if a batch is bright."""
+
+    def call(self, inputs, training=False):
+        if training:
+            bright, shape = tf.reduce_mean(inputs) > 0, inputs.shape[1:]
+            self.images.assign(tf.cond(bright, lambda: tf.ones(shape), lambda: tf.zeros(shape)))
+        return inputs
+
+
+class CountBright(Counter):
+    """Counts bright samples."""
+
+    def call(self, inputs, training=False):
+        if training:
+            self.whole.assign(self.whole + tf.reduce_sum(tf.cast(inputs > 0, tf.int64)))
+        return inputs
+
+
+class PoolAlike(ImagePool):
+    """Keeps an image that is the same on every rank."""
+
+    def call(self, inputs, training=False):
+        if training:
+            drawn = tf.random.stateless_uniform(inputs.shape[1:], (1, 2))
+            self.images.assign(self.images + drawn * tf.cast(tf.shape(inputs)[0], tf.float32))
+        return inputs
+
+
+class RankPool(ImagePool):
+    """Keeps the number of the rank."""
+
+    def call(self, inputs, training=False):
+        if training:
+            rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("HOROVOD_RANK", "0")
+            self.images.assign(tf.fill(self.images.shape, float(rank)))
+        return inputs
+
+
 class Stateful(Tiny):
     """A discriminator behind a layer that keeps something, and BatchNorm."""
 
@@ -295,6 +334,29 @@ class Counting(Stateful):
 
 class Pooled(Stateful):
     layer = ImagePool
+
+
+class PooledIfBright(Stateful):
+    layer = PoolIfBright
+
+
+class CountingBright(Stateful):
+    layer = CountBright
+
+
+class PooledAlike(Stateful):
+    layer = PoolAlike
+
+
+class PooledNoise(PooledIfBright):
+    """Keeps a value that depends on the latents alone."""
+
+    def judge(self, nets, batch):
+        return nets.discriminator(tf.reshape(batch.latents, (-1, 8, 1, 1)) + tf.zeros((1, 8, 8, 1)))[0, 0], {}
+
+
+class OfRank(Stateful):
+    layer = RankPool
 
 
 class Clashing(Recipe):

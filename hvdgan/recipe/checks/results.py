@@ -2,7 +2,7 @@
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -106,16 +106,23 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
             raise Mistake(f"network {name} ends in {output.dtype}, with layer {layer}; {_FLOAT32}", at)
 
 
-def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[str, keras.optimizers.Optimizer]:
-    """Call optimizers(), and check that every network has an optimizer of its own."""
+def optimizers_of(
+    recipe: Recipe, networks: Mapping[str, keras.Model], frozen: Collection[str]
+) -> dict[str, keras.optimizers.Optimizer]:
+    """Call optimizers(), and check that every network that is trained has an optimizer of its own.
+
+    Those of frozen networks are not used.
+    """
     optimizers = call(recipe.optimizers, what="optimizers()", wanted="it must take (self)")
     if not isinstance(optimizers, dict):
         raise Mistake(f"optimizers() returns {described(optimizers)}; it must return {OPTIMIZERS}", recipe.optimizers)
+    optimizers = {name: each for name, each in optimizers.items() if name not in frozen}
     unknown = [str(name) for name in optimizers if name not in networks]
     if missing := networks.keys() - optimizers.keys():
         hint = f" in place of {', '.join(unknown)}" if unknown else ""
         raise Mistake(
-            f"optimizers() has none for {', '.join(sorted(missing))}{hint}; every network needs its own",
+            f"optimizers() has none for {', '.join(sorted(missing))}{hint}; every network needs its own, "
+            "or trainable = False if it is frozen",
             recipe.optimizers,
         )
     if unknown:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from hvdgan.cli.errors import UserError
@@ -14,23 +14,26 @@ from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 STAGES = 'a list of Stage, as in [Stage("adversarial", 1000, [Update(...)])]'
 
 
-def checked_stages(stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None) -> tuple[Stage, ...]:
+def checked_stages(
+    stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None, *, frozen: Collection[str] = ()
+) -> tuple[Stage, ...]:
     """Return the stages to run.
 
     Args:
         stages: stages of the recipe, at least one.
-        networks: names of all networks of the recipe.
+        networks: names of the networks that the recipe trains.
         choice: value of --stages, such as "completion=2000,joint=5000": any of the stages, in any order, also more
             than once; None: the stages of the recipe.
+        frozen: names of its frozen networks.
 
     Raises:
         UserError: a stage or an update cannot be run; the message says what to change.
     """
-    _check_stages(stages, set(networks))
+    _check_stages(stages, set(networks), set(frozen))
     return tuple(stages) if choice is None else _choose(stages, choice)
 
 
-def _check_stages(stages: Sequence[Stage], networks: set[str]) -> None:
+def _check_stages(stages: Sequence[Stage], networks: set[str], frozen: set[str]) -> None:
     if not _is_list_of(stages, Stage):
         raise Mistake(f"stages() returns {listed(stages)}; it must return {STAGES}")
     if not stages:
@@ -39,10 +42,20 @@ def _check_stages(stages: Sequence[Stage], networks: set[str]) -> None:
         _check_name(stage.name, f"stage {stage.name}", stage)
     _check_unique([stage.name for stage in stages], "stages() of the recipe", "stage", stages[-1])
     for stage in stages:
-        _check_stage(stage, networks)
+        _check_stage(stage, networks | frozen)
+    for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
+        if owned := frozen & set(update.owns):
+            raise Mistake(
+                f"{where}: it owns {_names(owned)}, which has no trainable variables; leave trainable = False out, as "
+                "an update changes only what it owns, or leave the frozen network out of owns",
+                update,
+            )
     unowned = networks - {name for stage in stages for name in stage.owns}
     if unowned:
-        raise Mistake(f"no update owns {_names(unowned)}; name it in some update's owns, or leave it out of networks()")
+        raise Mistake(
+            f"no update owns {_names(unowned)}; name it in some update's owns, set its trainable = False in networks() "
+            "if it is frozen, or leave it out"
+        )
 
 
 def _check_stage(stage: Stage, networks: set[str]) -> None:

@@ -19,6 +19,7 @@ from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
 from hvdgan.training.building.saved_settings import read_json, to_json
+from hvdgan.training.variables.state import seed_generators
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
@@ -99,8 +100,12 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
 def _parse(
     arguments: Sequence[str], saved: dict[str, Any], source: str, check: Callable[[type[Recipe]], None]
 ) -> Command | None:
-    given = _peek(arguments, "--recipe")
-    name = saved.get("recipe", Config.recipe) if given is None else given
+    name, seed = (
+        saved.get(key, default) if (given := _peek(arguments, f"--{key}")) is None else given
+        for key, default in (("recipe", Config.recipe), ("seed", Config.seed))
+    )
+    # Other values of the flag are refused below.
+    seed_generators(int(seed) if str(seed).isdecimal() else Config.seed, "import")
     recipe = load_recipe(str(name))
     Options: Any = recipe.Options
     with of(recipe):

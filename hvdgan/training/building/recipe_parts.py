@@ -59,9 +59,9 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
         UserError: a setting does not fit the recipe.
         Mistake: the recipe is wrong.
     """
+    prepare_keras(config.precision, config.seed, "__init__()")
     recipe = make_recipe(recipe_class, options, spec)
-    prepare_keras(config.precision)
-    keras.utils.set_random_seed(config.seed)
+    prepare_keras(config.precision, config.seed)
     if config.ema_half_life is not None and not recipe.ema:
         raise UserError(
             f"--ema-half-life {config.ema_half_life:.12g}: the recipe averages no network (its ema is empty); "
@@ -71,7 +71,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     try:
-        schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages))
+        schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages, frozen=state.frozen))
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise

@@ -29,6 +29,7 @@ from hvdgan.training.evaluation.of_run import comparison_in_training
 from hvdgan.training.monitoring.samples import Sampler
 from hvdgan.training.steps.augment import check_augmentations
 from hvdgan.training.steps.step import StageStep
+from hvdgan.training.variables.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.variables.state import TrainState
 from hvdgan.values.sample_values import SampleValues, are_pixels
 
@@ -53,6 +54,7 @@ class Run:
         evaluator: evaluator of the held-out images.
         comparison: comparison of generated with real samples.
         code: digests of the files of the user's code, by their paths.
+        frozen: digests of frozen networks, and of what else is read and never changed.
     """
 
     config: Config
@@ -68,6 +70,7 @@ class Run:
     evaluator: Evaluator | None
     comparison: Comparison | None
     code: Mapping[str, str]
+    frozen: Digests
 
     @property
     def run_dir(self) -> Path:
@@ -152,7 +155,9 @@ def build(
         ranks, recipe_class, lambda: trace(config, parts, sampler, evaluator, comparison, source), "the traces"
     )
     check_best_metric(config.best_metric, metrics)
-    made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe)
+    frozen = digests_of(state)
+    agree_on_frozen(frozen, ranks)
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe), frozen
     return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.recipe.draws import Random
+from hvdgan.recipe.draws import OF_SAMPLES, Random
 
 _ROUNDS = 10
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -47,7 +47,7 @@ class CompiledRandom(Random):
         number = tf.cast(begin // _BLOCK + tf.range(blocks, dtype=tf.int64), tf.uint64)
         bits = _philox([*_halves(number), *(tf.fill([blocks], each) for each in mixed[2:])], mixed[:2])
         drawn = tf.reshape(numbers(tf.stack(bits, axis=1)), [-1])
-        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape))
+        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape), name=OF_SAMPLES)
 
 
 def on_device(random: Random) -> dict[str, Any]:

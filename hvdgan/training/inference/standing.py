@@ -55,7 +55,7 @@ def set_standing_statistics(
     values = trained.state.sampling_values() if weights == "averaged" else {}
     with _of_one_batch([norm for network in networks.values() for norm in _norms(network)]) as statistics:
         other = {name: [pair for pair in pairs if id(pair[0]) not in statistics] for name, pairs in values.items()}
-        nets = Nets(networks, training=True, values=other, shared=calls)
+        nets = Nets(networks, frozen=trained.state.frozen, training=True, values=other, shared=calls)
         drawing = Drawing(trained.recipe, nets, seed=seed, truncation=truncation)
         means = _means(drawing, calls, statistics, inputs, batches, batch_size)
     if not means:

@@ -15,6 +15,7 @@ from hvdgan.recipe.checks.results import make_recipe
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.samples.data_spec import of_json
 from hvdgan.training.building.command import parse_saved
+from hvdgan.training.variables.frozen import digest_of_network, frozen_network
 from hvdgan.training.variables.state import TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
@@ -50,7 +51,8 @@ class Trained:
             weights: "averaged": averages over time, for the networks that the run averages; "trained": the weights
                 themselves.
         """
-        return self.state.sampling_nets if weights == "averaged" else Nets(self.state.networks, training=False)
+        networks, frozen = self.state.networks, self.state.frozen
+        return self.state.sampling_nets if weights == "averaged" else Nets(networks, frozen=frozen, training=False)
 
 
 def load_trained(path: Path) -> Trained:
@@ -68,15 +70,46 @@ def load_trained(path: Path) -> Trained:
     found = find(path)
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
-    prepare_keras(PRECISION)
     spec = _spec(found, manifest, paired=command.recipe.paired)
     _check_functions(found, spec)
     with mistakes.of(command.recipe):
+        prepare_keras(PRECISION, command.config.seed, "__init__()")
         recipe = make_recipe(command.recipe, command.options, spec)
+        prepare_keras(PRECISION, command.config.seed)
         state = build_state(recipe, command.config.ema_decay)
+    _check_frozen(found, manifest, state)
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
     checkpoint.restore(found, manifest, used, only=USED)
     return Trained(found, manifest["step"], command.config, recipe, state, manifest)
+
+
+class Changed:
+    """What stands in place of a frozen network that is not the one that the run was trained with.
+
+    A network that is not used need not be the same: a checkpoint may be sampled without the weights of its losses.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Refuse the call.
+
+        Raises:
+            UserError: names the network.
+        """
+        raise UserError(self._message)
+
+
+def _check_frozen(found: Path, manifest: dict[str, Any], state: TrainState) -> None:
+    """Let the use of each frozen network fail whose values differ from those that the run was trained with."""
+    before = manifest.get("frozen", {})
+    for name, network in state.frozen.items():
+        what = frozen_network(name)
+        if before.get(what) != digest_of_network(network):
+            state.frozen[name] = Changed(
+                f"{found}: {what} has other values than in training; restore the file that it is loaded from"
+            )
 
 
 def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:

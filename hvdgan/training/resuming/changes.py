@@ -151,9 +151,11 @@ def _says_what_was_assumed(run: Run, key: str, at: Mapping[str, Any]) -> bool:
 
 def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
     """Return the stages with a setting's earlier value, and with its present one; None if they cannot be made."""
+    now = run.schedule.stages
     try:
         if key == "stages":
-            return checked_stages(run.recipe.stages(), list(run.state.networks), value), run.schedule.stages
+            state = run.state
+            return checked_stages(run.recipe.stages(), list(state.networks), value, frozen=state.frozen), now
         earlier = _recipe_with(run.recipe, key, value)
         return None if earlier is None else (earlier.stages(), run.recipe.stages())
     except Exception:  # the recipe's code may raise anything

@@ -20,6 +20,7 @@ from hvdgan.training.resuming.resume_point import ResumePoint
 from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
 from hvdgan.training.resuming.value_maps import check_value_maps
+from hvdgan.training.variables.frozen import refuse_other_frozen
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 
@@ -71,7 +72,7 @@ def _take(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
 
 
 def _check_allowed(run: Run, resume: Resume) -> None:
-    if unknown := set(resume.allow_changed) - run.settings().keys():
+    if unknown := set(resume.allow_changed) - run.settings().keys() - {"frozen"}:
         raise UserError(
             f"--allow-changed {','.join(resume.allow_changed)}: there is no setting {', '.join(sorted(unknown))}; "
             "expected names as in config.json"
@@ -170,6 +171,8 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     manifest = files.read_manifest(source)
     resume_point.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
     resume_point.remarks += [*changed_code(run, source, manifest), *changed_versions(manifest)]
+    allowed = bool(resume.allow_changed)  # another setting may be the cause, such as the name of a file of weights
+    resume_point.remarks += refuse_other_frozen(source, manifest.get("frozen", {}), run.frozen, allowed=allowed)
     if "data" not in resume.allow_changed:
         _check_same_data(run, source, manifest["data"])
     resume_point.remarks += check_value_maps(run, source, manifest["data"], resume.allow_changed)

@@ -182,6 +182,7 @@ def snapshot(
             "spec": run.recipe.data.to_json(),
         },
         "code": dict(run.code),
+        "frozen": dict(run.frozen),
         "seed": run.config.seed,
         "ranks": run.ranks.size,
         "config": run.settings(),

@@ -85,7 +85,8 @@ class Forward:
 
         batch.augment = augment
         of_calls: list[tuple[str, tf.Tensor | None]] = []
-        nets = Nets(self._state.networks, owned=update.owns, training=True, shared=shared, losses=of_calls)
+        networks, frozen = self._state.networks, self._state.frozen
+        nets = Nets(networks, frozen=frozen, owned=update.owns, training=True, shared=shared, losses=of_calls)
         loss, measured = loss_of(update.loss, nets, batch, self.where(update))
         if of_networks := self._of_networks(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)

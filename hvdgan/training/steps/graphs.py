@@ -1,7 +1,7 @@
 """Walks the operations of a traced graph, with those of the functions that it calls."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -29,6 +29,84 @@ def operations(
             pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
             known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
             yield from operations(inner, known, (*chain, operation))
+
+
+class Flow:
+    """Follows some tensors of a graph forward, through branches, loops and functions.
+
+    Args:
+        begins: function of an operation and the handles of its graph that chooses operations to follow.
+        stops: function that chooses operations whose results are not followed.
+        visit: function that is called with each chain of operations, the handles of its graph, and whether an input of
+            the last operation, or the condition of a branch or loop around it, is followed.
+    """
+
+    def __init__(
+        self,
+        begins: Callable[[tf.Operation, Handles], bool],
+        stops: Callable[[tf.Operation], bool],
+        visit: Callable[[tuple[tf.Operation, ...], Handles, bool], None],
+    ) -> None:
+        self._begins, self._stops, self._visit = begins, stops, visit
+
+    def follow(
+        self,
+        graph: tf.Graph,
+        followed: set[str],
+        handles: Handles,
+        chain: tuple[tf.Operation, ...] = (),
+        *,
+        always: bool = False,
+    ) -> set[str]:
+        """Walk a graph; returns the names of all its tensors that depend on those that are followed.
+
+        Args:
+            graph: graph to walk.
+            followed: names of its inputs that are followed.
+            handles, chain: those of operations().
+            always: True if a condition around the graph is followed.
+        """
+        followed = set(followed)
+        for operation in graph.get_operations():
+            inside = list(called_by(operation, graph))
+            reached = always or any(tensor.name in followed for tensor in operation.inputs)
+            self._visit((*chain, operation), handles, reached)
+            if inside:
+                followed |= self._called(operation, inside, followed, handles, (*chain, operation), always=always)
+            elif (reached and not self._stops(operation)) or self._begins(operation, handles):
+                followed |= {tensor.name for tensor in operation.outputs}
+        return followed
+
+    def _called(
+        self,
+        operation: tf.Operation,
+        inside: list[tf.Graph],
+        followed: set[str],
+        handles: Handles,
+        chain: tuple[tf.Operation, ...],
+        *,
+        always: bool,
+    ) -> set[str]:
+        """The outputs of an operation that depend on what is followed into the functions that it calls."""
+        is_loop = "While" in operation.type
+        always |= not is_loop and len(inside) > 1 and operation.inputs[0].name in followed
+        carried: set[int] = set()
+        while True:
+            before = set(carried)
+            for inner in inside:
+                pairs = list(zip(reversed(operation.inputs), reversed(inner.inputs), strict=False))
+                known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
+                entering = {own.name for outer, own in pairs if outer.name in followed}
+                if is_loop:
+                    entering |= {inner.inputs[place].name for place in carried}
+                found = self.follow(inner, entering, known, chain, always=always)
+                leaving = {place for place, tensor in enumerate(inner.outputs) if always or tensor.name in found}
+                if is_loop and len(inner.outputs) != len(operation.outputs):  # the condition
+                    always |= bool(leaving)
+                else:
+                    carried |= leaving
+            if not is_loop or carried == before:
+                return {tensor.name for place, tensor in enumerate(operation.outputs) if place in carried}
 
 
 def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:

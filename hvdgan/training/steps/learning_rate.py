@@ -45,7 +45,7 @@ def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int, facto
 
 
 def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
-    """Refuse updates of a frozen network, or with a learning rate or betas that its optimizer cannot have.
+    """Refuse updates without trainable variables, or with a learning rate or betas that an optimizer cannot have.
 
     Args:
         stages: stages of the run.
@@ -55,13 +55,13 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
         Mistake: naming stage, update and network.
     """
     for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
+        if not any(state.networks[name].trainable_variables for name in update.owns):
+            raise Mistake(
+                f"{where}: it owns only {', '.join(update.owns)}, without trainable variables; let it own a network "
+                "that it trains, too",
+                update,
+            )
         for name in update.owns:
-            if not state.networks[name].trainable_variables:
-                raise Mistake(
-                    f"{where}: it owns {name}, which has no trainable variables; leave trainable = False out, as an "
-                    "update changes only what it owns, or make it a part of another network",
-                    update,
-                )
             if update.learning_rate is not None and name not in state.learning_rates:
                 raise Mistake(
                     f"{where}: it has a learning rate, and the optimizer of {name} has a schedule of its own; leave "

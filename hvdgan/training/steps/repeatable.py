@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import keras
@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.layer_state import seeds_of
-from hvdgan.training.steps.graphs import kind_of, operations
+from hvdgan.recipe.draws import OF_SAMPLES
+from hvdgan.training.steps.graphs import Flow, Handles, kind_of, operations
 from hvdgan.training.variables.state import TrainState
 
 _HERE = Path(__file__).parents[2]
@@ -25,6 +26,8 @@ _USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
 _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
 
+# Operations whose results are the same on all ranks, whatever they are given.
+_SAME_ON_ALL = re.compile(r"Horovod|(Shape|ShapeN|Size|Rank|ZerosLike|OnesLike)$")
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
 
 
@@ -35,6 +38,8 @@ def refuse_unrepeatable(
     scopes: Mapping[str, str] | None = None,
 ) -> None:
     """Refuse a traced function that computes other numbers on each rank, or after a resume.
+
+    What it reads outside of the networks is noted in state.outside.
 
     Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
 
@@ -48,6 +53,7 @@ def refuse_unrepeatable(
         UserError: naming the operation and the line of code.
     """
     saved = {id(variable.value.handle) for variable in state.tensors().values()}
+    _note_outside(function, state, saved)
     seeds = {
         id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"
         for name, network in state.networks.items()
@@ -71,6 +77,70 @@ def refuse_unrepeatable(
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _KEEP
                 raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")
+
+
+def refuse_state_of_samples(
+    function: "tf.types.experimental.ConcreteFunction",
+    samples: Collection[tf.Tensor],
+    state: TrainState,
+    where: str,
+    scopes: Mapping[str, str],
+) -> None:
+    """Refuse a traced step whose losses give state of a layer values that depend on the rank's own samples.
+
+    Code inside tf.py_function is not seen; state that differs between ranks is refused in the run, too.
+
+    Args:
+        function: traced step.
+        samples: its inputs that are samples, or describe them.
+        state: networks of the run.
+        where: place of the function, for the message.
+        scopes: places of the losses, by their name scopes; what is assigned elsewhere does not count.
+
+    Raises:
+        UserError: names the variable and the line of code.
+    """
+    kept = {id(variable.value.handle): name for name, variable in state.other_state().items()}
+    if not kept:
+        return
+    own = {id(variable.value.handle) for variable in state.statistics.variables()}  # each rank has its own
+    drawn = re.compile(rf"(.*/)?{OF_SAMPLES}(_\d+)?$")
+
+    def begins(operation: tf.Operation, handles: Handles) -> bool:
+        return bool(drawn.match(operation.name)) or any(id(handles.get(id(each))) in own for each in operation.inputs)
+
+    def visit(chain: tuple[tf.Operation, ...], handles: Handles, depends: bool) -> None:
+        place = _place(chain, scopes, "")
+        if not depends or not place.startswith(tuple(scopes.values())) or not _WRITES.search(chain[-1].type):
+            return
+        for handle in (handles.get(id(tensor)) for tensor in chain[-1].inputs):
+            if id(handle) in kept:
+                raise UserError(
+                    f"{place}: {kept[id(handle)]} depends on the rank's own samples, and a checkpoint holds one copy "
+                    'for all ranks; let it depend on the step alone, or make it with add_weight(..., aggregation="mean"'
+                    "), and checkpoints hold its mean over the ranks"
+                )
+
+    outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+    flow = Flow(begins, lambda operation: bool(_SAME_ON_ALL.match(operation.type)), visit)
+    flow.follow(function.graph, {tensor.name for tensor in samples}, outside)
+
+
+def _note_outside(
+    function: "tf.types.experimental.ConcreteFunction", state: TrainState, saved: Collection[int]
+) -> None:
+    """Add the variables and constants that a function reads, and that no network holds, to those of the run."""
+    frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
+    variables = {id(variable.handle): variable for variable in function.graph.variables}
+    for outer, inner in function.graph.captures:
+        value = variables.get(id(outer), outer)
+        known = id(outer) in saved or id(outer) in frozen or any(each is value for each in state.outside.values())
+        if known or (value is outer and outer.dtype in (tf.resource, tf.variant, tf.string)):
+            continue
+        what = f"constant {inner.op.name}" if value is outer else f"variable {value.name.removesuffix(':0')}"
+        name = f"the {what} outside of the networks"
+        number = sum(each.partition(" (number ")[0] == name for each in state.outside)
+        state.outside[f"{name} (number {number + 1})" if number else name] = value
 
 
 def _draws(operation: tf.Operation) -> bool:

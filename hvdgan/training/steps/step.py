@@ -23,7 +23,7 @@ from hvdgan.training.steps.forward import Data, Forward, Metrics, specs_of, used
 from hvdgan.training.steps.gradients import MicroBatches, WholeSlice
 from hvdgan.training.steps.learning_rate import rate_at, rate_factor
 from hvdgan.training.steps.optimizers import apply_gradients, global_norm
-from hvdgan.training.steps.repeatable import refuse_unrepeatable
+from hvdgan.training.steps.repeatable import refuse_state_of_samples, refuse_unrepeatable
 from hvdgan.training.steps.skipping import apply_and_select, apply_or_restore, changed_by, values_of
 from hvdgan.training.variables.state import TrainState
 
@@ -115,7 +115,10 @@ class StageStep:
         traced = self.function(due).get_concrete_function(*arguments)
         recipe = f"recipe {type(self._recipe).__name__}"
         scopes = {f"{self.stage.name}/{update.name}": f"{recipe}, {self.forward.where(update)}" for update in due}
-        refuse_unrepeatable(traced, self._state, f"{recipe}, stage {self.stage.name}", scopes)
+        where = f"{recipe}, stage {self.stage.name}"
+        refuse_unrepeatable(traced, self._state, where, scopes)
+        samples = traced.graph.inputs[2 : len(tf.nest.flatten(arguments))]  # after the numbers of the step
+        refuse_state_of_samples(traced, samples, self._state, where, scopes)
         self._traced[_names(due)] = traced
         remapper.switch_off_if_it_fails(traced.graph)
         return traced
