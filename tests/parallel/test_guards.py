@@ -133,5 +133,5 @@ def test_a_recipe_whose_file_differs_between_ranks_is_named_on_both(ranks, tmp_p
     )
     monkeypatch.syspath_prepend(tmp_path)
     recipe = importlib.import_module("differing").Differing
-    with pytest.raises(RunError, match='disagree on the files of the recipe: differing.py is ".* on rank 0 and ".* rank 1;'):
+    with pytest.raises(RunError, match='the files of the recipe: differing.py is ".* on rank 0 and ".* on rank 1;'):
         tiny_run(recipe, ranks=ranks)
