@@ -9,11 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.cli.errors import UserError
 from hvdgan.distributed.bundling import bundle
 
 
-class Untouched(Exception):
-    """The loss does not depend on some variables that its gradients are asked for, which are the arguments."""
+class Untouched(UserError):
+    """The loss does not depend on some variables that its gradients are asked for."""
 
 
 class OwnedTape(tf.GradientTape):
@@ -26,11 +27,16 @@ class OwnedTape(tf.GradientTape):
         """As tf.GradientTape.gradient.
 
         Raises:
-            Untouched: the target does not depend on some of the sources.
+            Untouched: the target does not depend on some of the sources; the message names them.
         """
         gradients = super().gradient(target, sources, *others, **more)
-        if untouched := [source for source, each in zip(sources, gradients, strict=True) if each is None]:
-            raise Untouched(*untouched)
+        untouched = [s.name.removesuffix(":0") for s, g in zip(sources, gradients, strict=True) if g is None]
+        if untouched:
+            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
+            raise Untouched(
+                f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False "
+                "on the variables that it leaves out"
+            )
         return gradients
 
 

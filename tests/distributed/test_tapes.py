@@ -37,6 +37,5 @@ def test_a_tape_of_gradients_returns_them(variables):
 def test_an_owned_tape_names_the_variables_that_the_loss_does_not_touch(variables):
     with OwnedTape() as tape:
         loss = tf.reduce_sum(variables[0])
-    with pytest.raises(Untouched) as caught:
+    with pytest.raises(Untouched, match="the loss does not depend on variable.*, variable.*; own only networks"):
         tape.gradient(loss, variables[:3])
-    assert [id(each) for each in caught.value.args] == [id(each) for each in variables[1:3]]

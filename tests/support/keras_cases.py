@@ -263,11 +263,12 @@ _LAYERS = {
     "Layer": _layer(Scale),
     "Wrapper": _layer(lambda: Wrapped(layers.Dense(3))),
     "Masking": Case(lambda x: layers.LSTM(3)(layers.Masking()(ops.relu(x))), SEQUENCE),
-    "MelSpectrogram": _layer(
-        lambda: layers.MelSpectrogram(
+    "MelSpectrogram": Case(
+        lambda x: layers.MelSpectrogram(
             16, 8, sampling_rate=64, num_mel_bins=4, min_freq=1, max_freq=32, power_to_db=False
-        ),
+        )(x),
         (64,),
+        optimizer=lambda: optimizers.SGD(0.005),
     ),
     "STFTSpectrogram": _layer(lambda: layers.STFTSpectrogram("magnitude", 16, 8, fft_length=16), (64, 1)),
     "Normalization": _layer(lambda: layers.Normalization(mean=0.5, variance=2.0)),
@@ -421,7 +422,7 @@ _LOSSES = {
     "CategoricalGeneralizedCrossEntropy": _of_labels(lambda: losses.CategoricalGeneralizedCrossEntropy()),
     "SparseCategoricalCrossentropy": _of_labels(lambda: losses.SparseCategoricalCrossentropy()),
     "CTC": Case(loss=lambda labels, x: losses.CTC()(labels[:, None] % 4 + 1, tf.reshape(x, (-1, 2, 5)))),
-    "Circle": Case(loss=lambda labels, x: losses.Circle()(labels, tf.math.l2_normalize(x, 1))),
+    "Circle": Case(loss=lambda labels, x: losses.Circle(gamma=1.0)(labels, tf.math.l2_normalize(x, 1))),
     "Loss": _of_classes(OwnLoss),
     "MeanSquaredError(reduction='sum')": _of_classes(lambda: losses.MeanSquaredError(reduction="sum")),
 }

@@ -64,8 +64,7 @@ def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
 
 
 def test_an_owned_variable_that_the_loss_never_touches_is_refused_by_name():
-    named = "generator/dense/kernel of generator, generator/dense/bias of generator, "
-    with pytest.raises(UserError, match=f"stage adversarial, update fool: the loss does not depend on {named}"):
+    with pytest.raises(UserError, match="stage adversarial, update fool: the loss does not depend on generator/dense"):
         tiny_run(Untouched)
 
 

@@ -122,7 +122,7 @@ class Forward:
             with tf.name_scope(f"{self._stage.name}/{update.name}"):
                 yield
         except Untouched as error:
-            raise Mistake(f"{self.where(update)}: {self._untouched(update, error)}", update.loss) from None
+            raise Mistake(f"{self.where(update)}: {error}", update.loss) from None
         except (LookupError, NotImplementedError) as error:
             if isinstance(error, KeyError | IndexError):
                 raise
@@ -130,21 +130,6 @@ class Forward:
             raise Mistake(
                 f"{self.where(update)}: its gradient cannot be computed: {error}{hint}", update.loss
             ) from None
-
-    def _untouched(self, update: Update, error: Untouched) -> str:
-        """Name variables that a loss does not depend on, and their networks."""
-        sources = {id(source) for source in error.args}
-        found = [
-            f"{variable.path} of {name}"
-            for name in update.owns
-            for variable in self._state.networks[name].trainable_variables
-            if id(variable.value) in sources
-        ]
-        named = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        return (
-            f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False on "
-            "the variables that it leaves out"
-        )
 
     def where(self, update: Update) -> str:
         """The update's place in the schedule, for messages."""
