@@ -5,6 +5,7 @@ A case is named as Keras names it; one with arguments in its name is a further c
 
 import dataclasses
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -311,6 +312,7 @@ _LAYERS = {
     "RandomShear": _layer(lambda: layers.RandomShear(0.5, 0.5), PICTURE),
     "RandomTranslation": _layer(lambda: layers.RandomTranslation(0.5, 0.5), PICTURE),
     "RandomZoom": _layer(lambda: layers.RandomZoom(0.5), PICTURE),
+    "TFSMLayer": _layer(lambda: layers.TFSMLayer(_saved_model(), call_endpoint="serve")),
     "a layer with dtype='float64'": _layer(lambda: layers.Dense(4, dtype="float64")),
     "a layer with dtype='bfloat16'": _layer(lambda: layers.Dense(4, dtype="bfloat16")),
     "a frozen layer (trainable=False)": _layer(lambda: layers.Dense(4, trainable=False)),
@@ -319,15 +321,23 @@ _LAYERS = {
     "LSTM(stateful=True)": Case(lambda x: layers.LSTM(3, stateful=True)(x), SEQUENCE),
 }
 NOT_TRIED = {
-    "FlaxLayer": "needs JAX",
-    "JaxLayer": "needs JAX",
-    "TorchModuleWrapper": "needs PyTorch as the backend of Keras",
-    "TFSMLayer": "a SavedModel, whose weights are variables of TensorFlow",
-    "MaxNumBoundingBoxes": "takes boxes, not numbers",
-    "InputSpec": "",
-    "OptimizerMap": "",
+    "layers": {
+        "FlaxLayer": "not tried: needs JAX",
+        "JaxLayer": "not tried: needs JAX",
+        "TorchModuleWrapper": "not tried: needs PyTorch as the backend of Keras",
+        "MaxNumBoundingBoxes": "not tried: takes boxes, not numbers",
+    },
 }
-"""classes that are no case, with the reason for the table; those without one are left out of it"""
+"""classes that are no case, by group, with the reason for the table"""
+PARTS = {"InputSpec", "OptimizerMap"}
+"""classes that are arguments of others"""
+
+
+def _saved_model():
+    """A folder with a network as a SavedModel."""
+    folder = f"{tempfile.mkdtemp()}/network"
+    keras.Sequential([keras.Input((8,)), layers.Dense(3)]).export(folder, verbose=False)
+    return folder
 
 
 def _optimizer(make):
