@@ -17,9 +17,9 @@ from keras_trials import WORKS, outcomes  # noqa: E402
 
 TITLE = "## What of Keras works"
 _INTRODUCTION = """\
-Made by `horovodrun --gloo -np 2 python docs/make_keras_table.py` with Keras {version}. Each class of Keras stands in
-both networks of a small GAN, which trains for 12 steps. It works if the weights equal those of a plain loop of Keras
-and those of two ranks, up to the rounding, and if a run that was resumed in the middle has the same bits."""
+Made by `docs/make_keras_table.py` with Keras {version}. Each class of Keras stands in both networks of a small GAN,
+which trains for 12 steps. It works if the weights equal those of a plain loop of Keras and those of two ranks, up to
+the rounding, and if a run that was resumed in the middle has the same bits."""
 # What to do about a difference, where no message of hvdgan says it.
 _ADVICE = {
     "BatchNormalization": "each rank normalises its own slice; give `synchronized=True`, or `--sync-batch-norm`",
