@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hvdgan.cli.config import Config
@@ -36,17 +37,17 @@ def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def options(config: dict[str, Any], changed: str) -> list[tuple[str, str]]:
+def options(config: dict[str, Any], changed: Sequence[str] | None) -> list[tuple[str, str]]:
     """List the options of the recipe that differ from its defaults, as far as they are known: flag and value.
 
     Args:
         config: contents of config.json.
-        changed: text with the flags of all settings that differ; empty: not known, and all options are listed.
+        changed: flags of all settings that differ, with their values; None: not known, and all options are listed.
     """
     known = defaults()
-    flags = {word.partition("=")[0].partition(".")[0] for word in changed.split()}
+    flags = {each.split(" ")[0].partition("=")[0].partition(".")[0] for each in changed or ()}
     rows = [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
-    return [row for row in rows if not changed or row[0] in flags]
+    return [row for row in rows if changed is None or row[0] in flags]
 
 
 def differing(configs: list[dict[str, Any]]) -> list[str]:

@@ -137,7 +137,7 @@ class Between:
         """
         self._grids.settle()
         self._saving.finish()
-        self._record.say(end_of(self._run, self._resume_point.step, done, reason))
+        self._record.tell(end_of(self._run, self._resume_point.step, done, reason))
 
     def _evaluate(self, done: int, at: Position) -> Exception | None:
         """Run the evaluations; returns a failure, the same on every rank, so that the run is saved first."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.cli.events import StageEnd
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.building.run import Run
@@ -38,11 +39,11 @@ class Observations:
         self._weights = ranks.weights(config.global_batch_size)
         self._saved = part_of_rank(ranks, progress.get("ranks", []))
         """this rank's part of the observations of the interrupted run"""
-        max_bad, files = config.max_bad_fraction, progress.get("bad_files", {})
-        self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, record.say, saved=files)
-        self._bad_updates = BadUpdates(ranks, config.max_bad_steps, record.say, progress.get("bad_updates", {}))
+        max_bad, files, tell = config.max_bad_fraction, progress.get("bad_files", {}), record.tell
+        self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, tell, saved=files)
+        self._bad_updates = BadUpdates(ranks, config.max_bad_steps, tell, progress.get("bad_updates", {}))
         self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
-        self._input_check = InputCheck(ranks, config, record.say, prepared=source.prepared)
+        self._input_check = InputCheck(ranks, config, tell, prepared=source.prepared)
         self._watch = Watch(None)
         for line in source.remarks:
             record.say(line)
@@ -96,8 +97,8 @@ class Observations:
         Args:
             step, at, metrics, skipped: those of add().
         """
-        say = functools.partial(self._record.say_alone, rank=self._run.ranks.rank)
-        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, say)
+        tell = functools.partial(self._record.tell_alone, rank=self._run.ranks.rank)
+        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, tell)
 
     def end_stage(self, at: Position) -> None:
         """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""
@@ -141,7 +142,8 @@ class Observations:
         if at.stage_step + 1 == at.stage.steps or at.stage.until is None:
             return
         self._run.schedule.end_early(at)
-        self._record.say(
-            f"stage {at.stage.name} ends after {at.stage_step + 1} of {at.stage.steps} steps: {at.stage.until.metric} "
-            f"no longer improves; this run ends at step {self._run.last_step}"
+        stage, last = at.stage, self._run.last_step
+        planned, metric = stage.steps, at.stage.until.metric
+        self._record.tell(
+            StageEnd(stage=stage.name, steps=at.stage_step + 1, planned=planned, metric=metric, last_step=last)
         )

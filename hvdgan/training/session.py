@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from hvdgan.cli.errors import RankFailed, RunError, unwritable
+from hvdgan.cli.events import End, Event
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
@@ -49,7 +50,7 @@ def watch(command: Command, ranks: Ranks, page: Page, *, elastic: bool = False) 
             ranks.rank,
             ranks.gather,
             config.peer_timeout,
-            None if command.dry_run else folder_of(config) / "log.txt",
+            None if command.dry_run else folder_of(config),
             elastic=elastic,
             stall_seconds=config.stall_timeout,
             activity=ranks.activity,
@@ -112,7 +113,7 @@ def train(
         with _in_words(run, heart, guard):
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
         page.follow(run.run_dir, is_root=is_root)
-        with contextlib.closing(record), _in_words(run, heart, guard, record.say):
+        with contextlib.closing(record), _in_words(run, heart, guard, record.tell):
             announce(run, resume_point, record)
             page.is_finished = first >= run.last_step
             if page.is_finished:
@@ -148,21 +149,21 @@ def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batch
 
 @contextlib.contextmanager
 def _in_words(
-    run: Run, heart: Heartbeat, guard: MemoryGuard, say: Callable[[str], None] = lambda line: None
+    run: Run, heart: Heartbeat, guard: MemoryGuard, tell: Callable[[Event], None] = lambda event: None
 ) -> Iterator[None]:
     """Raise an error of a known kind as one line, and any other as it is; log it first."""
     try:
         yield
     except (RunError, OSError, MemoryError, tf.errors.OpError) as error:
         failure = _translate(error, run, heart, guard)
-        say(f"stopped: {failure}")
+        tell(End(state="failed", text=str(failure)))
         if failure is error:
             raise
         raise failure from error
     except HostsChanged:
         raise
     except Exception as error:  # such as one of a recipe's code; its traceback is on the terminal
-        say(f"stopped: {' '.join(f'{type(error).__name__}: {error}'.split())[:500]}")
+        tell(End(state="failed", text=" ".join(f"{type(error).__name__}: {error}".split())[:500]))
         raise
 
 

@@ -1,4 +1,4 @@
-"""Describes a run in a few readable lines: what, on which data, in which stages, on which ranks, which settings."""
+"""Describes a run: what is trained, on which data, in which stages, on which ranks, which settings."""
 
 import os
 import platform
@@ -9,13 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import __version__
+from hvdgan.cli.events import Network, Start
+from hvdgan.cli.events import Stage as StageFacts
+from hvdgan.cli.events import Update as UpdateFacts
 from hvdgan.cli.launcher import requeued
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe.stages import Stage
 from hvdgan.training.building.code_state import folder_of_code, git_state
 from hvdgan.training.building.flags import changed_flags
 from hvdgan.training.building.run import Run
@@ -24,27 +27,60 @@ from hvdgan.training.steps.averages import RAMP_UP
 _WIDTH = 110
 
 
-def paragraphs(run: Run, places: Sequence[Device], last: Sequence[str]) -> list[list[str]]:
-    """Describe a run: each paragraph is one line, or several of at most 110 characters where words allow it.
+def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
+    """The facts of a start.
 
     Args:
         run: run, built.
         places: devices of all ranks, in rank order.
+        step: number of steps done before.
+    """
+    job, restart = requeued() or ("", 0)
+    return Start(
+        version=__version__,
+        recipe=run.config.recipe,
+        step=step,
+        last_step=run.last_step,
+        ranks=run.ranks.size,
+        hosts=len({place.host for place in places}),
+        launcher=run.ranks.launcher,
+        is_elastic=bool(run.ranks.slice_unit),
+        slurm_job=job,
+        slurm_restart=restart,
+        networks=list(_networks(run)),
+        stages=[_stage(run, stage) for stage in run.schedule.stages],
+        data=list(_data(run)),
+        changed=changed_flags(run.config, run.recipe.options),
+        machine=[
+            f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}{_code(run)}",
+            _ranks(run, places),
+            "; ".join(devices.by_host(places)),
+        ],
+    )
+
+
+def paragraphs(run: Run, start: Start, last: Sequence[str]) -> list[list[str]]:
+    """Describe a run: each paragraph is one line, or several of at most 110 characters where words allow it.
+
+    Args:
+        run: run, built.
+        start: its facts.
         last: parts of the last paragraph, within which a line is not broken.
     """
+    networks = (f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other" for each in start.networks)
+    (versions, *ranks), (first, *maps) = start.machine, start.data
     lines = [
-        f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}{_code(run)}",
-        f"networks: {'; '.join(_networks(run))}",
-        *_data(run),
-        *(_stage(run, stage) for stage in run.schedule.stages),
+        versions,
+        f"networks: {'; '.join(networks)}",
+        f"data: {first}",
+        *maps,
+        *(f"stage {each.name}, {each.steps:,} steps: {'; '.join(map(_update, each.updates))}" for each in start.stages),
         *_averages(run),
-        _ranks(run, places),
-        "; ".join(devices.by_host(places)),
+        *ranks,
         *_evaluations(run),
     ]
-    flags = changed_flags(run.config, run.recipe.options)
     # A flag stays in one piece, so that it can be copied.
-    changed = ["differs from the defaults:", *flags] if flags else ["all settings have their defaults"]
+    changed = ["differs from the defaults:", *start.changed] if start.changed else ["all settings have their defaults"]
     return [*(_filled(_phrases(line)) for line in lines), _filled(changed), _filled(last)]
 
 
@@ -92,10 +128,10 @@ def _versions(ranks: Ranks) -> str:
     return f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}{horovod}"
 
 
-def _networks(run: Run) -> Iterator[str]:
+def _networks(run: Run) -> Iterator[Network]:
     for name, network in run.state.networks.items():
         trainable = _trainable(network)
-        yield f"{name} {trainable:,} trainable parameters, {network.count_params() - trainable:,} other"
+        yield Network(name=name, trainable=trainable, other=network.count_params() - trainable)
 
 
 def _code(run: Run) -> str:
@@ -110,7 +146,7 @@ def _trainable(network: keras.Model) -> int:
 
 def _data(run: Run) -> Iterator[str]:
     source = run.source
-    text = f"data: {source.name}, {len(source):,} {_samples_of(source)}"
+    text = f"{source.name}, {len(source):,} {_samples_of(source)}"
     if source.num_classes:
         text += f" in {source.num_classes:,} classes"
     if run.held_out is not None:
@@ -131,18 +167,22 @@ def _samples_of(source: Samples) -> str:
     return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 
-def _stage(run: Run, stage: Stage) -> str:
-    updates = "; ".join(_update(run, update) for update in stage.updates)
-    return f"stage {stage.name}, {stage.steps:,} steps: {updates}"
+def _stage(run: Run, stage: Stage) -> StageFacts:
+    """A stage, and the bytes of the all-reduce of its updates: 4 for each parameter, or 2 in float16."""
+    bytes_each = 0 if run.ranks.size == 1 else 2 if run.config.compression == "fp16" else 4
+    sizes = {name: bytes_each * _trainable(network) for name, network in run.state.networks.items()}
+    updates = [
+        UpdateFacts(name=each.name, owns=[*each.owns], every=each.every, bytes=sum(sizes[name] for name in each.owns))
+        for each in stage.updates
+    ]
+    return StageFacts(name=stage.name, steps=stage.steps, updates=updates)
 
 
-def _update(run: Run, update: Update) -> str:
-    """Name an update with what it owns, and the bytes of its all-reduce: 4 for each parameter, or 2 in float16."""
+def _update(update: UpdateFacts) -> str:
+    """An update with what it owns."""
     text = f"{update.name} owns {', '.join(update.owns)}"
-    if run.ranks.size > 1:
-        bytes_each = 2 if run.config.compression == "fp16" else 4
-        size = bytes_each * sum(_trainable(run.state.networks[name]) for name in update.owns)
-        text += f" and all-reduces {size:,} bytes"
+    if update.bytes:
+        text += f" and all-reduces {update.bytes:,} bytes"
     return text if update.every == 1 else f"{text}, every {update.every} steps"
 
 

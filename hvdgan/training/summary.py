@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.events import End, Recovery
 from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
 from hvdgan.distributed.devices import Device
@@ -13,7 +14,7 @@ from hvdgan.training.building.run import Run
 from hvdgan.training.monitoring.record import Record
 from hvdgan.training.resuming.changes import how_to_continue
 from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.start_lines import paragraphs, shortened
+from hvdgan.training.start_lines import paragraphs, shortened, start_of
 
 _LINES = 15
 """lines with which a run begins on the terminal, warnings not counted; log.txt has all"""
@@ -29,10 +30,13 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     """
     say = record.say
     if resume_point.recovered:
-        say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
+        record.tell(Recovery(ranks=run.ranks.size, step=resume_point.step, last_step=run.last_step))
         return
-    last = [f"run folder {run.run_dir}:", f"{_position(run, resume_point.step)};", "its config.json has every setting"]
-    parts = paragraphs(run, devices.everyones_devices(run.ranks), last)
+    start = start_of(run, devices.everyones_devices(run.ranks), resume_point.step)
+    record.keep(start)
+    position = f"a new run, which {_ends(run)}" if start.step == 0 else start.line
+    last = [f"run folder {run.run_dir}:", f"{position};", "its config.json has every setting"]
+    parts = paragraphs(run, start, last)
     for line in chain.from_iterable(parts):
         record.note(line)
     for line in shortened(parts, _LINES):
@@ -51,7 +55,8 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     ]:
         say(remark)
     if resume_point.step >= run.last_step:
-        say(f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}")
+        text = f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}"
+        record.tell(End(state="finished", text=text))
 
 
 def describe(run: Run, places: Sequence[Device]) -> str:
@@ -62,11 +67,11 @@ def describe(run: Run, places: Sequence[Device]) -> str:
         places: devices of all ranks, in rank order.
     """
     last = [f"run folder {run.run_dir}:", f"{_ends(run)};", "--dry-run writes nothing"]
-    lines = [line for part in paragraphs(run, places, last) for line in part]
+    lines = [line for part in paragraphs(run, start_of(run, places, 0), last) for line in part]
     return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines, *run.source.remarks])
 
 
-def end_of(run: Run, first: int, done: int, reason: str | None) -> str:
+def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
     """Describe how the steps have ended.
 
     Args:
@@ -76,18 +81,13 @@ def end_of(run: Run, first: int, done: int, reason: str | None) -> str:
         reason: reason to stop before the last step; None: the last step is reached.
     """
     if reason is None:
-        return f"done: {done} steps; samples in {run.run_dir / 'samples'}"
+        text = f"done: {done} steps; samples in {run.run_dir / 'samples'}"
+        return End(state="finished", text=text, is_saved=True)
     if done == first:
         when = f"stopped before the first step, at step {done} of {run.last_step} ({reason})"
     else:
         when = f"stopped after step {done} of {run.last_step} ({reason}) and saved"
-    return f"{when}; the same command resumes the run"
-
-
-def _position(run: Run, step: int) -> str:
-    if step == 0:
-        return f"a new run, which {_ends(run)}"
-    return f"{'resuming' if step < run.last_step else 'ended'} at step {step} of {run.last_step}"
+    return End(state="stopped", text=f"{when}; the same command resumes the run", is_saved=done > first)
 
 
 def _ends(run: Run) -> str:

@@ -39,7 +39,7 @@ def test_each_file_is_sent_once_and_in_portions(ranks):
 
 
 def test_too_many_over_all_ranks_are_refused_by_all(ranks):
-    bad_files = BadFiles("photos", [], 10, 0.5, ranks, lambda line: None, saved={})
+    bad_files = BadFiles("photos", [], 10, 0.5, ranks, lambda event: None, saved={})
     bad_files.report([BadFile(f"{ranks.rank} {number}", "cut") for number in range(2)])
     try:
         bad_files.report([BadFile(f"{ranks.rank} 2", "cut")])

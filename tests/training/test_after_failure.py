@@ -69,8 +69,11 @@ def test_a_verdict_that_never_comes_is_not_awaited():
         def say(self, line):
             pass
 
-        def say_alone(self, line, rank):
-            said.append(line)
+        def tell(self, event):
+            pass
+
+        def tell_alone(self, event, rank):
+            said.append(event.line)
 
     now = threading.Event()
     now.set()

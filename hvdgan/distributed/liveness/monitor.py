@@ -23,6 +23,9 @@ class Reactions(Protocol):
     def say(self, text: str) -> None:
         """Log a line."""
 
+    def lose(self, kind: bytes, rank: int, text: str, *, aloud: bool) -> None:
+        """Log that a rank is lost; only among the events unless `aloud`."""
+
     def end(self, kind: bytes, rank: int) -> None:
         """End this process, because that rank is dead or stands still."""
 
@@ -111,13 +114,13 @@ class Monitor:
         return self._group.describe(rank, kind) + (f": {details}" if details else "")
 
     def _miss(self, rank: int, kind: bytes, details: str = "", *, aloud: bool = False) -> None:
-        """Record a lost rank, and log it if `aloud`."""
+        """Record a lost rank, and log it, also for people if `aloud`."""
         with self._news:
             if self._missing.get(rank) != FAILED:
                 self._missing[rank], self._details[rank] = kind, details
             self._news.notify_all()
-        if aloud:
-            self._reactions.say(self._describe(rank, kind))  # at once, because a launcher may kill this process next
+        # At once, because a launcher may kill this process next.
+        self._reactions.lose(kind, rank, self._describe(rank, kind), aloud=aloud)
 
     def _meet(self, reached: int) -> None:
         """Record that every rank has reached this number of meeting points."""
@@ -133,6 +136,8 @@ class Monitor:
     def _end(self, kind: bytes, rank: int) -> None:
         if kind == STALLED or (kind == STANDING and rank == self._rank):
             self._reactions.show_stacks()
+        if rank not in self._missing:
+            self._miss(rank, kind)
         self._reactions.end(kind, rank)
         self._goodbye = GOODBYE  # in an elastic run end() returns, and this rank leaves the group
 

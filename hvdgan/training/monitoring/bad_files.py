@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.events import Event, SkippedFile
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 
@@ -19,7 +20,7 @@ class BadFiles:
         total: number of all images, broken ones included.
         max_bad_fraction: largest fraction of the images that may be broken.
         ranks: ranks that share their broken files.
-        say: function that logs a line; called once for each file.
+        tell: function that logs an event; called once for each file.
         saved: attribute `known` of the interrupted run, whose files have been logged.
     """
 
@@ -30,7 +31,7 @@ class BadFiles:
         total: int,
         max_bad_fraction: float,
         ranks: Peers,
-        say: Callable[[str], None],
+        tell: Callable[[Event], None],
         *,
         saved: Mapping[str, str],
     ) -> None:
@@ -39,7 +40,7 @@ class BadFiles:
         self._total = total
         self._max_bad_fraction = max_bad_fraction
         self._ranks = ranks
-        self._say = say
+        self._tell = tell
         self.known = dict(saved)
         """reasons by file name, the same on every rank, as JSON types"""
 
@@ -75,5 +76,5 @@ class BadFiles:
     def _add(self, some: Iterable[Sequence[str]]) -> None:
         for name, reason in some:
             if name not in self.known:
-                self._say(f"skipped {name}: {reason}")
+                self._tell(SkippedFile(name=name, reason=reason))
                 self.known[name] = reason

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.events import Event, SkippedUpdate
 from hvdgan.distributed.ranks import Ranks
 
 
@@ -13,14 +14,16 @@ class BadUpdates:
     Args:
         ranks: ranks that report what was not finite.
         max_bad_steps: number of bad updates in a row that stops the run, >= 1.
-        say: function that logs a line.
+        tell: function that logs an event.
         counts: attribute `counts` of the interrupted run.
     """
 
-    def __init__(self, ranks: Ranks, max_bad_steps: int, say: Callable[[str], None], counts: Mapping[str, int]) -> None:
+    def __init__(
+        self, ranks: Ranks, max_bad_steps: int, tell: Callable[[Event], None], counts: Mapping[str, int]
+    ) -> None:
         self._ranks = ranks
         self._max_bad_steps = max_bad_steps
-        self._say = say
+        self._tell = tell
         self.counts = dict(counts)
         """number of bad updates in a row by <stage>/<update>, as JSON types"""
 
@@ -50,10 +53,10 @@ class BadUpdates:
             RunError: an update was bad max_bad_steps times in a row; names what is not finite on which rank.
         """
         for update, times in self._counted(stage, metrics, skipped):
-            where = f"step {step}, stage {stage}, update {update}"
             if times >= self._max_bad_steps:
+                where = f"step {step}, stage {stage}, update {update}"
                 raise self._failure(where, diagnose(update), newest, times)
-            self._say(_warning(where, times))
+            self._tell(SkippedUpdate(step=step, stage=stage, update=update, times=times))
 
     def count_alone(
         self,
@@ -61,16 +64,16 @@ class BadUpdates:
         step: int,
         metrics: Mapping[str, Any],
         skipped: Mapping[str, bool],
-        say: Callable[[str], None],
+        tell: Callable[[Event], None],
     ) -> None:
         """Count and log the bad updates of a step without the other ranks, because the run has failed already.
 
         Args:
             stage, step, metrics, skipped: those of count().
-            say: function that logs a line.
+            tell: function that logs an event.
         """
         for update, times in self._counted(stage, metrics, skipped):
-            say(_warning(f"step {step}, stage {stage}, update {update}", times))
+            tell(SkippedUpdate(step=step, stage=stage, update=update, times=times))
 
     def _counted(
         self, stage: str, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
@@ -100,7 +103,3 @@ def without_skipped(metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> 
     prefixes = tuple(f"{update}/" for update, was_skipped in skipped.items() if was_skipped)
     kept = ("/applied", "/loss_scale")
     return {name: value for name, value in metrics.items() if not name.startswith(prefixes) or name.endswith(kept)}
-
-
-def _warning(where: str, times: int) -> str:
-    return f"warning: {where}: loss or gradients are not finite; every rank skips the update ({times} in a row)"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.events import Event, InputSpeed
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 
@@ -20,17 +21,17 @@ class InputCheck:
     Args:
         ranks: ranks that are compared.
         config: configuration; global_batch_size and pipeline are used.
-        say: function that logs a line.
+        tell: function that logs an event.
         prepared: True if hvdgan.prepare would not make the data faster to read.
         steps: number of steps to look at, > 5.
     """
 
     def __init__(
-        self, ranks: Ranks, config: Config, say: Callable[[str], None], *, prepared: bool, steps: int = _STEPS
+        self, ranks: Ranks, config: Config, tell: Callable[[Event], None], *, prepared: bool, steps: int = _STEPS
     ) -> None:
         self._ranks = ranks
         self._config = config
-        self._say = say
+        self._tell = tell
         self._prepared = prepared
         self._left = steps
         self._counted = steps - _WARM_UP
@@ -51,10 +52,10 @@ class InputCheck:
             mine = [total / self._counted for total in self._sums]
             everyones = self._ranks.gather(mine, "seconds waited for images")
             threads = reading_threads(self._config.pipeline.threads, self._ranks)
-            self._say(verdict(everyones, self._config, threads=threads, prepared=self._prepared))
+            self._tell(verdict(everyones, self._config, threads=threads, prepared=self._prepared))
 
 
-def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> str:
+def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> InputSpeed:
     """Describe in one line the rank that waits longest; the other ranks wait for it.
 
     A rank that waits receives images as fast as its pipeline reads them; the rest of a step is computing.
@@ -69,13 +70,15 @@ def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: in
     part = waited / max(total, 1e-9)
     images = config.global_batch_size
     if part <= _TOLERATED:
-        return f"input keeps up: {part:.0%} of the first {_STEPS} steps was spent waiting for images"
+        spent = f"input keeps up: {part:.0%} of the first {_STEPS} steps was spent waiting for images"
+        return InputSpeed(is_bottleneck=False, text=spent)
     remedies = [] if prepared else ["pack the data once (python -m hvdgan.prepare)"]
     if config.pipeline.cache == "none":
         remedies.append("cache decoded images (--pipeline.cache memory)")
     remedies.append(f"if there are idle cores, read with more threads (--pipeline.threads, now {threads})")
-    return (
-        f"warning: input is the bottleneck: rank {rank} waits for images {part:.0%} of the time; the pipeline reads "
+    text = (
+        f"input is the bottleneck: rank {rank} waits for images {part:.0%} of the time; the pipeline reads "
         f"{images / max(total, 1e-9):.0f} images/s, and the steps could take "
         f"{images / max(total - waited, 1e-9):.0f}; {'; '.join(remedies)}"
     )
+    return InputSpeed(is_bottleneck=True, text=text)

@@ -1,16 +1,17 @@
-"""Writes the run's record: metrics.jsonl, TensorBoard events and log.txt."""
+"""Writes the run's record: metrics.jsonl, TensorBoard events, events.jsonl and log.txt."""
 
 import contextlib
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.cli import events
+from hvdgan.cli.events import Caution, Evaluation, Event
 from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.training.monitoring.progress import Progress
@@ -40,40 +41,56 @@ class Record:
         run_dir.mkdir(parents=True, exist_ok=True)
         _drop_after(run_dir / "metrics.jsonl", start_step)
         # The name of a file, which a line may hold, need not be UTF-8.
-        self._jsonl, self._log = (
+        self._jsonl, self._events, self._log = (
             open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
-            for name in ("metrics.jsonl", "log.txt")
+            for name in ("metrics.jsonl", events.FILE, events.LOG)
         )
-        events = str(run_dir / "tensorboard")
+        tensorboard = str(run_dir / "tensorboard")
         if (run_dir / "tensorboard").exists():
-            _purge_after(events, start_step)
-        self._events = tf.summary.create_file_writer(events)
+            _purge_after(tensorboard, start_step)
+        self._summaries = tf.summary.create_file_writer(tensorboard)
         self._progress = Progress(start_step, total_steps)
 
-    def say(self, text: str) -> None:
-        """Log a line, on the terminal and in log.txt."""
-        self.note(text)
-        self.show(text)
+    def tell(self, event: Event) -> None:
+        """Write an event to events.jsonl, and its line to log.txt and, unless it need not be shown, to the terminal."""
+        self.keep(event)
+        self.note(event.line)
+        if event.is_shown:
+            self.show(event.line)
 
-    def say_alone(self, text: str, rank: int) -> None:
-        """Log a line of a rank that has failed; one without a log prints it, because rank 0 may end before it knows.
+    def tell_alone(self, event: Event, rank: int) -> None:
+        """Tell of a rank that has failed; one without a log prints it, because rank 0 may end before it knows.
 
         Args:
-            text: line.
+            event: event on this rank.
             rank: this rank.
         """
         if self._is_root:
-            self.say(text)
+            self.tell(event)
         else:
-            print(f"hvdgan: rank {rank}: {text}", file=sys.stderr, flush=True)
+            print(f"hvdgan: rank {rank}: {event.line}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Log a line, on the terminal and in log.txt; one that begins with `warning: ` is an event."""
+        if text.startswith("warning: "):
+            self.tell(Caution(text=text.removeprefix("warning: ")))
+        else:
+            self.note(text)
+            self.show(text)
+
+    def keep(self, event: Event) -> None:
+        """Write an event to events.jsonl alone."""
+        if self._is_root:
+            with self.tolerant(events.FILE):
+                self._events.write(events.as_json(event))
+                self._events.flush()
 
     def note(self, text: str) -> None:
         """Write a line to log.txt, and not to the terminal."""
-        if not self._is_root:
-            return
-        with self.tolerant("log.txt"):
-            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-            self._log.flush()
+        if self._is_root:
+            with self.tolerant(events.LOG):
+                self._log.write(events.dated(text))
+                self._log.flush()
 
     def show(self, text: str) -> None:
         """Print a line on the terminal, and leave log.txt as it is."""
@@ -82,7 +99,7 @@ class Record:
             failure = getattr(sys.stderr, "failure", None)
             if failure and "stderr" not in self._unwritten:
                 self._unwritten.add("stderr")
-                self.note(f"warning: standard error cannot be written: {failure}; the run continues")
+                self._warn(f"standard error cannot be written: {failure}; the run continues")
 
     @contextlib.contextmanager
     def tolerant(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
@@ -98,9 +115,9 @@ class Record:
             if what not in self._unwritten:
                 self._unwritten.add(what)
                 found = error if isinstance(error, OSError) else repr(error)
-                line = f"warning: {what} cannot be written: {found}; the run continues"
-                print(line, file=sys.stderr, flush=True)
-                self.note(line)
+                text = f"{what} cannot be written: {found}; the run continues"
+                print(f"warning: {text}", file=sys.stderr, flush=True)
+                self._warn(text)
 
     def advance(self, stage: str) -> None:
         """Note that one more step of this stage is done."""
@@ -137,28 +154,36 @@ class Record:
         if not self._is_root:
             return
         self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
-        self.say(f"step {step} {what}: {' '.join(f'{name} {value:.4g}' for name, value in values.items())}")
+        self.tell(Evaluation(step=step, what=what, values=_finite(values)))
 
     def _append(self, record: dict[str, Any]) -> None:
-        # JSON has no NaN.
-        finite = {
-            name: value if not isinstance(value, float) or math.isfinite(value) else None
-            for name, value in record.items()
-        }
         with self.tolerant("metrics.jsonl"):
-            self._jsonl.write(json.dumps(finite) + "\n")
+            self._jsonl.write(json.dumps(_finite(record)) + "\n")
             self._jsonl.flush()
         scalars = {name: value for name, value in record.items() if name not in ("step", "stage", "stage_step")}
-        with self.tolerant("tensorboard"), self._events.as_default():
+        with self.tolerant("tensorboard"), self._summaries.as_default():
             tf.summary.experimental.write_raw_pb(_summary(scalars), record["step"])
 
     def close(self) -> None:
         """Close the files."""
         if self._is_root:
             self._progress.close()
-            for what, file in (("tensorboard", self._events), ("metrics.jsonl", self._jsonl), ("log.txt", self._log)):
+            files = {"tensorboard": self._summaries, "metrics.jsonl": self._jsonl, events.FILE: self._events}
+            for what, file in {**files, events.LOG: self._log}.items():
                 with self.tolerant(what):
                     file.close()
+
+    def _warn(self, text: str) -> None:
+        """Warn in the files alone."""
+        self.keep(Caution(text=text))
+        self.note(f"warning: {text}")
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with None for numbers that JSON has not."""
+    return {
+        name: value if not isinstance(value, float) or math.isfinite(value) else None for name, value in values.items()
+    }
 
 
 def _summary(scalars: dict[str, float]) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.retention import run_id_of
+from hvdgan.cli import events
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files.in_place import check_regular
 from hvdgan.cli.files.lock import wait_for_lock
@@ -20,7 +21,7 @@ from hvdgan.training.resuming.saving import snapshot
 from hvdgan.training.resuming.tensors import restore_tensors, take_networks
 from hvdgan.training.resuming.value_maps import check_value_maps
 
-_WRITTEN_IN_PLACE = ("log.txt", "metrics.jsonl", "evaluation.jsonl")
+_WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 
 
 def take(run: Run, resume: Resume) -> ResumePoint:

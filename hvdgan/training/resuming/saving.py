@@ -56,7 +56,7 @@ class Saving:
             run.checkpoints,
             Retention(config.keep),
             record.say,
-            record.note,
+            record.tell,
             ranks.activity.join,
             first,
             written,
