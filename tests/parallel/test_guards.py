@@ -4,6 +4,7 @@ Modules: training.monitoring.drift.
 """
 
 import contextlib
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -123,3 +124,14 @@ def test_both_ranks_check_after_the_same_steps(ranks, tmp_path, monkeypatch):
         tf.reduce_sum(tf.ones((400 * ranks.rank + 1, 400)))
     everyones = ranks.gather(checked, "checked")
     assert 1 < len(checked) < 1000 and everyones[0] == everyones[1]
+
+
+def test_a_recipe_whose_file_differs_between_ranks_is_named_on_both(ranks, tmp_path, monkeypatch):
+    """Each rank reads a file of its own disk; the networks are the same."""
+    (tmp_path / "differing.py").write_text(
+        f"from tiny import Tiny\n\nclass Differing(Tiny):\n    weight = {ranks.rank}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = importlib.import_module("differing").Differing
+    with pytest.raises(RunError, match='the files of the recipe: differing.py is ".* on rank 0 and ".* on rank 1;'):
+        tiny_run(recipe, ranks=ranks)

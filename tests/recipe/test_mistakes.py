@@ -98,6 +98,7 @@ def line_of(name):
             "ScalesLosses",
             "optimizers() gives an optimizer with loss_scale_factor for generator; leave the scaling out: hv",
         ),
+        ("Several", "optimizers() gives a MultiOptimizer for generator; give one optimizer, or split the network"),
         (
             "ScalesLossesByItself",
             "optimizers() gives a LossScaleOptimizer for generator; leave the scaling out: hvdgan sc",

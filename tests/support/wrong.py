@@ -369,3 +369,9 @@ class Lists(Tiny):
         perhaps: Optional[list[int]] = None  # noqa: UP045
         both: tuple[int, int] | None = None
         several: Sequence[int] = (7,)
+
+
+class Several(Tiny):
+    def optimizers(self):  # here
+        several = keras.optimizers.MultiOptimizer(lambda variable: keras.optimizers.Adam())
+        return {**super().optimizers(), "generator": several}

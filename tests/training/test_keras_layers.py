@@ -200,3 +200,16 @@ def test_spectral_normalisation_of_keras_trains_as_in_a_plain_loop(parts):
         variable.assign_sub(0.01 * tf.add_n(of_parts) / parts)
     for variable, value in zip(generator.variables, ended, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=variable.path)
+
+
+class Factored(Critic):
+    """Its optimizer gives variables of all weights the same names."""
+
+    def optimizers(self):
+        return {"critic": keras.optimizers.Adafactor()}
+
+
+def test_the_variables_of_an_optimizer_have_names_of_their_own_in_a_checkpoint():
+    run = tiny_run(Factored)
+    named = [name for name in run.state.tensors() if name.startswith("optimizers/")]
+    assert len(named) == len(run.state.optimizers["critic"].variables)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import threading
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -428,6 +429,24 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
     assert train(tmp_path / "third", "--init-from", str(tmp_path / "nowhere")) == 2
     assert train(tmp_path / "third", "--init-networks", "generator") == 2
     assert not (tmp_path / "third").exists()
+
+
+class ScheduleFree(Tiny):
+    """Its optimizers keep a copy of the weights, to which the first step returns."""
+
+    def optimizers(self):
+        rate = self.options.learning_rate
+        return {name: keras.optimizers.ScheduleFreeAdamW(rate) for name in ("generator", "discriminator")}
+
+
+@pytest.mark.skipif(not hasattr(keras.optimizers, "ScheduleFreeAdamW"), reason="needs a newer Keras")
+def test_an_optimizer_that_keeps_a_copy_of_the_weights_begins_with_those_of_another_run(tmp_path):
+    assert train(tmp_path / "first", "--seed", "5", "--recipe", "test_saving:ScheduleFree") == 0
+    flags = ["--init-from", str(tmp_path / "first"), "--max-steps", "1", "--learning-rate", "1e-12"]
+    assert train(tmp_path / "second", *flags, "--recipe", "test_saving:ScheduleFree") == 0
+    first, second = load(tmp_path)
+    for name in (name for name in first if name.startswith("networks/")):
+        np.testing.assert_allclose(second[name], first[name], atol=1e-9, err_msg=name)
 
 
 def load(tmp_path):

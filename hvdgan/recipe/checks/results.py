@@ -140,6 +140,7 @@ def optimizers_of(
             (isinstance(optimizer, keras.optimizers.LossScaleOptimizer), "a LossScaleOptimizer", _SCALING),
             (optimizer.loss_scale_factor is not None, "an optimizer with loss_scale_factor", _SCALING),
             (optimizer.use_ema, "an optimizer with use_ema", f'leave it out and set ema = ("{name}",) in the class'),
+            (not hasattr(optimizer, "learning_rate"), "a MultiOptimizer", "give one optimizer, or split the network"),
         ):
             if is_set:
                 raise Mistake(f"optimizers() gives {setting} for {name}; {advice}", recipe.optimizers)

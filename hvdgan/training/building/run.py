@@ -141,8 +141,9 @@ def build(
     check_augmentations(config, source.layout.seen, source.layout.input_seen)
     spec = spec_of(source)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
-    shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     recipe, state = parts.recipe, parts.state
+    shared_errors.agree(digests_of_files(recipe), ranks, "the files of the recipe")
+    shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     sampler = Sampler(recipe, state, source, config.seed)
     evaluated = held_out.some(config.evaluation.eval_images).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state, evaluated, ranks, config) if evaluated else None

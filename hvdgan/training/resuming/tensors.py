@@ -95,6 +95,7 @@ def take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
             _begin_averages(run, chosen & run.state.ema.keys())  # the other run has no averages
         elif wanted:
             checkpoint.restore(source, manifest, wanted, only=prefixes)
+    run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
     return f"{', '.join(sorted(chosen))} taken from {source}"
 
 

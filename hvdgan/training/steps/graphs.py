@@ -132,9 +132,10 @@ def function_of(graph: tf.Graph | None, name: str) -> tf.Graph | None:
     while graph is not None:
         # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
         found_in = getattr(graph, "_get_function", None)
-        found = found_in(name) if found_in else None
+        # A function of TensorFlow's older kind, as tf.nn.ctc_loss makes them, has no graph.
+        found = getattr(found_in(name), "graph", None) if found_in else None
         if found is not None:
-            return found.graph
+            return found
         graph = getattr(graph, "outer_graph", None)
     return None
 

@@ -1,5 +1,6 @@
 """Gives each variable of a run the name that a checkpoint saves it under."""
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 
 import keras
@@ -41,14 +42,18 @@ def named_tensors(
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
     """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names.
 
-    Keras names a slot after the path of its variable, with "_" instead of "/".
+    Keras names a slot after the path of its variable, with "_" instead of "/". Adafactor has several of one name, which
+    are numbered.
     """
+    seen: collections.Counter[str] = collections.Counter()
     prefixes = {variable.path.replace("/", "_") + "_": variable.path for variable in network.trainable_variables}
     for variable in optimizer.variables:
         name = variable.path.rpartition("/")[2]
         # The longest prefix is the right one: conv_1_kernel_momentum also begins with the name of a variable conv_1.
         prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
-        yield (f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name), variable
+        name = f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name
+        seen[name] += 1
+        yield (f"{name}_{seen[name]}" if seen[name] > 1 else name), variable
 
 
 def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tuple[str, keras.Variable]]) -> None:
