@@ -12,7 +12,6 @@ from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
     Count,
-    CountOrAuto,
     CountOrNever,
     Decay,
     Fit,
@@ -92,8 +91,6 @@ class Config(AverageConfig):
     """let several ranks compute on one GPU, for debugging: they share its memory, and reduce over the host's"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
     """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
-    gradient_groups: Annotated[CountOrAuto, _TRAINING] = "auto"
-    """groups of gradients that are all-reduced (auto: 1 on CPUs, none on GPUs); above 2 ranks only 1 repeats bits"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
     """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
