@@ -21,7 +21,6 @@ class Saver:
         tell: function that logs an event.
         join: function that waits for a thread.
         first: function that the thread calls before it writes.
-        written: function that the thread calls after each checkpoint that is written.
         is_root: True on rank 0.
     """
 
@@ -33,7 +32,6 @@ class Saver:
         tell: Callable[[Event], None] = lambda _: None,
         join: Callable[[threading.Thread], None] = threading.Thread.join,
         first: Callable[[], None] = lambda: None,
-        written: Callable[[], None] = lambda: None,
         *,
         is_root: bool = True,
     ) -> None:
@@ -43,7 +41,6 @@ class Saver:
         self._tell = tell
         self._join = join
         self._first = first
-        self._written = written
         self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
@@ -120,7 +117,6 @@ class Saver:
             self._failure = None
             self._took = Checkpoint(step=snapshot.step, waited=waited, written=time.perf_counter() - begin)
             self._prune(snapshot)
-            self._written()
 
     def _prune(self, snapshot: checkpoint.Snapshot) -> None:
         """Delete old checkpoints; the new one is complete, so that no failure here ends the run."""

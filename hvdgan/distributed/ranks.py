@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed import backend, bundling, slices
-from hvdgan.distributed.bundling import AUTO, Grouping
+from hvdgan.distributed.bundling import groups
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
 
@@ -76,7 +76,8 @@ class Ranks:
         loss: tf.Tensor,
         variables: Sequence[keras.Variable],
         compression: str = "none",
-        grouping: Grouping = AUTO,
+        *,
+        deterministic: bool = False,
     ) -> list[tf.Tensor]:
         """Gradients of the mean loss over the ranks with respect to exactly these variables.
 
@@ -87,7 +88,7 @@ class Ranks:
             loss: scalar, the mean over this rank's samples times loss_factor(compression).
             variables: Keras variables; the tape differentiates with respect to the tf.Variable inside each.
             compression: "none", or "fp16": gradients are sent and summed in float16.
-            grouping: choice of the groups of gradients that are reduced together.
+            deterministic: True if every run must give the same bits.
 
         Returns:
             One dense tensor per variable.
@@ -101,7 +102,7 @@ class Ranks:
         tape = hvd.DistributedGradientTape(
             tape_of_bundles(tape, values),
             device_dense=self._where,
-            groups=grouping.groups(self.size, len(sources), on_gpu=self.on_gpu and not self.reduces_on_host),
+            groups=groups(self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )

@@ -1,6 +1,6 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,7 +29,6 @@ class Between:
         record: record of the run.
         commits: receives the commits of an elastic run.
         observations: results of the steps, which are logged and saved.
-        written: function that a thread of rank 0 calls after each checkpoint that is written.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class Between:
         record: Record,
         commits: Commits,
         observations: Observations,
-        written: Callable[[], None] = lambda: None,
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -50,7 +48,7 @@ class Between:
         join = run.ranks.activity.join
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
         # A run that resumes after a checkpoint does not draw the grid of its step again.
-        self._saving = Saving(run, resume_point, record, commits, self._grids.wait, written)
+        self._saving = Saving(run, resume_point, record, commits, self._grids.wait)
         self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add_evaluation)
 
     def begin(self) -> None:

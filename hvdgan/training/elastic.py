@@ -70,7 +70,7 @@ def train_with(
     """Train with these ranks to the end; returns None if other ranks are to continue."""
     ranks = membership.ranks
     try:
-        watch = session.watch(command, ranks, page, elastic=True)
+        watch = session.watch(command, ranks, elastic=True)
     except LostPeer:  # a rank was lost before the watch began
         return None
     # A rank that leaves this block without an error is not taken for one that has failed.
@@ -88,8 +88,7 @@ def train_with(
                 raise
             if ranks.is_root and run is None:  # later, session.train() has logged it
                 print(f"hvdgan: {lost}", file=sys.stderr, flush=True)
-    if not ranks.is_root:
-        page.follow(None)  # the run may continue without this process, whose end then has no page
+    page.run_dir = None  # the run may continue without this process
     _write_last_commit(checkpoints_of(command.config), commits)
     return None
 

@@ -32,13 +32,12 @@ from hvdgan.training.resuming.value_maps import saved_maps
 from hvdgan.training.summary import announce
 
 
-def watch(command: Command, ranks: Ranks, page: Page, *, elastic: bool = False) -> Heartbeat:
+def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
     """Begin to watch the other ranks; every rank calls this.
 
     Args:
         command: command line.
         ranks: ranks of the run.
-        page: page about the run, of which the last one is begun where a lost rank ends this process.
         elastic: True if the run continues without a lost rank.
 
     Raises:
@@ -54,7 +53,6 @@ def watch(command: Command, ranks: Ranks, page: Page, *, elastic: bool = False) 
             elastic=elastic,
             stall_seconds=config.stall_timeout,
             activity=ranks.activity,
-            before_exit=page.begin_last,
         )
 
 
@@ -94,7 +92,7 @@ def train(
         heart: watch over the other ranks, which names a lost one.
         stopping: requests to stop before the last step.
         commits: receives the commits of an elastic run.
-        page: page about the run, which is renewed after each checkpoint; the caller leaves it at the end.
+        page: page about the run, which the caller leaves at the end.
         read: function that opens the batches, with the arguments of Batches.
         steps: steps to run, as steps_from() yields them; None: all that are left.
 
@@ -112,23 +110,21 @@ def train(
     with resume_point.lock or contextlib.nullcontext():
         with _in_words(run, heart, guard):
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
-        page.follow(run.run_dir, is_root=is_root)
+        page.run_dir = run.run_dir if is_root else None
         with contextlib.closing(record), _in_words(run, heart, guard, record.tell):
             announce(run, resume_point, record)
             page.is_finished = first >= run.last_step
             if page.is_finished:
                 return True
-            loop = _loop(run, resume_point, stopping, commits, page, record)
+            loop = _loop(run, resume_point, stopping, commits, record)
             with _open_batches(run, resume_point, read) as batches:
                 page.is_finished = loop.train(batches, guard.guarded(steps or steps_from(run, first)))
     return page.is_finished
 
 
-def _loop(
-    run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, page: Page, record: Record
-) -> Loop:
+def _loop(run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, record: Record) -> Loop:
     observations = Observations(run, resume_point, record)
-    between = Between(run, resume_point, record, commits, observations, page.renew)
+    between = Between(run, resume_point, record, commits, observations)
     return Loop(run, resume_point, stopping, Outstanding(observations, device.chosen().steps_behind), between)
 
 

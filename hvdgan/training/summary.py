@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from itertools import chain
 
-from hvdgan.cli.config import Config
 from hvdgan.cli.events import End, Recovery
 from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
@@ -49,7 +48,6 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     compared = (run.comparison.about_features(), run.comparison.warning()) if run.comparison else ()
     for remark in [
         *_one_of_many(run.ranks),
-        *_useless_groups(run.config),
         *resume_point.remarks,
         *filter(None, (changed, *compared)),
     ]:
@@ -93,17 +91,6 @@ def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
 def _ends(run: Run) -> str:
     total = run.schedule.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
-
-
-def _useless_groups(config: Config) -> list[str]:
-    """Warn about groups of gradients that are all ready at the same time."""
-    together = ["--jit"] * config.jit + [f"--accumulate {config.accumulate}"] * (config.accumulate > 1)
-    if not together or config.gradient_groups in ("auto", 1):
-        return []
-    return [
-        f"warning: --gradient-groups {config.gradient_groups} has no use with {' and '.join(together)}: all gradients "
-        "of an update are ready at once, so no reduction overlaps with the backward pass"
-    ]
 
 
 def _one_of_many(ranks: Ranks) -> list[str]:

@@ -199,4 +199,4 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_withou
     assert train(parts, "--jit", "--norm", "batch", "--max-steps", "5") == 0
     assert train(parts, "--jit", "--norm", "batch") == 0
     assert state(whole, 8) == state(parts, 8)
-    assert train(parts, "--norm", "batch", "--steps", "9", "--gradient-groups", "1") == 0
+    assert train(parts, "--norm", "batch", "--steps", "9") == 0

@@ -157,7 +157,7 @@ def horovod():
     [
         ("dcgan", {}),
         ("dcgan", {"sync_batch_norm": True, "accumulate": 2}),
-        ("dcgan", {"compression": "fp16", "gradient_groups": 2, "precision": "mixed_float16"}),
+        ("dcgan", {"compression": "fp16", "precision": "mixed_float16"}),
         (Waiting, {"deterministic": True}),
     ],
 )

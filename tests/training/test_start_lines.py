@@ -168,22 +168,6 @@ def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch, restarts
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--gradient-groups", "3", "--jit"], "--gradient-groups 3 has no use with --jit: all"),
-        (["--gradient-groups", "2", "--accumulate", "2"], "--gradient-groups 2 has no use with --accumulate 2: all"),
-        (["--gradient-groups", "2"], ""),
-        (["--gradient-groups", "1", "--accumulate", "2"], ""),
-    ],
-)
-def test_groups_of_gradients_that_are_ready_together_are_named(folder, capsys, flags, said):
-    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --max-steps 1 --report never --run-dir run".split()
-    assert main([*words, *flags]) == 0
-    warnings = [line for line in capsys.readouterr().err.splitlines() if "has no use" in line]
-    assert len(warnings) == bool(said) and said in "".join(warnings)
-
-
-@pytest.mark.parametrize(
     ("lengths", "limit", "expected"),
     [
         ((1, 2), 3, ["0.0", "1.0", "1.1"]),

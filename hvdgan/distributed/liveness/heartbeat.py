@@ -76,7 +76,6 @@ def start(
     elastic: bool = False,
     stall_seconds: float = 0.0,
     activity: Activity | None = None,
-    before_exit: Callable[[], None] = lambda: None,
 ) -> Heartbeat:
     """Start the heartbeats; every rank calls it.
 
@@ -88,7 +87,6 @@ def start(
         elastic: True if the other ranks continue without a dead one.
         stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
         activity: Ranks.activity.
-        before_exit: function that is called where a lost rank ends this process at once; it must not wait.
 
     Raises:
         UserError: stall_seconds is shorter than a few heartbeats, so that moving ranks would seem to stand still.
@@ -109,7 +107,7 @@ def start(
         if listener:
             listener.close()
         raise UserError(complaint)
-    words = _LastWords(rank, group, run_dir, before_exit, elastic=elastic)
+    words = _LastWords(rank, group, run_dir, elastic=elastic)
     monitor: Monitor
     monitor = RootMonitor(listener, group, words, activity) if listener else MemberMonitor(rank, group, words, activity)
     monitor.start()
@@ -146,13 +144,10 @@ def _too_short(group: Group) -> str | None:
 class _LastWords:
     """Logs a lost rank, and ends this process."""
 
-    def __init__(
-        self, rank: int, group: Group, run_dir: Path | None, before_exit: Callable[[], None], *, elastic: bool
-    ) -> None:
+    def __init__(self, rank: int, group: Group, run_dir: Path | None, *, elastic: bool) -> None:
         self._rank = rank
         self._group = group
         self._run_dir = run_dir
-        self._before_exit = before_exit
         self._elastic = elastic
 
     def say(self, text: str) -> None:
@@ -183,7 +178,6 @@ class _LastWords:
         if kind == SILENT:
             kill(self._group.members[rank].process)  # a launcher cannot end a frozen process of another host
         if not continues:
-            _attempt(self._before_exit)
             os._exit(1)
 
     def show_stacks(self) -> None:

@@ -7,9 +7,6 @@ from hvdgan.cli.events import Event, SkippedFile
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 
-PORTION = 4096
-"""largest number of files that all ranks together send in one call, so that its size does not grow with the ranks"""
-
 
 class BadFiles:
     """The broken files that all ranks have met.
@@ -55,16 +52,8 @@ class BadFiles:
         """
         self._add(self._found)
         self._found = ()
-        waiting = [bad for bad in met if bad.name not in self.known]
-        senders = self._ranks.size
-        while senders:
-            portion = max(1, PORTION // senders)
-            everyones = self._ranks.gather([waiting[:portion], len(waiting) > portion], "bad files")
-            for some, _ in everyones:
-                self._add(some)
-            waiting = [bad for bad in waiting[portion:] if bad.name not in self.known]
-            # The next call is shared by the ranks that have more to send: it may be one rank out of hundreds.
-            senders = sum(more for _, more in everyones)
+        for some in self._ranks.gather([bad for bad in met if bad.name not in self.known], "bad files"):
+            self._add(some)
         refuse_if_too_many(
             RunError,
             name=self._name,

@@ -25,7 +25,7 @@ from hvdgan.training.resuming.value_maps import is_as_before
 _MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
 _MAY_CHANGE |= {"image_size", "fit", "log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every"}
 _MAY_CHANGE |= {"max_bad_steps", "keep", "report", "check_ranks_every", "best_metric", "best_mode", "deterministic"}
-_MAY_CHANGE |= {"gradient_groups", "jit", "data_options"}
+_MAY_CHANGE |= {"jit", "data_options"}
 _MAY_CHANGE |= {"peer_timeout", "stall_timeout", "eval_samples", "eval_features", "eval_resize", "inception"}
 _MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "eval_real_samples"}
 # Settings that an older config.json lacks, and whose default is not None.

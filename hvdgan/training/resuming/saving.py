@@ -28,7 +28,6 @@ class Saving:
         record: record of the run.
         commits: receives the commits of an elastic run.
         first: function that a thread of rank 0 calls before it writes a checkpoint.
-        written: function that the thread calls after each checkpoint that is written.
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class Saving:
         record: Record,
         commits: Commits,
         first: Callable[[], None],
-        written: Callable[[], None],
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -59,7 +57,6 @@ class Saving:
             record.tell,
             ranks.activity.join,
             first,
-            written,
             is_root=ranks.is_root,
         )
 

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.data import Samples
-from hvdgan.distributed.bundling import Grouping
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.devices.numbers import to_device
@@ -46,7 +45,6 @@ class StageStep:
         self.stage = stage
         self._ranks = ranks
         self._config = config
-        self._grouping = Grouping(config.gradient_groups, config.deterministic)
         self._compiler = Compiler(config.jit)
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
@@ -137,7 +135,7 @@ class StageStep:
             with forward.scope(update):
                 tape, loss, measured = compute(update)
                 gradients = ranks.reduced_gradients(
-                    tape, loss, forward.variables(update), config.compression, self._grouping
+                    tape, loss, forward.variables(update), config.compression, deterministic=config.deterministic
                 )
                 wanted = self._wanted(update, measured)
             if scale := self._state.loss_scales.get(update.name):
