@@ -34,8 +34,8 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
 from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop
-from hvdgan.training.monitoring.meter import Meter
-from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.meter import Meter
+from hvdgan.training.samples import Sampler
 
 DEFAULTS = {
     "--recipe": "dcgan",

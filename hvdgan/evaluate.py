@@ -19,9 +19,9 @@ from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
-from hvdgan.training.inference.following import checkpoints_of, follow, refuse_checkpoint
-from hvdgan.training.inference.trained import Weights
+from hvdgan.inference.evaluating import Asked, Evaluating, Gone
+from hvdgan.inference.following import checkpoints_of, follow, refuse_checkpoint
+from hvdgan.inference.trained import Weights
 
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
 measures of held-out samples.

@@ -19,10 +19,10 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
+from hvdgan.inference.listed_maps import NAME, described, list_maps
+from hvdgan.inference.physical import physical
+from hvdgan.inference.trained import Trained, Weights, load_trained
 from hvdgan.networks.standard_keras import foreign, plain
-from hvdgan.training.inference.listed_maps import NAME, described, list_maps
-from hvdgan.training.inference.physical import physical
-from hvdgan.training.inference.trained import Trained, Weights, load_trained
 
 _HELP = """Write a trained network to a file that needs no hvdgan, in one process and without a launcher.
 

@@ -18,17 +18,17 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
+from hvdgan.inference import sample_files
+from hvdgan.inference.given_conditions import described, given
+from hvdgan.inference.inputs import blank_inputs, data_inputs, each_repeated
+from hvdgan.inference.standing import set_standing_statistics, standing_inputs
+from hvdgan.inference.trained import Trained, Weights, load_trained
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.checks.results import drawn_by
+from hvdgan.recipe.drawing import Drawing, Input, are_classes, are_latents, draw_batches
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.sample_random import SampleRandom
 from hvdgan.recipe.samples.showing import restored, shown
-from hvdgan.training.inference import sample_files
-from hvdgan.training.inference.given_conditions import described, given
-from hvdgan.training.inference.inputs import blank_inputs, data_inputs, each_repeated
-from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
-from hvdgan.training.inference.trained import Trained, Weights, load_trained
-from hvdgan.training.sampling.drawing import Drawing, Input, are_classes, are_latents, draw_batches
-from hvdgan.training.sampling.sample_random import SampleRandom
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 

@@ -23,7 +23,7 @@ def float32():
 def no_reports(request, monkeypatch):
     """A run of this process does without hvdgan.report; launching.train() asks for no report."""
     if request.node.get_closest_marker("reports") is None:
-        monkeypatch.setattr("hvdgan.training.monitoring.page.write", lambda _: True)
+        monkeypatch.setattr("hvdgan.training.page.write", lambda _: True)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.data import Samples, open_source
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluation.comparison import Comparison
+from hvdgan.evaluation.features import open_features
+from hvdgan.evaluation.of_run import measure_of
+from hvdgan.evaluation.real_statistics import Kept
+from hvdgan.evaluation.sets import RealSet
 from hvdgan.recipe import DataSpec
-from hvdgan.training.evaluation.comparison import Comparison
-from hvdgan.training.evaluation.features import open_features
-from hvdgan.training.evaluation.of_run import measure_of
-from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import RealSet
 
 COLUMNS = ["frechet", "kid", "precision", "recall", "density", "coverage", "histogram", "spectrum"]
 """distances of a table, in its order; it has sliced_wasserstein and channel_correlation, too"""

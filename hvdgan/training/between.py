@@ -7,16 +7,16 @@ import numpy as np
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.building.run import Run
+from hvdgan.training.commits import Commits
+from hvdgan.training.drift import LayerState, check_ranks
 from hvdgan.training.due import NOTHING, due_after
 from hvdgan.training.evaluations import Evaluations
-from hvdgan.training.monitoring.drift import LayerState, check_ranks
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.samples import Grids
 from hvdgan.training.observations import Observations
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.resuming.saving import Saving
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
+from hvdgan.training.samples import Grids
+from hvdgan.training.saving import Saving
 from hvdgan.training.summary import end_of
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.building.run import Run
+from hvdgan.training.run import Run
 
 
 class Due(NamedTuple):

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from hvdgan.evaluation.of_run import weights_facts
+from hvdgan.evaluation.results import append, record_of
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.building.run import Run
-from hvdgan.training.evaluation.of_run import weights_facts
-from hvdgan.training.evaluation.results import append, record_of
-from hvdgan.training.monitoring.record import Record
 from hvdgan.training.observations import Observations
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
 
 
 class Evaluations:

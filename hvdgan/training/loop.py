@@ -10,10 +10,10 @@ from hvdgan.cli.shared_errors import agree
 from hvdgan.data.batches import Batches
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.between import Between
-from hvdgan.training.building.run import Run
-from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.outstanding import Begun, Outstanding
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
+from hvdgan.training.stopping import Stopping
 
 Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
 """what runs one step, as StageStep.__call__ does"""

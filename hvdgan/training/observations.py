@@ -9,18 +9,18 @@ import tensorflow as tf
 from hvdgan.cli.events import StageEnd
 from hvdgan.data import BadFile
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.building.run import Run
-from hvdgan.training.monitoring.bad_files import BadFiles
-from hvdgan.training.monitoring.bad_updates import BadUpdates, without_skipped
-from hvdgan.training.monitoring.bottleneck import InputCheck
-from hvdgan.training.monitoring.meter import Meter
-from hvdgan.training.monitoring.plateau import Watch
-from hvdgan.training.monitoring.record import Record
+from hvdgan.training.bad_files import BadFiles
+from hvdgan.training.bad_updates import BadUpdates, without_skipped
+from hvdgan.training.bottleneck import InputCheck
+from hvdgan.training.diagnosis import not_finite
+from hvdgan.training.loop_state import part_of_rank
+from hvdgan.training.meter import Meter
+from hvdgan.training.other_distances import scale_of
 from hvdgan.training.peak_memory import forget_peak, used_by
-from hvdgan.training.resuming.loop_state import part_of_rank
-from hvdgan.training.resuming.other_distances import scale_of
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.steps.diagnosis import not_finite
+from hvdgan.training.plateau import Watch
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
 
 
 class Observations:

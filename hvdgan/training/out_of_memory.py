@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, in_one_line
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.building.run import Run
 from hvdgan.training.loop import Compute, Steps
+from hvdgan.training.run import Run
 
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 _LONGEST = 200

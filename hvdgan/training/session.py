@@ -16,20 +16,20 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.recipe import mistakes
 from hvdgan.training.between import Between
-from hvdgan.training.building.command import Command
-from hvdgan.training.building.run import Run, build, folder_of
+from hvdgan.training.command import Command
+from hvdgan.training.commits import Commits, HostsChanged
 from hvdgan.training.loop import Loop, Steps, steps_from
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.out_of_memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits, HostsChanged
-from hvdgan.training.resuming.restore import restore
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.resuming.value_maps import saved_maps
+from hvdgan.training.page import Page
+from hvdgan.training.record import Record
+from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run, build, folder_of
+from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
+from hvdgan.training.value_maps import saved_maps
 
 
 def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:

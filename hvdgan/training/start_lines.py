@@ -19,10 +19,10 @@ from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Stage
-from hvdgan.training.building.code_state import folder_of_code, git_state
-from hvdgan.training.building.flags import changed_flags
-from hvdgan.training.building.run import Run
-from hvdgan.training.steps.averages import RAMP_UP
+from hvdgan.training.averages import RAMP_UP
+from hvdgan.training.code_state import folder_of_code, git_state
+from hvdgan.training.flags import changed_flags
+from hvdgan.training.run import Run
 
 _WIDTH = 110
 

@@ -9,10 +9,10 @@ from hvdgan.cli.launcher import allocated
 from hvdgan.distributed import devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.building.run import Run
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.resuming.changes import how_to_continue
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.changes import how_to_continue
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
 from hvdgan.training.start_lines import paragraphs, shortened, start_of
 
 _LINES = 15

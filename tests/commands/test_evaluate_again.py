@@ -1,7 +1,7 @@
 """The command hvdgan.evaluate where something has changed since an earlier evaluation, or changes during one: the
 classes of the data, the weights, the recipe's code, the checkpoints.
 
-Modules: training.inference.evaluating, training.inference.class_numbers, training.inference.following.
+Modules: inference.evaluating, inference.class_numbers, inference.following.
 """
 
 import json
@@ -14,9 +14,9 @@ from PIL import Image
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluate import main as evaluate
+from hvdgan.inference.evaluating import Asked, Evaluating, Gone
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
 from launching import launcher, run
 
 TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()

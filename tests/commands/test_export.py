@@ -1,6 +1,6 @@
 """The command hvdgan.export: a process that cannot import hvdgan loads its files.
 
-Modules: networks.standard_keras, training.inference.listed_maps.
+Modules: networks.standard_keras, inference.listed_maps.
 """
 
 import json
@@ -18,12 +18,12 @@ from safetensors.numpy import load_file
 from building import write_checkpoint
 from hvdgan import export
 from hvdgan.cli.config import Config
+from hvdgan.inference.trained import load_trained
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.building.saved_settings import to_json
-from hvdgan.training.inference.trained import load_trained
-from hvdgan.training.variables.state import build_state
+from hvdgan.training.saved_settings import to_json
+from hvdgan.training.state import build_state
 from hvdgan.values import sample_values
 from launching import ROOT
 from launching import run as run_process

@@ -10,13 +10,13 @@ from pathlib import Path
 from building import data_of, tiny_run
 from hvdgan.networks.devices import device
 from hvdgan.training.between import Between
+from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, steps_from
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.stopping import Stopping
 from readings import recorded
 from tiny import Tiny, TinyOptions
 
@@ -36,7 +36,7 @@ class Batches(contextlib.nullcontext):
 
 def test_two_ranks_read_nothing_between_two_logs(ranks, tmp_path, monkeypatch):
     """Once a second the ranks ask each other whether to stop; here only before the first step."""
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 1e9)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 1e9)
     folder = Path(ranks.gather(str(tmp_path), "folder")[0])
     with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
         periods = {"log_every": 8, "sample_every": 0, "checkpoint_every": 0, "check_ranks_every": 0}

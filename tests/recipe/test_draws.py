@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
-from hvdgan.training.sampling.sample_random import SampleRandom
+from hvdgan.recipe.sample_random import SampleRandom
 
 
 def draws(seed=0, step=0, scope="", key="latents"):

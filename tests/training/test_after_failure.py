@@ -1,6 +1,6 @@
 """A run that fails still names the updates that were skipped before.
 
-Modules: training.outstanding, training.monitoring.bad_updates.
+Modules: training.outstanding, training.bad_updates.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.training.observations import Observations
 from hvdgan.training.outstanding import Begun, Outstanding
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.resume_point import ResumePoint
 
 
 @pytest.mark.parametrize("behind", [1, 4])

@@ -18,7 +18,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.evaluate import main as evaluate
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
-from hvdgan.training.resuming.changes import check_settings
+from hvdgan.training.changes import check_settings
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()

@@ -13,8 +13,8 @@ from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
 from hvdgan.data.picture_arrays import Resized
 from hvdgan.data.pictures import PictureFiles
+from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.train import main
-from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare
 from tiny import Tiny
 
@@ -48,7 +48,7 @@ def run_on(data, threads=1, **settings):
 
 
 def evaluator_of(run):
-    return Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)
+    return Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)
 
 
 def one_by_one(run):

@@ -1,6 +1,6 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
 
-Modules: training.loop, training.between, training.due, training.steps.skipping.
+Modules: training.loop, training.between, training.due, training.skipping.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.between import Between
+from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, steps_from
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 from hvdgan.training.observations import Observations
 from hvdgan.training.outstanding import Begun as BegunStep
 from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.step import StageStep
+from hvdgan.training.stopping import STOPPED, Stopping
 from readings import recorded
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -263,7 +263,7 @@ def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
             (tmp_path / "stop").touch()
         return begin(compute, step, *more)
 
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     monkeypatch.setattr(StageStep, "__call__", stopping)
     flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
     with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):

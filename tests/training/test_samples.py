@@ -13,8 +13,8 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.samples.showing import to_uint8
-from hvdgan.training.monitoring.samples import Sampler
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.samples import Sampler
+from hvdgan.training.step import StageStep
 from tiny import Tiny, TinyOptions
 
 

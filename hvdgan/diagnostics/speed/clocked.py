@@ -20,11 +20,11 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.training.building.run import Run
+from hvdgan.training.forward import used
 from hvdgan.training.outstanding import Requests
 from hvdgan.training.peak_memory import peak_memory
-from hvdgan.training.steps.forward import used
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.run import Run
+from hvdgan.training.step import StageStep
 
 
 class Unreduced(Ranks):

@@ -34,15 +34,15 @@ from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.schedule import Position, Schedule
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
-from hvdgan.training.building.command import Resume, parse
-from hvdgan.training.building.run import Run, build
+from hvdgan.training.command import Resume, parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.graphs import operations
 from hvdgan.training.loop import Compute, steps_from
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.page import Page
 from hvdgan.training.peak_memory import largest
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.restore import restore
-from hvdgan.training.steps.graphs import operations
+from hvdgan.training.restore import restore
+from hvdgan.training.run import Run, build
+from hvdgan.training.stopping import Stopping
 
 _MORE = 10**9
 """additional steps of the last stage, for copies that wait for others"""

@@ -47,7 +47,7 @@ def main(spec: Spec) -> None:
     """Measure, and write the result to the launch's folder: rank 0 for all ranks, each copy for itself."""
     from hvdgan.diagnostics.speed.measured import measure
     from hvdgan.distributed import devices, joining
-    from hvdgan.training.building.command import parse
+    from hvdgan.training.command import parse
 
     joining.claim()
     command = parse(spec.arguments)

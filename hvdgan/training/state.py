@@ -1,0 +1,119 @@
+"""The variables of a run, each under the name that a checkpoint gives it: networks, averages, optimizers."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import keras
+
+from hvdgan.networks.layer_state import other_state_of
+from hvdgan.recipe import Recipe, mistakes
+from hvdgan.recipe.checks.results import check_names, networks_of, optimizers_of
+from hvdgan.recipe.nets import Nets
+from hvdgan.training.loss_scale import LossScale
+from hvdgan.training.statistics import Statistics, averaged_variables
+from hvdgan.training.tensor_names import named_tensors
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The variables of a run.
+
+    networks: networks by name.
+    optimizers: one optimizer per network, built on its trainable variables.
+    learning_rates: learning rate that the recipe gave to each optimizer; optimizers with a schedule are left out.
+    ema: for each averaged network, one average per floating-point variable, in the order of averaged_variables().
+    loss_scales: loss scales of the updates by name; empty without float16.
+    """
+
+    networks: dict[str, keras.Model]
+    optimizers: dict[str, keras.optimizers.Optimizer]
+    learning_rates: dict[str, float]
+    ema: dict[str, list[keras.Variable]]
+    loss_scales: dict[str, LossScale] = dataclasses.field(default_factory=dict)
+
+    def tensors(self) -> dict[str, keras.Variable]:
+        """All variables by the names that a checkpoint gives them.
+
+        Raises:
+            Mistake: two variables of a network have one name.
+        """
+        return named_tensors(self.networks, self.optimizers, self.ema, self.loss_scales)
+
+    def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
+        """Reset the optimizers of these networks to the values of new ones."""
+        with mistakes.of(recipe):
+            new = optimizers_of(recipe, self.networks)
+        for name in networks:
+            new[name].build(self.networks[name].trainable_variables)
+            for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
+                variable.assign(initial)
+
+    @property
+    def statistics(self) -> Statistics:
+        """The variables that each rank estimates from its own samples."""
+        return Statistics(self.networks, self.ema)
+
+    def other_state(self) -> dict[str, keras.Variable]:
+        """The other state of layers, which must be the same on all ranks, by a description for messages."""
+        return {
+            f"network {name}, layer {layer.name}: {variable.path}": variable
+            for name, network in self.networks.items()
+            for layer, variable in other_state_of(network)
+        }
+
+    def sampling_values(self) -> dict[str, list[tuple[keras.Variable, keras.Variable]]]:
+        """For each averaged network the pairs (variable, average that is used instead of it in samples)."""
+        return {
+            name: list(zip(averaged_variables(self.networks[name]), averages, strict=True))
+            for name, averages in self.ema.items()
+        }
+
+    @property
+    def sampling_nets(self) -> Nets:
+        """The networks in inference mode, with averaged weights for those that the run averages."""
+        return Nets(self.networks, training=False, values=self.sampling_values())
+
+
+def prepare_keras(precision: str) -> None:
+    """Set Keras' global state, so that the same networks are built on every host and at any time in a process.
+
+    Args:
+        precision: dtype policy of layers that name none.
+    """
+    keras.config.set_floatx("float32")  # ~/.keras/keras.json may differ, even between hosts
+    keras.config.set_image_data_format("channels_last")
+    keras.utils.clear_session()  # layers without a name are numbered from 1 again
+    keras.config.set_dtype_policy(precision)
+
+
+def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
+    """Build a recipe's networks, their optimizers and their averages.
+
+    Args:
+        recipe: recipe that makes the networks and the optimizers.
+        ema_decay: decay of the averages; 0: none are kept; None: they have a half-life.
+
+    Raises:
+        Mistake: a network is not built, shares variables with another, or has no optimizer.
+    """
+    networks = networks_of(recipe)
+    optimizers = optimizers_of(recipe, networks)
+    check_names(recipe, networks)
+    for name, network in networks.items():
+        optimizers[name].build(network.trainable_variables)
+    averaged = () if ema_decay == 0 else recipe.ema
+    return TrainState(
+        networks,
+        {name: optimizers[name] for name in networks},
+        {name: float(optimizers[name].learning_rate) for name in networks if _has_constant_rate(optimizers[name])},
+        {name: [_copy(variable) for variable in averaged_variables(networks[name])] for name in averaged},
+    )
+
+
+def _copy(variable: keras.Variable) -> keras.Variable:
+    name = variable.path.replace("/", "_")
+    return keras.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=f"{name}_ema")
+
+
+def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:
+    return not isinstance(optimizer.get_config().get("learning_rate"), dict)
