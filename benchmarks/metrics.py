@@ -1,4 +1,4 @@
-"""Compares the formulas of hvdgan/metrics and hvdgan/recipe/measures.py with published packages on the same numbers.
+"""Compares the formulas of hvdgan/evaluation and hvdgan/recipe/measures.py with published packages on the same numbers.
 
     python -m venv .venv-formulas
     .venv-formulas/bin/pip install -r benchmarks/peers/formulas.txt

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.evaluation.resizing import Method, resize
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.loading import imported
 from hvdgan.recipe.mistakes import call, of_module, similar
-from hvdgan.recipe.samples.data_spec import DataSpec
 
 Network = Callable[[tf.Tensor], Any]
 """a function of samples (B, ...) float32"""

@@ -16,8 +16,8 @@ from hvdgan.cli.files.outputs import sha256_of
 from hvdgan.evaluation.feature_networks import fitted, load_function, load_keras, load_saved_model
 from hvdgan.evaluation.inception import SIZE, is_published, load_inception
 from hvdgan.evaluation.resizing import Method
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.mistakes import described
-from hvdgan.recipe.samples.data_spec import DataSpec
 
 Pair = tuple[tf.Tensor, tf.Tensor | None]
 Rows = tuple[np.ndarray, np.ndarray | None]

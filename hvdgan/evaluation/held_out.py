@@ -14,11 +14,11 @@ from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader, specs_of
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.checks.results import measured, prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.results import measured, prepare
 
 Refuse = Callable[["tf.types.experimental.ConcreteFunction", str], None]
 """what refuses a traced function that a resumed run could not repeat, by its name in the message"""

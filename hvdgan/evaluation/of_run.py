@@ -21,10 +21,10 @@ from hvdgan.evaluation.tally import Plan
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.checks.results import features_of
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import features_of
 from hvdgan.recipe.sample_random import SampleRandom
-from hvdgan.recipe.samples.showing import shown
+from hvdgan.recipe.showing import shown
 
 _LARGEST_BATCH = 64
 _MOST_FEATURES = 16_384

@@ -18,7 +18,7 @@ from hvdgan.evaluation.bins import PICKED, bin_edges, picked_numbers
 from hvdgan.evaluation.sets import RealSet
 from hvdgan.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.samples.showing import shown
+from hvdgan.recipe.showing import shown
 
 _LOOKED_AT = 1024
 """real samples whose least and largest numbers bound the histograms' bins, at most"""

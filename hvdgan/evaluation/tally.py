@@ -14,7 +14,7 @@ from hvdgan.evaluation.moments import Moments
 from hvdgan.evaluation.sets import SampleBatch, SampleSet
 from hvdgan.evaluation.sliced import directions
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.samples.showing import shown
+from hvdgan.recipe.showing import shown
 
 KEPT = 10_000
 """samples whose features are kept for distances that need them one by one, at most: the first ones of the set"""

@@ -6,7 +6,7 @@ import keras
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.samples.data_spec import KERAS
+from hvdgan.recipe.data_spec import KERAS
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 

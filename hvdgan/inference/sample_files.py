@@ -9,7 +9,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import Input
-from hvdgan.recipe.samples.showing import save_samples
+from hvdgan.recipe.showing import save_samples
 
 ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
 

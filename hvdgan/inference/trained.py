@@ -11,9 +11,9 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.launcher import warn_once
 from hvdgan.distributed import devices, joining
 from hvdgan.recipe import DataSpec, Recipe, mistakes
-from hvdgan.recipe.checks.results import make_recipe
+from hvdgan.recipe.data_spec import of_json
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.samples.data_spec import of_json
+from hvdgan.recipe.results import make_recipe
 from hvdgan.training.command import parse_saved
 from hvdgan.training.state import TrainState, build_state, prepare_keras
 

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.checks.results import prepare, sampled
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.results import prepare, sampled
 from hvdgan.recipe.sample_random import SampleRandom
 
 Input = dict[str, np.ndarray]

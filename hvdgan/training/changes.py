@@ -13,8 +13,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.recipe import NoOptions
+from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.run import Run
 from hvdgan.training.saved_settings import to_json

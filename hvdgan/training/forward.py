@@ -14,10 +14,10 @@ from hvdgan.distributed.tapes import Untouched
 from hvdgan.networks.devices import numbers
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
-from hvdgan.recipe.checks.results import Prepared, loss_of, prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import Prepared, loss_of, prepare
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.state import TrainState

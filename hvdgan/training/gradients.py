@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvdgan.distributed.tapes import OwnedTape, tape_of_gradients
-from hvdgan.recipe.checks.results import Prepared
+from hvdgan.recipe.results import Prepared
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Update
 from hvdgan.training.compiled_random import on_device

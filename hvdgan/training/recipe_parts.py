@@ -16,10 +16,10 @@ from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe
-from hvdgan.recipe.checks.results import make_recipe, stages_of
-from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.results import make_recipe, stages_of
 from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.training.learning_rate import check_optimizers
 from hvdgan.training.loss_scale import LossScale
 from hvdgan.training.repeatable import refuse_unrepeatable

@@ -7,8 +7,8 @@ import keras
 
 from hvdgan.networks.layer_state import other_state_of
 from hvdgan.recipe import Recipe, mistakes
-from hvdgan.recipe.checks.results import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import check_names, networks_of, optimizers_of
 from hvdgan.training.loss_scale import LossScale
 from hvdgan.training.statistics import Statistics, averaged_variables
 from hvdgan.training.tensor_names import named_tensors

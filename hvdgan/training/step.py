@@ -14,7 +14,7 @@ from hvdgan.networks.devices import device
 from hvdgan.networks.devices.numbers import to_device
 from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.checks.results import verdict_of
+from hvdgan.recipe.results import verdict_of
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training import remapper
 from hvdgan.training.averages import move_averages

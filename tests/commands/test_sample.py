@@ -20,7 +20,7 @@ from hvdgan.data import builtin
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.sample_random import SampleRandom
-from hvdgan.recipe.samples.showing import to_uint8
+from hvdgan.recipe.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
 from launching import run as run_process

@@ -29,9 +29,9 @@ from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import backend
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.checks.results import stages_of
-from hvdgan.recipe.checks.stages import checked_stages
+from hvdgan.recipe.results import stages_of
 from hvdgan.recipe.schedule import Position, Schedule
+from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
 from hvdgan.training.command import Resume, parse

@@ -119,7 +119,7 @@ class Journal:
     requeue: str = ""
     """Slurm job of the latest start that was one after a requeue, and how many times it was requeued by then"""
     _known: set[str] = dataclasses.field(default_factory=set)
-    """the first of the skipped files and lost ranks, to find those that are told again"""
+    """the first of the skipped files and lost ranks, to find those that come again"""
 
     @property
     def resumptions(self) -> list[int]:

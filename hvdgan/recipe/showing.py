@@ -7,7 +7,7 @@ import numpy as np
 
 from hvdgan.cli.files.field_pictures import Curves, Fields, Histogram, Panel, save_panels
 from hvdgan.cli.files.pictures import save_grid
-from hvdgan.recipe.samples.data_spec import DataSpec
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.values.value_map import ValueMap
 
 _VOLUMES = 25

@@ -9,11 +9,11 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe import Batch, DataSpec, Recipe
-from hvdgan.recipe.checks.stages import STAGES
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.mistakes import attribute as place_of
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.stage_checks import STAGES
 from hvdgan.recipe.stages import Loss, Stage
 from hvdgan.recipe.unpacking import Parts, unpack
 
@@ -125,7 +125,7 @@ def optimizers_of(recipe: Recipe, networks: Mapping[str, keras.Model]) -> dict[s
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.checks.stages checks the result.
+    """Call stages(); hvdgan.recipe.stage_checks checks the result.
 
     Raises:
         Mistake: stages() fails.
