@@ -221,11 +221,11 @@ def labels() -> list[str]:
     everything = "every package and command" + f" but {', '.join(without)}" * bool(without)
     return [
         "Commands, and the packages that each imports",
-        "Diagnostics",
-        "GANs, and how they are trained",
-        "Pages",
+        "Trained networks in use, and measurements of a machine",
+        "Training",
+        "GANs, distances between samples, and pages",
         "Parts",
-        "The numbers of the data, and distances between samples",
+        "The numbers of the data",
         f"Ground floor: imported by {everything}",
     ]
 
