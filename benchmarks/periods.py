@@ -34,7 +34,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
 from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop
-from hvdgan.training.meter import Meter
+from hvdgan.training.observations import Meter
 from hvdgan.training.samples import Sampler
 
 DEFAULTS = {

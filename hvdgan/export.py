@@ -19,8 +19,7 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
-from hvdgan.inference.listed_maps import NAME, described, list_maps
-from hvdgan.inference.physical import physical
+from hvdgan.inference.physical import NAME, described, list_maps, physical
 from hvdgan.inference.trained import Trained, Weights, load_trained
 from hvdgan.networks.standard_keras import foreign, plain
 

@@ -24,10 +24,9 @@ from hvdgan.inference.inputs import blank_inputs, data_inputs, each_repeated
 from hvdgan.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.inference.trained import Trained, Weights, load_trained
 from hvdgan.recipe import mistakes
-from hvdgan.recipe.drawing import Drawing, Input, are_classes, are_latents, draw_batches
+from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.results import drawn_by
-from hvdgan.recipe.sample_random import SampleRandom
 from hvdgan.recipe.showing import restored, shown
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.

@@ -32,9 +32,10 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec
 from hvdgan.training import command, session
 from hvdgan.training.commits import Commits
-from hvdgan.training.loop import Steps, steps_from
+from hvdgan.training.loop import steps_from
 from hvdgan.training.page import Page
 from hvdgan.training.run import Run
+from hvdgan.training.step import Steps
 from hvdgan.training.stopping import Stopping
 
 STEPS = 48

@@ -21,9 +21,9 @@ from hvdgan.evaluation.tally import Plan
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import features_of
-from hvdgan.recipe.sample_random import SampleRandom
 from hvdgan.recipe.showing import shown
 
 _LARGEST_BATCH = 64

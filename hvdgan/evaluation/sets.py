@@ -14,10 +14,9 @@ from hvdgan.data.batches import ImageReader, specs_of
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.augment import AXES
-from hvdgan.recipe.drawing import Drawing, are_classes
+from hvdgan.recipe.drawing import Drawing, SampleRandom, are_classes
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import drawn_by, generated
-from hvdgan.recipe.sample_random import SampleRandom
 from hvdgan.recipe.unpacking import unpack
 
 _ORDER_SEED = 0

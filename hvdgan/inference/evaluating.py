@@ -20,8 +20,7 @@ from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.of_run import Ways, generated_set, measure_for, real_set, weights_facts
 from hvdgan.evaluation.real_statistics import Kept, stamp_of
 from hvdgan.evaluation.sets import RealSet, SampleSet, left_out
-from hvdgan.inference.class_numbers import as_in_run
-from hvdgan.inference.inputs import maps_of, open_data, open_samples
+from hvdgan.inference.inputs import as_in_run, maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.inference.trained import PRECISION, USED, Trained, Weights, load_trained
 from hvdgan.recipe import mistakes

@@ -1,5 +1,9 @@
 """Wraps a network so that it takes and returns numbers in the units of the data."""
 
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -67,3 +71,33 @@ def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:
             f"--units physical: the map {value_map} cannot be expressed in Keras operations "
             f"({' '.join(str(error).split())[:100]}); write its functions with keras.ops, or give --units network"
         ) from error
+
+
+NAME = "value_maps.json"
+
+
+def described(values: SampleValues) -> dict[str, Any]:
+    """The maps by the names of the parts: as text, and as steps with the numbers, channels and units."""
+    parts = values.parts().items()
+    return {name: None if each is None else {"map": str(each), **each.to_json()} for name, each in parts}
+
+
+def list_maps(path: Path, values: SampleValues | None, applied: Sequence[str]) -> None:
+    """Add the maps to a .keras file, a zip in which Keras ignores other members, or to the folder of a SavedModel.
+
+    Args:
+        path: exported file or folder.
+        values: maps of the run; None: nothing is known, and nothing is written.
+        applied: description of each input and output of the network that is in the units of the data.
+    """
+    if values is None:
+        return
+    text = json.dumps({"applied": list(applied), "value_maps": described(values)}, indent=1) + "\n"
+    if path.is_dir():
+        # assets.extra is the place in a SavedModel for files that TensorFlow neither writes nor loads.
+        extra = path / "assets.extra" / NAME
+        extra.parent.mkdir()
+        extra.write_text(text, encoding="utf-8")
+        return
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(NAME), text)  # with the same date in every file

@@ -1,16 +1,17 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
-from hvdgan.recipe.schedule import Position
+from hvdgan.evaluation.of_run import weights_facts
+from hvdgan.evaluation.results import append, record_of
+from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.commits import Commits
 from hvdgan.training.drift import LayerState, check_ranks
-from hvdgan.training.due import NOTHING, due_after
-from hvdgan.training.evaluations import Evaluations
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
@@ -18,6 +19,110 @@ from hvdgan.training.run import Run
 from hvdgan.training.samples import Grids
 from hvdgan.training.saving import Saving
 from hvdgan.training.summary import end_of
+
+
+class Evaluations:
+    """Evaluates held-out images, and compares generated with real samples. Every rank calls it; rank 0 writes.
+
+    Args:
+        run: run, built and restored.
+        resume_point: place from which the run has resumed.
+        record: record of the run.
+        observations: receives the figures, on which a plateau may end a stage.
+        add: function that receives the number of steps done and the figures, one of which may be the best metric.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        resume_point: ResumePoint,
+        record: Record,
+        observations: Observations,
+        add: Callable[[int, dict[str, float]], None],
+    ) -> None:
+        self._run, self._resume_point = run, resume_point
+        self._record, self._observations, self._add = record, observations, add
+
+    def __call__(self, done: int, at: Position) -> None:
+        """Evaluate after `done` steps.
+
+        Args:
+            done: number of steps done.
+            at: position of the last step.
+
+        Raises:
+            RunError: on every rank, if no held-out image can be read, or a generated sample is not finite.
+        """
+        run = self._run
+        if run.evaluator:
+            values = run.evaluator()
+            self._observations.report(run.evaluator.bad_files)
+            self._note(done, at, values, "held out")
+        if run.comparison:
+            values = run.comparison(self._record.say)
+            self._observations.report(run.comparison.bad_files)
+            self._note(done, at, values, "generated")
+            if run.ranks.is_root:
+                with self._record.tolerant("evaluation.jsonl"):
+                    append(run.run_dir, self._result(done, values, run.comparison.facts()))
+
+    def _result(self, done: int, values: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
+        config, resume_point = self._run.config, self._resume_point
+        weights = weights_facts(config, self._run.recipe, averaged=True)
+        return record_of(
+            done,
+            values,
+            {**facts, **weights, "precision": config.precision, "seed": config.seed, "truncation": 1.0},
+            run_id=resume_point.run_id,
+            samples_seen=resume_point.samples_seen(done, config.global_batch_size),
+            by="training",
+        )
+
+    def _note(self, done: int, at: Position, values: dict[str, float], what: str) -> None:
+        self._add(done, values)
+        self._observations.evaluated(values)
+        self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values, what)
+
+
+class Due(NamedTuple):
+    """What is due after a step: comparing the ranks, logging, the end of a stage, and so on."""
+
+    check: bool
+    log: bool
+    end: bool
+    evaluate: bool
+    sample: bool
+    save: bool
+    commit: bool
+
+
+NOTHING = Due(*[False] * len(Due.__annotations__))
+
+
+def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: bool) -> Due:
+    """Return what is due; the same on every rank.
+
+    Args:
+        done: number of steps done.
+        at: position of the last step.
+        run: run, built.
+        commit_every: number of steps between two commits of an elastic run; 0: no commits.
+        stop: True if the run stops after this step.
+    """
+    config, last = run.config, done == run.last_step
+    stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
+    save = last or stop or stage_ends or is_due(done, config.checkpoint_every)
+    evaluates = bool(run.evaluator or run.comparison)
+    return Due(
+        check=is_due(done, config.check_ranks_every),
+        log=last or is_due(done, config.log_every),
+        end=last or stage_ends,
+        evaluate=evaluates and (last or is_due(done, config.evaluation.eval_every)),
+        sample=last or is_due(done, config.sample_every),
+        save=save,
+        # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
+        commit=commit_every > 0 and not (stop or last) and (save or is_due(done, commit_every)),
+    )
 
 
 class Between:

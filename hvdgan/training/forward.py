@@ -11,7 +11,7 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.tapes import Untouched
-from hvdgan.networks.devices import numbers
+from hvdgan.networks.devices.device import to_device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
 from hvdgan.recipe.draws import Random
@@ -61,7 +61,7 @@ class Forward:
         count = self.count // self.micro_batches
         if "labels" in data:
             data = {**data, "labels": tf.cast(data["labels"], tf.int32)}
-        random = Random(self._config.seed, step, self._first + part * count, count, to_device=numbers.to_device)
+        random = Random(self._config.seed, step, self._first + part * count, count, to_device=to_device)
         of_data = random.scoped("data")
         prepared = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
         axes = flip_axes(self._config)

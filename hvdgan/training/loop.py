@@ -1,8 +1,7 @@
 """The training loop: runs the steps of the schedule one after another, until the last one or a request to stop."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -13,11 +12,8 @@ from hvdgan.training.between import Between
 from hvdgan.training.outstanding import Begun, Outstanding
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
+from hvdgan.training.step import Compute, Steps
 from hvdgan.training.stopping import Stopping
-
-Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
-"""what runs one step, as StageStep.__call__ does"""
-Steps = Iterable[tuple[int, Position, Compute]]
 
 
 def steps_from(run: Run, first: int) -> Iterator[tuple[int, Position, Compute]]:

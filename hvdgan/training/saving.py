@@ -13,10 +13,10 @@ from hvdgan.checkpoints.retention import Best, Retention
 from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli import shared_errors
 from hvdgan.training.commits import Commits
-from hvdgan.training.host_copies import copies_of
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
+from hvdgan.training.statistics import copies_of
 
 
 class Saving:

@@ -18,15 +18,16 @@ from hvdgan.recipe import mistakes
 from hvdgan.training.between import Between
 from hvdgan.training.command import Command
 from hvdgan.training.commits import Commits, HostsChanged
-from hvdgan.training.loop import Loop, Steps, steps_from
+from hvdgan.training.loop import Loop, steps_from
+from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
-from hvdgan.training.out_of_memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.outstanding import Outstanding
 from hvdgan.training.page import Page
 from hvdgan.training.record import Record
 from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run, build, folder_of
+from hvdgan.training.step import Steps
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
 from hvdgan.training.value_maps import saved_maps

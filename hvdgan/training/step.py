@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -11,21 +12,27 @@ from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
-from hvdgan.networks.devices.numbers import to_device
+from hvdgan.networks.devices.device import to_device
 from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.results import verdict_of
+from hvdgan.recipe.schedule import Position
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training import remapper
 from hvdgan.training.averages import move_averages
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.forward import Data, Forward, Metrics, used
 from hvdgan.training.gradients import MicroBatches, WholeSlice
+from hvdgan.training.graphs import operations
 from hvdgan.training.learning_rate import rate_at, rate_factor
 from hvdgan.training.optimizers import apply_gradients, global_norm
 from hvdgan.training.repeatable import refuse_unrepeatable
 from hvdgan.training.skipping import apply_and_select, apply_or_restore, changed_by, values_of
 from hvdgan.training.state import TrainState
+
+Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
+"""what runs one step, as StageStep.__call__ does"""
+Steps = Iterable[tuple[int, Position, Compute]]
+"""steps of a run, each with its place in the schedule and what runs it"""
 
 
 class StageStep:
@@ -116,7 +123,7 @@ class StageStep:
         scopes = {f"{self.stage.name}/{update.name}": f"{recipe}, {self.forward.where(update)}" for update in due}
         refuse_unrepeatable(traced, self._state, f"{recipe}, stage {self.stage.name}", scopes)
         self._traced[_names(due)] = traced
-        remapper.switch_off_if_it_fails(traced.graph)
+        switch_off_remapper_if_it_fails(traced.graph)
         return traced
 
     def _run(
@@ -173,3 +180,19 @@ class StageStep:
 
 def _names(due: tuple[Update, ...]) -> tuple[str, ...]:
     return tuple(update.name for update in due)
+
+
+def switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:
+    """Switch the remapper off if it would fail on this graph; otherwise leave it on.
+
+    It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
+    the biased convolution: nothing is fused, and every rank prints an error. The gradient of hvdgan's leaky ReLU layer
+    reads the layer's output (hvdgan/networks/fast/kernels.py); those of tf.nn.leaky_relu and of the activation
+    "leaky_relu" read its input.
+
+    Args:
+        graph: graph of a traced step.
+    """
+    found = (chain[-1] for chain, _ in operations(graph))
+    if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in found):
+        tf.config.optimizer.set_experimental_options({"remapping": False})

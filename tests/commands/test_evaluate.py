@@ -1,6 +1,6 @@
 """The command hvdgan.evaluate, on runs of a few steps: the figures, each once, on any number of ranks, beside a run.
 
-Modules: inference.evaluating, inference.following, cli.evaluation_config, training.evaluations.
+Modules: inference.evaluating, inference.following, cli.evaluation_config, training.between.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The command hvdgan.evaluate where something has changed since an earlier evaluation, or changes during one: the
 classes of the data, the weights, the recipe's code, the checkpoints.
 
-Modules: inference.evaluating, inference.class_numbers, inference.following.
+Modules: inference.evaluating, inference.inputs, inference.following.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The command hvdgan.export: a process that cannot import hvdgan loads its files.
 
-Modules: networks.standard_keras, inference.listed_maps.
+Modules: networks.standard_keras, inference.physical.
 """
 
 import json

@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvdgan.evaluate import main as evaluate
 from hvdgan.export import main as export
 from hvdgan.inference.trained import load_trained
-from hvdgan.recipe.sample_random import SampleRandom
+from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from tiny_arrays import pairs

@@ -13,8 +13,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.inference.inputs import blank_inputs
 from hvdgan.inference.standing import set_standing_statistics, standing_inputs
 from hvdgan.inference.trained import load_trained
-from hvdgan.recipe.drawing import Drawing
-from hvdgan.recipe.sample_random import SampleRandom
+from hvdgan.recipe.drawing import Drawing, SampleRandom
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from tiny import Tiny

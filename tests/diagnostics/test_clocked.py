@@ -12,7 +12,7 @@ from hvdgan.diagnostics.speed.blocks import Clock, plan
 from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
-from hvdgan.training.peak_memory import forget_peak, largest
+from hvdgan.training.memory import forget_peak, largest
 
 
 class Verdict:

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.networks.devices import device
-from hvdgan.networks.devices.numbers import to_device
+from hvdgan.networks.devices.device import to_device
 from hvdgan.recipe.draws import Random
 from hvdgan.training.graphs import operations
 

@@ -13,7 +13,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Plateau, Stage
-from hvdgan.training.plateau import Watch
+from hvdgan.training.window import Watch
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 

@@ -11,8 +11,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
-from hvdgan.training.host_copies import copies_of
 from hvdgan.training.run import Run, build
+from hvdgan.training.statistics import copies_of
 from hvdgan.training.step import StageStep
 from tiny import Tiny, TinyOptions
 

@@ -18,8 +18,7 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import cached, open_source
 from hvdgan.data.batches import specs_of
 from hvdgan.data.statistics import with_statistics
-from hvdgan.networks.devices.device import GPU, computing_as
-from hvdgan.networks.devices.numbers import to_device
+from hvdgan.networks.devices.device import GPU, computing_as, to_device
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.unpacking import unpack
 from hvdgan.train import main

@@ -1,6 +1,6 @@
 """The settings that differ from the defaults, as flags that give the same settings.
 
-Modules: training.flags
+Modules: training.summary
 """
 
 import json
@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from hvdgan.training.command import parse
-from hvdgan.training.flags import changed_flags
+from hvdgan.training.summary import changed_flags
 
 ALL = (
     "--run-dir 'a $run' --image-size 64,32 --channels 1 --tfrecord-image photo --crop 4,4 --flip "

@@ -1,6 +1,6 @@
 """The files of a run: metrics.jsonl, TensorBoard events and log.txt.
 
-Modules: training.progress.
+Modules: training.record.
 """
 
 import fcntl

@@ -21,8 +21,8 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.forward import used
+from hvdgan.training.memory import peak_memory
 from hvdgan.training.outstanding import Requests
-from hvdgan.training.peak_memory import peak_memory
 from hvdgan.training.run import Run
 from hvdgan.training.step import StageStep
 

@@ -37,11 +37,12 @@ from hvdgan.training import session as training
 from hvdgan.training.command import Resume, parse
 from hvdgan.training.commits import Commits
 from hvdgan.training.graphs import operations
-from hvdgan.training.loop import Compute, steps_from
+from hvdgan.training.loop import steps_from
+from hvdgan.training.memory import largest
 from hvdgan.training.page import Page
-from hvdgan.training.peak_memory import largest
 from hvdgan.training.restore import restore
 from hvdgan.training.run import Run, build
+from hvdgan.training.step import Compute
 from hvdgan.training.stopping import Stopping
 
 _MORE = 10**9
