@@ -19,12 +19,11 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
+from hvdgan.inference.physical import NAME, described, list_maps, physical
+from hvdgan.inference.serving import Serving
+from hvdgan.inference.trained import Changed, TrainedNetworks, Weights, load_trained
 from hvdgan.networks.standard_keras import foreign, plain
 from hvdgan.recipe import Recipe, mistakes
-from hvdgan.training.inference.listed_maps import NAME, described, list_maps
-from hvdgan.training.inference.physical import physical
-from hvdgan.training.inference.serving import Serving
-from hvdgan.training.inference.trained import Changed, Trained, Weights, load_trained
 from hvdgan.values.sample_values import SampleValues
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
@@ -89,7 +88,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
         print(f"the maps of the numbers are listed in its {NAME}")
 
 
-def _export_samples(trained: Trained, request: Request) -> None:
+def _export_samples(trained: TrainedNetworks, request: Request) -> None:
     recipe = trained.recipe
     with mistakes.of(recipe):
         serving = Serving(recipe, trained.nets(request.weights), in_units=request.units == "physical")
@@ -125,7 +124,7 @@ def _format(request: Request) -> Format:
     return form
 
 
-def _network(trained: Trained, request: Request) -> keras.Model:
+def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
     """Return the network, with the averages assigned to it if --weights asks for them."""
     networks = {**trained.state.networks, **trained.state.frozen}
     if request.network not in networks:
@@ -139,7 +138,7 @@ def _network(trained: Trained, request: Request) -> keras.Model:
     return network() if isinstance(network, Changed) else network  # which refuses
 
 
-def _in_units(trained: Trained, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:
+def _in_units(trained: TrainedNetworks, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:
     """The network of standard layers in the units that --units asks for, and what of it was changed for that."""
     spec = trained.recipe.data
     if request.units == "network" or spec.values is None or spec.is_pictures:
@@ -162,12 +161,12 @@ def _loadable(network: keras.Model, request: Request) -> keras.Model:
     return loaded
 
 
-def _save_keras(network: keras.Model, path: Path, trained: Trained, mapped: Sequence[str]) -> None:
+def _save_keras(network: keras.Model, path: Path, trained: TrainedNetworks, mapped: Sequence[str]) -> None:
     network.save(path)
     list_maps(path, trained.recipe.data.values, mapped)
 
 
-def _save_model(network: keras.Model, path: Path, trained: Trained, mapped: Sequence[str]) -> None:
+def _save_model(network: keras.Model, path: Path, trained: TrainedNetworks, mapped: Sequence[str]) -> None:
     try:
         _save(lambda path: network.export(path, verbose=False), path, trained.recipe.data.values, mapped)
     except ValueError as error:  # Keras does not know its inputs

@@ -15,11 +15,11 @@ from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
-from hvdgan.training.building.command import Command, parse
-from hvdgan.training.building.run import build, folder_of
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import STOPPED, Stopping
-from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.command import Command, parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.page import Page
+from hvdgan.training.run import build, folder_of
+from hvdgan.training.stopping import STOPPED, Stopping
 from hvdgan.training.summary import describe
 
 _INTERRUPTED = "interrupted; with --resume auto the same command resumes from the last checkpoint"

@@ -24,15 +24,6 @@ class JoinedFiles(Container):
     """Files of one kind, joined along the first axis.
 
     The ranks share the look into all files; each then opens a file when it first reads from it.
-
-    Args:
-        data: value of --data without the name of an array, for messages.
-        files: paths of the files, in the order of their samples; at least one.
-        opener: function that opens one of them.
-        peers: the ranks; each calls this.
-
-    Raises:
-        UserError: the first file cannot be read.
     """
 
     def __init__(self, data: str, files: Sequence[str], opener: Opener, peers: Peers) -> None:

@@ -29,15 +29,7 @@ class ValidNumbers:
     slack: float = 0
 
     def checked(self, samples: np.ndarray, named: Callable[[int], str] | None = None) -> np.ndarray:
-        """Some samples (B, ...), floats with NaN in place of all other numbers.
-
-        Args:
-            samples: the samples.
-            named: function that names one of them by its place, for messages.
-
-        Raises:
-            BadImage: integers, which cannot be NaN, have another number.
-        """
+        """Some samples (B, ...), floats with NaN in place of all other numbers."""
         if not self.marks and self.low is None and self.high is None:
             return samples
         wrong = np.zeros(samples.shape, bool)
@@ -61,17 +53,7 @@ class ValidNumbers:
 
 
 def plain_numbers(name: str, attributes: Mapping[str, Any], dtype: np.dtype) -> ValidNumbers:
-    """What attributes say of the numbers of an array of HDF5, or of Zarr without names of dimensions.
-
-    Args:
-        name: name for messages, with the file.
-        attributes: the attributes.
-        dtype: type of the numbers.
-
-    Raises:
-        UserError: the numbers are packed with a scale or an offset, which only NetCDF and xarray define, or no number
-            would be valid.
-    """
+    """What attributes say of the numbers of an array of HDF5, or of Zarr without names of dimensions."""
     if dtype.kind not in "fiu":
         return ValidNumbers()
     for packing, neutral in (("scale_factor", 1), ("add_offset", 0)):
@@ -87,11 +69,7 @@ def plain_numbers(name: str, attributes: Mapping[str, Any], dtype: np.dtype) -> 
 
 
 def of_variable(name: str, variable: Any, *, of_netcdf: bool) -> ValidNumbers:
-    """What is left to check in an xarray variable, of which xarray has decoded the missing numbers as NaN.
-
-    Raises:
-        UserError: no number would be valid.
-    """
+    """What is left to check in an xarray variable, of which xarray has decoded the missing numbers as NaN."""
     encoding = variable.encoding
     stored = np.dtype(encoding.get("dtype", variable.dtype))
     if variable.dtype.kind not in "fiu" or stored.kind not in "fiu":

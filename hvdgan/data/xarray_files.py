@@ -27,16 +27,7 @@ def is_store(path: str) -> bool:
 
 
 def open_file(data: str, axes: dict[str, str | None]) -> Container:
-    """Open a NetCDF file or a Zarr store.
-
-    Args:
-        data: path of the file or folder.
-        axes: value of the flag that names the axes of a sample, by the name of its variables; under "" that of all
-            others.
-
-    Raises:
-        UserError: xarray is missing, or the file cannot be read.
-    """
+    """Open a NetCDF file or a Zarr store."""
     try:
         import h5netcdf  # noqa: F401
         import xarray

@@ -18,12 +18,7 @@ SMALL = 256 * 1024
 
 
 def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
-    """The bundles of tensors.
-
-    Args:
-        tensors: gradients; their static shapes may be unknown, as after a custom gradient.
-        like: tensors or variables of the same shapes and dtypes, with static shapes.
-    """
+    """The bundles of tensors."""
     return [
         tensors[places[0]] if len(places) == 1 else tf.concat([tf.reshape(tensors[place], [-1]) for place in places], 0)
         for places in bundles(like)
@@ -31,12 +26,7 @@ def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]
 
 
 def unbundle(reduced: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
-    """The tensors of reduced bundles, in the order in which bundle() received them.
-
-    Args:
-        reduced: bundles in the order in which bundle() returns them.
-        like: tensors or variables that bundle() received.
-    """
+    """The tensors of reduced bundles, in the order in which bundle() received them."""
     tensors = {}
     for places, values in zip(bundles(like), reduced, strict=True):
         if len(places) == 1:
@@ -61,10 +51,5 @@ def groups(size: int, *, on_gpu: bool, deterministic: bool) -> int | None:
 
     On a GPU the reduction runs beside the backward pass. On a CPU it takes cores from it, so that one group costs
     little and gives equal bits; a pair of ranks has these in any case.
-
-    Args:
-        size: number of ranks.
-        on_gpu: True if the gradients are on a GPU.
-        deterministic: True if every run must give the same bits.
     """
     return 1 if deterministic or not (on_gpu or size == 2) else None

@@ -5,6 +5,7 @@ Horovod need not be installed.
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +14,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
-from hvdgan.distributed import backend, bundling, slices
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.distributed import backend, bundling
 from hvdgan.distributed.bundling import groups
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
+
+
+def bounds(global_batch_size: int, size: int, slice_unit: int = 0) -> list[int]:
+    """The borders of the ranks' slices of the global batch: rank r has the samples bounds[r] to bounds[r + 1] - 1."""
+    if slice_unit:
+        units, rest = divmod(global_batch_size, slice_unit)
+        if units < size or rest:
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: cannot be cut into micro-batches for {size} ranks; "
+                f"take a multiple of {slice_unit} (--accumulate), at least {size * slice_unit}"
+            )
+        return [rank * units // size * slice_unit for rank in range(size + 1)]
+    if global_batch_size % size:
+        below = global_batch_size // size * size
+        possible = f"{below} or {below + size}" if below else f"{size}"
+        raise UserError(
+            f"--global-batch-size {global_batch_size}: cannot be split evenly over {size} ranks; take {possible}"
+        )
+    return [rank * (global_batch_size // size) for rank in range(size + 1)]
+
+
+def weights(borders: list[int]) -> list[float]:
+    """The factor of each rank's mean over its slice, with which the mean over ranks is the mean over all samples."""
+    counts = [last - first for first, last in itertools.pairwise(borders)]
+    return [count * len(counts) / borders[-1] for count in counts]
+
 
 # Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
 _HOST = "cpu:0"
@@ -63,12 +90,12 @@ class Ranks:
 
     def slice_of(self, global_batch_size: int) -> tuple[int, int]:
         """The indices (first, last + 1) of this rank's samples in the global batch; may raise a UserError."""
-        borders = slices.bounds(global_batch_size, self.size, self.slice_unit)
+        borders = bounds(global_batch_size, self.size, self.slice_unit)
         return borders[self.rank], borders[self.rank + 1]
 
     def weights(self, global_batch_size: int) -> list[float]:
         """The weight of each rank's mean over its slice in the mean over ranks; 1.0 where all slices are equal."""
-        return slices.weights(slices.bounds(global_batch_size, self.size, self.slice_unit))
+        return weights(bounds(global_batch_size, self.size, self.slice_unit))
 
     def reduced_gradients(
         self,

@@ -13,7 +13,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.distributed.bundling import bundle
 
 
-class Untouched(UserError):
+class UntouchedVariables(UserError):
     """The loss does not depend on some variables that its gradients are asked for; `places` are their numbers."""
 
     def __init__(self, places: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class OwnedTape(tf.GradientTape):
         """
         gradients = super().gradient(target, sources, *others, **more)
         if untouched := [place for place, gradient in enumerate(gradients) if gradient is None]:
-            raise Untouched(untouched)
+            raise UntouchedVariables(untouched)
         return gradients
 
 
@@ -50,13 +50,7 @@ def tape_of_gradients(gradients: list[tf.Tensor]) -> tf.GradientTape:
 
 
 def tape_of_bundles(tape: tf.GradientTape, variables: Sequence[tf.Variable]) -> tf.GradientTape:
-    """A tape whose gradient() returns the bundles of another tape's gradients, for Horovod's tape to reduce.
-
-    Args:
-        tape: the tape that recorded the loss.
-        variables: variables of static shapes, to differentiate with respect to; the sources that the new tape is asked
-            for are ignored.
-    """
+    """A tape whose gradient() returns the bundles of another tape's gradients, for Horovod's tape to reduce."""
 
     class Bundled(tf.GradientTape):
         def gradient(self, target: tf.Tensor, *_: Any, **__: Any) -> list[tf.Tensor]:

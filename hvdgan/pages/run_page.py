@@ -15,7 +15,7 @@ from hvdgan.pages.drawing import number
 from hvdgan.pages.pictures import Picture, load
 from hvdgan.pages.reading.journal import Times
 from hvdgan.pages.reading.metrics import is_number
-from hvdgan.pages.reading.run_folder import RunFacts, Saved
+from hvdgan.pages.reading.run_folder import RunFacts, SavedCheckpoint
 from hvdgan.pages.reading.thinning import Series
 from hvdgan.pages.reading.untrusted import plain
 from hvdgan.pages.template import fill
@@ -295,7 +295,7 @@ def _checkpoints(run: RunFacts) -> Rows:
     ]
 
 
-def _condition(saved: Saved) -> str:
+def _condition(saved: SavedCheckpoint) -> str:
     return {True: "verified", False: f"DAMAGED: {saved.damage}", None: "not verified"}[saved.verified]
 
 

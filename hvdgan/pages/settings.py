@@ -24,11 +24,7 @@ def defaults() -> dict[str, Any]:
 
 
 def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """List the settings that differ from their defaults: flag, value, default.
-
-    Args:
-        config: contents of config.json.
-    """
+    """List the settings that differ from their defaults: flag, value, default."""
     known = defaults()
     return [
         (flag(name), shown(value), shown(known[name]))
@@ -38,12 +34,7 @@ def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def options(config: dict[str, Any], changed: Sequence[str] | None) -> list[tuple[str, str]]:
-    """List the options of the recipe that differ from its defaults, as far as they are known: flag and value.
-
-    Args:
-        config: contents of config.json.
-        changed: flags of all settings that differ, with their values; None: not known, and all options are listed.
-    """
+    """List the options of the recipe that differ from its defaults, as far as they are known: flag and value."""
     known = defaults()
     flags = {each.split(" ")[0].partition("=")[0].partition(".")[0] for each in changed or ()}
     rows = [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
@@ -51,11 +42,7 @@ def options(config: dict[str, Any], changed: Sequence[str] | None) -> list[tuple
 
 
 def differing(configs: list[dict[str, Any]]) -> list[str]:
-    """List the names of the settings that are not the same in all of these; run_dir is left out.
-
-    Args:
-        configs: contents of config.json of each run.
-    """
+    """List the names of the settings that are not the same in all of these; run_dir is left out."""
     flat = [_flat(config) for config in configs]
     names = dict.fromkeys(name for each in flat for name in each if name != "run_dir")
     return [name for name in names if any(shown(each.get(name)) != shown(flat[0].get(name)) for each in flat)]

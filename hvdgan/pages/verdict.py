@@ -47,11 +47,7 @@ class Verdict:
 
 
 def judge(run: RunFacts) -> Verdict:
-    """Judge a run by its lock, its log and its checkpoints.
-
-    Args:
-        run: contents of the run folder.
-    """
+    """Judge a run by its lock, its log and its checkpoints."""
     state = _state(run)
     return Verdict(
         state, _sentence(run, state), _reason(run, state), _resume(run, state), _instead(run, state), _history(run)

@@ -11,11 +11,11 @@ from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.devices import check_devices
 from hvdgan.distributed.membership import Membership
 from hvdgan.training import session
-from hvdgan.training.building.command import Command
-from hvdgan.training.building.run import checkpoints_of, folder_of
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.commits import Commits, HostsChanged
+from hvdgan.training.command import Command
+from hvdgan.training.commits import Commits, HostsChanged
+from hvdgan.training.page import Page
+from hvdgan.training.run import checkpoints_of, folder_of
+from hvdgan.training.stopping import Stopping
 
 _TRIES = 3
 """number of times that a run may resume from the same commit before another loss is an error"""

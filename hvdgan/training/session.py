@@ -15,21 +15,22 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.recipe import mistakes
-from hvdgan.training.between import Between
-from hvdgan.training.building.command import Command
-from hvdgan.training.building.run import Run, build, folder_of
-from hvdgan.training.loop import Loop, Steps, steps_from
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.command import Command
+from hvdgan.training.commits import Commits, HostsChanged
+from hvdgan.training.loop import Loop, steps_from
+from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
-from hvdgan.training.out_of_memory import OUT_OF_MEMORY, MemoryGuard
-from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits, HostsChanged
-from hvdgan.training.resuming.restore import restore
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.resuming.value_maps import saved_maps
+from hvdgan.training.page import Page
+from hvdgan.training.pending import PendingSteps
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.record import Record
+from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run, build, folder_of
+from hvdgan.training.step import Steps
+from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
+from hvdgan.training.value_maps import saved_maps
 
 
 def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
@@ -124,8 +125,8 @@ def train(
 
 def _loop(run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, record: Record) -> Loop:
     observations = Observations(run, resume_point, record)
-    between = Between(run, resume_point, record, commits, observations)
-    return Loop(run, resume_point, stopping, Outstanding(observations, device.chosen().steps_behind), between)
+    tasks = PeriodicTasks(run, resume_point, record, commits, observations)
+    return Loop(run, resume_point, stopping, PendingSteps(observations, device.chosen().steps_behind), tasks)
 
 
 def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:

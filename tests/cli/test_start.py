@@ -61,9 +61,7 @@ def test_a_run_whose_streams_are_closed_ends_well(tmp_path, closed):
 
 
 def test_in_others_programs_nothing_is_left_out(tmp_path):
-    found = at_the_end_of(
-        tmp_path, "-c", "import hvdgan.training.building.run, hvdgan.train; hvdgan.train.main(['--help'])"
-    )
+    found = at_the_end_of(tmp_path, "-c", "import hvdgan.training.run, hvdgan.train; hvdgan.train.main(['--help'])")
     assert found == {"loaded": ["tensorflow", "keras", "sklearn", "matplotlib"], "collects": True, "set_aside": False}
 
 

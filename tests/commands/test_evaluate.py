@@ -1,6 +1,6 @@
 """The command hvdgan.evaluate, on runs of a few steps: the figures, each once, on any number of ranks, beside a run.
 
-Modules: training.inference.evaluating, training.inference.following, cli.evaluation_config, training.evaluations.
+Modules: inference.evaluating, inference.following, cli.evaluation_config, training.periodic.
 """
 
 import json
@@ -16,8 +16,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan.evaluate import main as evaluate
+from hvdgan.evaluation import results
 from hvdgan.train import main as train
-from hvdgan.training.evaluation import results
 from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
 

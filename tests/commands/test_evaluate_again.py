@@ -1,7 +1,7 @@
 """The command hvdgan.evaluate where something has changed since an earlier evaluation, or changes during one: the
 classes of the data, the weights, the recipe's code, the checkpoints.
 
-Modules: training.inference.evaluating, training.inference.class_numbers, training.inference.following.
+Modules: inference.evaluating, inference.inputs, inference.following.
 """
 
 import json
@@ -14,9 +14,9 @@ from PIL import Image
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluate import main as evaluate
+from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, EvaluationRequest
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
 from launching import launcher, run
 
 TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
@@ -217,7 +217,7 @@ def test_several_ranks_skip_a_checkpoint_that_is_deleted(followed, tmp_path):
 
 
 def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
-    asked = Asked(
+    asked = EvaluationRequest(
         num=60,
         real_samples=None,
         weights="averaged",
@@ -232,7 +232,7 @@ def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
     checkpoint = followed / "checkpoints" / "step-00000004"
     evaluating = Evaluating(followed, asked, Ranks(), print)
     shutil.rmtree(checkpoint)
-    with pytest.raises(Gone, match=f"^{checkpoint} is gone, deleted by training as its --keep says, "):
+    with pytest.raises(CheckpointDeleted, match=f"^{checkpoint} is gone, deleted by training as its --keep says, "):
         evaluating(checkpoint)
 
 

@@ -1,6 +1,6 @@
 """The command hvdgan.export: a process that cannot import hvdgan loads its files.
 
-Modules: networks.standard_keras, training.inference.listed_maps, training.inference.serving.
+Modules: networks.standard_keras, inference.physical, inference.serving.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from safetensors.numpy import load_file
 from building import write_checkpoint
 from hvdgan import export, sample
 from hvdgan.cli.config import Config
+from hvdgan.inference.inputs import data_inputs
+from hvdgan.inference.trained import load_trained
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.building.saved_settings import to_json
-from hvdgan.training.inference.inputs import data_inputs
-from hvdgan.training.inference.trained import load_trained
-from hvdgan.training.variables.state import build_state
+from hvdgan.training.saved_settings import to_json
+from hvdgan.training.state import build_state
 from hvdgan.values import sample_values
 from hvdgan.values.steps import Standard
 from hvdgan.values.value_map import ValueMap
@@ -84,7 +84,7 @@ class Subclassed(keras.Model):
         return keras.ops.reshape(self.dense(latents), (-1, 8, 8, 1))
 
 
-class Own(Tiny):
+class CustomMap(Tiny):
     """Networks that only a user's own code can load: a layer, an activation, a layer in a nested network, a model."""
 
     ema = ()

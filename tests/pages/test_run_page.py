@@ -99,7 +99,7 @@ def test_the_best_loss_is_marked_in_the_chart_of_losses(tmp_path):
     run = run_folder.read(tmp_path, verify=False)
     assert "var(--mark)" not in section(run_page.make(run), "metrics")
     best = {"metric": "judge/loss", "mode": "min", "value": 1.0, "step": 2}
-    run.checkpoints = [run_folder.Saved("step-00000002", 2, {"best": best})]
+    run.checkpoints = [run_folder.SavedCheckpoint("step-00000002", 2, {"best": best})]
     page = run_page.make(run)
     assert "var(--mark)" in section(page, "metrics") and "a circle marks it" in section(page, "evaluations")
 

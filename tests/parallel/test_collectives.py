@@ -8,7 +8,7 @@ import pytest
 
 from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.shared_errors import agree, from_root
-from hvdgan.metrics.moments import Moments
+from hvdgan.evaluation.moments import Moments
 
 
 def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):

@@ -1,6 +1,6 @@
 """Mistakes in a user's recipe: one line with the recipe, the place in the file, the value, and what to write.
 
-Modules: recipe.batch, recipe.checks.results, recipe.loading, recipe.recipe, training.building.recipe_parts.
+Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.recipe_parts.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import pytest
 import wrong
 import wrong_losses
 from hvdgan.train import main
-from hvdgan.training.building.command import parse, parse_saved
+from hvdgan.training.command import parse, parse_saved
 from launching import EACH_CONTROLLER, launcher, run, train
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()

@@ -18,8 +18,8 @@ from hvdgan.cli.errors import RankFailed, RunError, in_one_line
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
-from hvdgan.training.monitoring.drift import check_ranks
-from hvdgan.training.resuming.saving import snapshot
+from hvdgan.training.drift import check_ranks
+from hvdgan.training.saving import snapshot
 from keras_cases import CASES, Case
 
 STEPS, HALF = 12, 6

@@ -18,7 +18,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.evaluate import main as evaluate
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
-from hvdgan.training.resuming.changes import check_settings
+from hvdgan.training.changes import check_settings
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -36,7 +36,7 @@ class OwnOptions(TinyOptions):
     """length of the last stage, in tens of steps"""
 
 
-class Own(Tiny):
+class CustomMap(Tiny):
     """A recipe that says nothing of what may change."""
 
     Options = OwnOptions
@@ -53,13 +53,13 @@ class Own(Tiny):
         return [Stage("warmup", self.options.warmup, updates[:1]), last]
 
 
-class Decaying(Own):
+class Decaying(CustomMap):
     """The rate decays over the last stage."""
 
     rate = LearningRate(1e-3, "linear")
 
 
-class Annealed(Own):
+class Annealed(CustomMap):
     """A loss that reads the steps."""
 
     def fool(self, nets, batch):
@@ -67,13 +67,13 @@ class Annealed(Own):
         return loss * (1 + tf.cast(batch.random.step, tf.float32) / self.options.steps), metrics
 
 
-class Ended(Own):
+class Ended(CustomMap):
     """The last stage ends after its first window without a better mean."""
 
     until = Plateau("judge/real", window=1, patience=1, min_delta=1e9)
 
 
-class Epochs(Own):
+class Epochs(CustomMap):
     """The steps are computed from another option."""
 
     def stages(self):
@@ -81,7 +81,7 @@ class Epochs(Own):
         return [*others, dataclasses.replace(last, steps=int(10 * self.options.epochs))]
 
 
-class Fixed(Own):
+class Fixed(CustomMap):
     """The steps stand in the file."""
 
     def stages(self):
@@ -89,7 +89,7 @@ class Fixed(Own):
         return [dataclasses.replace(first, **FIRST), dataclasses.replace(last, **LAST)]
 
 
-class Peak(Own):
+class Peak(CustomMap):
     """An option that also changes what is not the number of steps."""
 
     def stages(self):
@@ -196,14 +196,14 @@ def test_an_option_that_the_recipe_has_got_or_lost_since(tmp_path, monkeypatch, 
         depth: int = 2
 
     assert train(tmp_path, "Own", "--max-steps", "2") == 0
-    monkeypatch.setattr(Own, "Options", Wider)
+    monkeypatch.setattr(CustomMap, "Options", Wider)
     capsys.readouterr()
     assert train(tmp_path, "Own", "--max-steps", "3") == 2
     error = capsys.readouterr().err
     assert "was made before there was an option width, and this run has 3 (and depth); start anew" in error
     (allowed,) = re.findall(r"with (--allow-changed \S+)$", error)
     assert train(tmp_path, "Own", "--max-steps", "3", *allowed.split()) == 0
-    monkeypatch.setattr(Own, "Options", OwnOptions)
+    monkeypatch.setattr(CustomMap, "Options", OwnOptions)
     capsys.readouterr()
     assert train(tmp_path, "Own", "--max-steps", "4") == 0
     assert "warning: width was 3, and there is no such option any more" in capsys.readouterr().err
@@ -277,7 +277,7 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
 
 def test_a_run_from_before_arrays_resumes_and_a_new_setting_of_them_is_refused():
     """Its config.json lacks their settings, which then have the defaults; its pictures were cropped without a flag."""
-    run = tiny_run(Own, OwnOptions(), image_size=8)
+    run = tiny_run(CustomMap, OwnOptions(), image_size=8)
     new = {field.name for field in dataclasses.fields(ArrayConfig)}
     older = {name: value for name, value in run.settings().items() if name not in {*new, "fit"}}
     assert check_settings(run, Path("config.json"), {**older, "image_size": 32}, ()) == []

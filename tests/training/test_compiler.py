@@ -10,8 +10,8 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.compiling.compiler import check_jit
-from hvdgan.training.steps.graphs import operations
+from hvdgan.training.compiler import check_jit
+from hvdgan.training.graphs import operations
 from saved import state, train
 from small import long_but, settings, small, write_showers
 from tiny import Exploding, Staged, Tiny, TinyOptions

@@ -1,6 +1,6 @@
 """Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
 
-Modules: training.resuming.commits, training.resuming.loop_state.
+Modules: training.commits, training.observations.
 """
 
 import json
@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from hvdgan.prepare import main as prepare
 from hvdgan.train import main
-from hvdgan.training.building.command import parse
+from hvdgan.training.command import parse
 from launching import ROOT, environment, run
 from small import write_showers
 from tiny_arrays import pairs

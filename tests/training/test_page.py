@@ -12,7 +12,7 @@ import pytest
 import saved
 from hvdgan import report
 from hvdgan.checkpoints import contents
-from hvdgan.training.monitoring import page
+from hvdgan.training import page
 from launching import BIN, EACH_CONTROLLER, environment, launcher, run, train
 
 TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]

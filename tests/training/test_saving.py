@@ -1,7 +1,7 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
 
-Modules: checkpoints.saver, training.between, training.loop, training.monitoring.stopping, training.observations,
-training.resuming.tensors, training.session, training.summary.
+Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
+training.tensors, training.session, training.summary.
 """
 
 import json
@@ -21,11 +21,11 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
+from hvdgan.evaluation.held_out import Evaluator
+from hvdgan.evaluation.results import records
 from hvdgan.training import session
-from hvdgan.training.evaluation.held_out import Evaluator
-from hvdgan.training.evaluation.results import records
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.step import StageStep
+from hvdgan.training.stopping import Stopping
 from saved import TINY, manifest, state, steps, train
 from tiny import Tiny
 
@@ -207,7 +207,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(
     assert train(tmp_path / "whole") == 0
     before = signal.getsignal(which)
     signalled(2, which)
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     assert train(tmp_path / "cut") == 75
     monkeypatch.undo()
     assert signal.getsignal(which) is before
@@ -219,7 +219,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(
 
 
 def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     tmp_path.joinpath("a").mkdir()
     (tmp_path / "a" / "stop").touch()
     assert train(tmp_path / "a") == 75

@@ -11,7 +11,7 @@ from hvdgan.data import open_source
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from hvdgan.train import main
-from hvdgan.training.start_lines import shortened
+from hvdgan.training.summary import shortened
 from launching import train as launch
 from tiny_arrays import UNITS, volumes
 

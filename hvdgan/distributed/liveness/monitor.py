@@ -34,14 +34,7 @@ class Reactions(Protocol):
 
 
 class Monitor:
-    """A thread that sends heartbeats and judges those of other ranks; RootMonitor and MemberMonitor say which ranks.
-
-    Args:
-        group: the members and their settings.
-        reactions: actions upon a lost rank.
-        rank: this rank.
-        activity: progress of this rank's main thread.
-    """
+    """A thread that sends heartbeats and judges those of other ranks; RootMonitor and MemberMonitor say which ranks."""
 
     def __init__(self, group: Group, reactions: Reactions, rank: int, activity: Activity | None) -> None:
         self._group = group
@@ -74,11 +67,7 @@ class Monitor:
         return not self._thread.is_alive()
 
     def stop(self, *, failed: bool = False) -> None:
-        """Leave the group: tell the others that this rank will be silent from now on, and end the thread.
-
-        Args:
-            failed: True if this rank leaves with an error.
-        """
+        """Leave the group: tell the others that this rank will be silent from now on, and end the thread."""
         self._goodbye = FAILED if failed else GOODBYE
         with contextlib.suppress(BlockingIOError):
             self._wake.send(b"x")

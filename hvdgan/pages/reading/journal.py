@@ -19,7 +19,7 @@ _LONGEST = 10_000
 
 
 @dataclasses.dataclass
-class Kept:
+class FirstLines:
     """The first lines of one kind, and how many there are.
 
     Args:
@@ -96,13 +96,13 @@ class Journal:
     """steps at which an elastic run was resumed from memory, with other ranks"""
     skipped_updates: Steps = dataclasses.field(default_factory=Steps)
     """steps of skipped updates"""
-    lost: Kept = dataclasses.field(default_factory=Kept)
+    lost: FirstLines = dataclasses.field(default_factory=FirstLines)
     """line about each lost rank"""
     loss: str = ""
     """latest line about a lost rank, or about ranks that all stand still, since the latest start or recovery"""
-    warnings: Kept = dataclasses.field(default_factory=Kept)
+    warnings: FirstLines = dataclasses.field(default_factory=FirstLines)
     """warnings other than skipped updates"""
-    skipped_files: Kept = dataclasses.field(default_factory=Kept)
+    skipped_files: FirstLines = dataclasses.field(default_factory=FirstLines)
     """files that were skipped, with the reasons"""
     waited: Times = dataclasses.field(default_factory=Times)
     """times that the steps have waited for a checkpoint"""
@@ -119,7 +119,7 @@ class Journal:
     requeue: str = ""
     """Slurm job of the latest start that was one after a requeue, and how many times it was requeued by then"""
     _known: set[str] = dataclasses.field(default_factory=set)
-    """the first of the skipped files and lost ranks, to find those that are told again"""
+    """the first of the skipped files and lost ranks, to find those that come again"""
 
     @property
     def resumptions(self) -> list[int]:
@@ -180,11 +180,7 @@ class Journal:
 
 
 def read(folder: Folder) -> Journal:
-    """Read the events of a run folder; a file that is missing leaves it empty.
-
-    Args:
-        folder: run folder.
-    """
+    """Read the events of a run folder; a file that is missing leaves it empty."""
     journal = Journal()
     for records in folder.records(events.FILE):
         for record in records:

@@ -27,7 +27,7 @@ Facts = dict[str, Any]
 
 
 @dataclasses.dataclass
-class Saved:
+class SavedCheckpoint:
     """A checkpoint on the disk.
 
     Args:
@@ -80,7 +80,7 @@ class RunFacts:
     metrics: metrics.Metrics
     journal: journal.Journal
     evaluations: list[Facts]
-    checkpoints: list[Saved]
+    checkpoints: list[SavedCheckpoint]
     grids: list[tuple[int, str]]
     holder: str | None
     other_host: str
@@ -220,7 +220,7 @@ def _grids(folder: Folder) -> list[tuple[int, str]]:
     return sorted((int(match[1]), name) for name in folder.names("samples") if (match := _GRID.fullmatch(name)))
 
 
-def _checkpoints(folder: Folder, *, verify: bool) -> list[Saved]:
+def _checkpoints(folder: Folder, *, verify: bool) -> list[SavedCheckpoint]:
     if not folder.names("checkpoints"):
         return []
     found = files.newest_first(folder.path / "checkpoints")
@@ -229,9 +229,9 @@ def _checkpoints(folder: Folder, *, verify: bool) -> list[Saved]:
     return [_saved(folder, path, verify=verify) for path in found[:_MOST_CHECKPOINTS]]
 
 
-def _saved(folder: Folder, path: Path, *, verify: bool) -> Saved:
+def _saved(folder: Folder, path: Path, *, verify: bool) -> SavedCheckpoint:
     name = f"checkpoints/{path.name}"
-    saved = Saved(path.name, files.step_of(path), None)
+    saved = SavedCheckpoint(path.name, files.step_of(path), None)
     inside = [folder.find(f"{name}/{file}") for file in (files.MANIFEST, files.STATE)]
     if None in inside:
         saved.problem = "not whole: a file is missing or leads out of the folder"
