@@ -84,7 +84,7 @@ class Subclassed(keras.Model):
         return keras.ops.reshape(self.dense(latents), (-1, 8, 8, 1))
 
 
-class CustomMap(Tiny):
+class Own(Tiny):
     """Networks that only a user's own code can load: a layer, an activation, a layer in a nested network, a model."""
 
     ema = ()

@@ -36,7 +36,7 @@ class OwnOptions(TinyOptions):
     """length of the last stage, in tens of steps"""
 
 
-class CustomMap(Tiny):
+class Own(Tiny):
     """A recipe that says nothing of what may change."""
 
     Options = OwnOptions
@@ -53,13 +53,13 @@ class CustomMap(Tiny):
         return [Stage("warmup", self.options.warmup, updates[:1]), last]
 
 
-class Decaying(CustomMap):
+class Decaying(Own):
     """The rate decays over the last stage."""
 
     rate = LearningRate(1e-3, "linear")
 
 
-class Annealed(CustomMap):
+class Annealed(Own):
     """A loss that reads the steps."""
 
     def fool(self, nets, batch):
@@ -67,13 +67,13 @@ class Annealed(CustomMap):
         return loss * (1 + tf.cast(batch.random.step, tf.float32) / self.options.steps), metrics
 
 
-class Ended(CustomMap):
+class Ended(Own):
     """The last stage ends after its first window without a better mean."""
 
     until = Plateau("judge/real", window=1, patience=1, min_delta=1e9)
 
 
-class Epochs(CustomMap):
+class Epochs(Own):
     """The steps are computed from another option."""
 
     def stages(self):
@@ -81,7 +81,7 @@ class Epochs(CustomMap):
         return [*others, dataclasses.replace(last, steps=int(10 * self.options.epochs))]
 
 
-class Fixed(CustomMap):
+class Fixed(Own):
     """The steps stand in the file."""
 
     def stages(self):
@@ -89,7 +89,7 @@ class Fixed(CustomMap):
         return [dataclasses.replace(first, **FIRST), dataclasses.replace(last, **LAST)]
 
 
-class Peak(CustomMap):
+class Peak(Own):
     """An option that also changes what is not the number of steps."""
 
     def stages(self):
@@ -196,14 +196,14 @@ def test_an_option_that_the_recipe_has_got_or_lost_since(tmp_path, monkeypatch, 
         depth: int = 2
 
     assert train(tmp_path, "Own", "--max-steps", "2") == 0
-    monkeypatch.setattr(CustomMap, "Options", Wider)
+    monkeypatch.setattr(Own, "Options", Wider)
     capsys.readouterr()
     assert train(tmp_path, "Own", "--max-steps", "3") == 2
     error = capsys.readouterr().err
     assert "was made before there was an option width, and this run has 3 (and depth); start anew" in error
     (allowed,) = re.findall(r"with (--allow-changed \S+)$", error)
     assert train(tmp_path, "Own", "--max-steps", "3", *allowed.split()) == 0
-    monkeypatch.setattr(CustomMap, "Options", OwnOptions)
+    monkeypatch.setattr(Own, "Options", OwnOptions)
     capsys.readouterr()
     assert train(tmp_path, "Own", "--max-steps", "4") == 0
     assert "warning: width was 3, and there is no such option any more" in capsys.readouterr().err
@@ -277,7 +277,7 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
 
 def test_a_run_from_before_arrays_resumes_and_a_new_setting_of_them_is_refused():
     """Its config.json lacks their settings, which then have the defaults; its pictures were cropped without a flag."""
-    run = tiny_run(CustomMap, OwnOptions(), image_size=8)
+    run = tiny_run(Own, OwnOptions(), image_size=8)
     new = {field.name for field in dataclasses.fields(ArrayConfig)}
     older = {name: value for name, value in run.settings().items() if name not in {*new, "fit"}}
     assert check_settings(run, Path("config.json"), {**older, "image_size": 32}, ()) == []
