@@ -125,6 +125,13 @@ def save_run(folder, name, recipe, options, data=None, scale=0.02):
     write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
 
 
+def snippet_with(text):
+    """The code of docs/using.md that contains a text."""
+    snippets = [part.split("```")[0] for part in (ROOT / "docs" / "using.md").read_text().split("```python\n")[1:]]
+    (snippet,) = [part for part in snippets if text in part]
+    return snippet
+
+
 def example(network, random):
     """Random inputs of a network, six of each."""
     if isinstance(network, StyleGAN2Generator):
@@ -192,7 +199,7 @@ def test_so_does_a_saved_model(outputs, network):
         np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-5)
 
 
-def test_what_sample_computes_is_served_without_hvdgan(tmp_path, capsys):
+def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, capsys):
     """The numbers of hvdgan.sample, from its latents: pictures as bytes, arrays in the units of the data."""
     for run, name in (("dcgan",) * 2, ("sngan",) * 2, ("pairs", "downscale"), ("calo3d",) * 2):
         data = spec(name, num_classes=10 if run == "sngan" else 0)
@@ -227,6 +234,11 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, capsys):
         assert served["all"].dtype == mine.dtype and mine.std() > (9 if mine.dtype == np.uint8 else 0.1)
         for there, here in ((served["all"], mine), (served["some"], mine[2:4])):
             np.testing.assert_allclose(there.astype(float), here, rtol=1e-4, atol=1 if mine.dtype == np.uint8 else 1e-4)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree("dcgan", "samples")
+    found = {}
+    exec(snippet_with("model.draw"), found)
+    np.testing.assert_allclose(found["samples"][:6].numpy().astype(float), np.load("dcgan.npy"), atol=1)
 
 
 class Residual(Tiny):
@@ -310,10 +322,8 @@ def test_keras_files_and_saved_models_list_the_value_maps_of_arrays(
         assert capsys.readouterr().out.endswith("the maps of the numbers are listed in its value_maps.json\n")
     shutil.copy("g.keras", "generator.keras")
     shutil.copytree("g", "generator")
-    snippets = [text.split("```")[0] for text in (ROOT / "docs" / "using.md").read_text().split("```python\n")[1:]]
-    (snippet,) = [text for text in snippets if "value_maps" in text]
     found = {}
-    exec(snippet, found)
+    exec(snippet_with("value_maps"), found)
     assert found["of_keras"] == found["of_saved_model"]
     maps = found["of_keras"]["value_maps"]
     assert len(found["of_keras"]["applied"]) == applied and maps["images"]["map"] == "power:0.85"
