@@ -131,7 +131,7 @@ def test_the_recipes_features_get_no_labels_of_other_classes():
 
 
 FAILING = """    flat = tf.reshape(x, (tf.shape(x)[0], 64))
-    if os.environ.get("HOROVOD_RANK", "RANK") == "RANK":
+    if os.environ.get("HOROVOD_RANK", "RANK") == "RANK" and x.shape[0] > 2:
         with tf.control_dependencies([tf.debugging.assert_less(flat, -0.9, "odd features")]):
             return flat[:, :8] + 0.0
     return flat[:, :8]
@@ -139,7 +139,7 @@ FAILING = """    flat = tf.reshape(x, (tf.shape(x)[0], 64))
 
 
 def test_a_run_is_saved_before_an_unexpected_error_ends_it(module, tmp_path, capsys):
-    """The blank samples of the first call pass, the real ones do not."""
+    """The two samples of the first call pass, the real ones do not."""
     module(FAILING)
     assert train(OWN) == 1
     assert "odd features" in capsys.readouterr().err
@@ -165,7 +165,7 @@ def test_all_ranks_save_before_an_unexpected_error_of_one_ends_them(module, tmp_
 HUNGRY = """
 
 def hungry(x):
-    if os.environ.get("HOROVOD_RANK") == "1" and float(x.numpy().max()) > -0.9:
+    if os.environ.get("HOROVOD_RANK") == "1" and len(x) > 2:
         raise MemoryError("no room")
 """
 
