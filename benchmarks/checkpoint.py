@@ -27,8 +27,8 @@ from hvdgan.checkpoints.saver import Saver
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.training.building.run import build
-from hvdgan.training.resuming.saving import snapshot
+from hvdgan.training.run import build
+from hvdgan.training.saving import snapshot
 
 
 def main() -> None:

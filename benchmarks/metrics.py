@@ -1,4 +1,4 @@
-"""Compares the formulas of hvdgan/metrics and hvdgan/recipe/measures.py with published packages on the same numbers.
+"""Compares the formulas of hvdgan/evaluation and hvdgan/recipe/measures.py with published packages on the same numbers.
 
     python -m venv .venv-formulas
     .venv-formulas/bin/pip install -r benchmarks/peers/formulas.txt
@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdgan.metrics.class_score import ClassScore
-from hvdgan.metrics.fields import FieldSums, field_distances
-from hvdgan.metrics.frechet import frechet_distance
-from hvdgan.metrics.kernel import kid
-from hvdgan.metrics.moments import Moments
-from hvdgan.metrics.neighbours import neighbours
-from hvdgan.metrics.sliced import sliced_wasserstein
+from hvdgan.evaluation.class_score import ClassScore
+from hvdgan.evaluation.fields import FieldSums, field_distances
+from hvdgan.evaluation.frechet import frechet_distance
+from hvdgan.evaluation.kernel import kid
+from hvdgan.evaluation.moments import Moments
+from hvdgan.evaluation.neighbours import neighbours
+from hvdgan.evaluation.sliced import sliced_wasserstein
 
 GOAL = 1e-5
 PEERS = Path(__file__).parent / "peers" / "formulas.py"

@@ -32,10 +32,10 @@ from typing import Any
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
-from hvdgan.training.between import Between
 from hvdgan.training.loop import Loop
-from hvdgan.training.monitoring.meter import Meter
-from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.observations import Meter
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.samples import Sampler
 
 DEFAULTS = {
     "--recipe": "dcgan",
@@ -55,7 +55,7 @@ def main() -> int:
     clock(Meter, "log", "logging", time.perf_counter)
     writers = Writers()
     alone = len(os.sched_getaffinity(0)) == 1
-    clock(Between, "work", "between", lambda: time.perf_counter() - (writers.seconds() if alone else 0.0))
+    clock(PeriodicTasks, "work", "between", lambda: time.perf_counter() - (writers.seconds() if alone else 0.0))
     writers.follow(checkpoint, "write")
     writers.follow(Sampler, "save")
     given = sys.argv[1:]

@@ -13,11 +13,11 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 
 # From the top floor to the ground, each from left to right. The commands are the modules in the root of hvdgan/.
 FLOORS = [
-    ["diagnostics"],
-    ["recipes", "training"],
-    ["pages"],
+    ["inference", "diagnostics"],
+    ["training"],
+    ["recipes", "evaluation", "pages"],
     ["networks", "recipe", "data", "checkpoints", "distributed"],
-    ["values", "metrics"],
+    ["values"],
     ["cli"],
 ]
 COMMANDS = {
@@ -45,13 +45,14 @@ COLOURS = {
     "checkpoints": "#0e7490",
     "distributed": "#b91c1c",
     "values": "#4d7c0f",
-    "metrics": "#0f766e",
+    "evaluation": "#0f766e",
+    "inference": "#c2410c",
     "cli": "#475569",
 }
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [72, 86, 72, 146, 86, 72]  # of the boxes of each floor
+HEIGHTS = [86, 72, 106, 146, 72, 72]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
@@ -220,11 +221,11 @@ def labels() -> list[str]:
     everything = "every package and command" + f" but {', '.join(without)}" * bool(without)
     return [
         "Commands, and the packages that each imports",
-        "Diagnostics",
-        "GANs, and how they are trained",
-        "Pages",
+        "Trained networks in use, and measurements of a machine",
+        "Training",
+        "GANs, distances between samples, and pages",
         "Parts",
-        "The numbers of the data, and distances between samples",
+        "The numbers of the data",
         f"Ground floor: imported by {everything}",
     ]
 

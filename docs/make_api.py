@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "api.md"
 # The other public names of these modules are the trainer's own.
 DOCUMENTED = {
     "hvdgan.recipe.recipe": ["Recipe", "NoOptions"],
-    "hvdgan.recipe.samples.data_spec": ["DataSpec"],
+    "hvdgan.recipe.data_spec": ["DataSpec"],
     "hvdgan.recipe.batch": ["Batch"],
     "hvdgan.recipe.nets": ["Nets"],
     "hvdgan.recipe.draws": ["Random"],
@@ -25,7 +25,7 @@ DOCUMENTED = {
     "hvdgan.recipe.measures": None,
 }
 INTERNAL = {
-    "hvdgan.recipe.samples.data_spec": ["of_json"],
+    "hvdgan.recipe.data_spec": ["of_json"],
     "hvdgan.cli.types": ["read_kinds"],
     "hvdgan.cli.errors": ["RunError", "LostPeer", "RankFailed", "in_one_line", "unwritable"],
 }

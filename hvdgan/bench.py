@@ -34,7 +34,7 @@ from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
 from hvdgan.distributed.cuda import gpu_names
 from hvdgan.pages import bench_page
-from hvdgan.training.building.command import parse
+from hvdgan.training.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
 

@@ -18,9 +18,9 @@ from hvdgan.cli.files import outputs
 from hvdgan.cli.files.pictures import save_png
 from hvdgan.cli.types import Count
 from hvdgan.data.pixels import SUFFIXES
-from hvdgan.training.inference.blending import Blend
-from hvdgan.training.inference.filling import blend_in, fill, read_photo
-from hvdgan.training.inference.trained import Weights, load_trained
+from hvdgan.inference.blending import Blend
+from hvdgan.inference.filling import blend_in, fill, read_photo
+from hvdgan.inference.trained import Weights, load_trained
 
 _HELP = """Fill holes of photographs with a trained completion network.
 

@@ -19,9 +19,9 @@ from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
-from hvdgan.training.inference.following import checkpoints_of, follow, refuse_checkpoint
-from hvdgan.training.inference.trained import Weights
+from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, EvaluationRequest
+from hvdgan.inference.following import checkpoints_of, follow, refuse_checkpoint
+from hvdgan.inference.trained import Weights
 
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
 measures of held-out samples.
@@ -93,7 +93,7 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
             record = evaluating(checkpoint)
         except (UserError, LostPeer, RankFailed):
             raise
-        except Gone as error:
+        except CheckpointDeleted as error:
             if len(chosen) == 1:
                 raise
             say(f"{error}; skipped")
@@ -126,9 +126,9 @@ def _check_images(request: Request) -> None:
             )
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: Request) -> EvaluationRequest:
     features = {name: getattr(request, name) for name in ("eval_features", "inception", "eval_resize")}
-    return Asked(
+    return EvaluationRequest(
         num=request.num,
         real_samples=request.real_samples,
         weights=request.weights,

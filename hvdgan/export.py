@@ -7,7 +7,7 @@ start.begin(__name__)
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,12 +19,14 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
+from hvdgan.inference.physical import NAME, described, list_maps, physical
+from hvdgan.inference.serving import Serving
+from hvdgan.inference.trained import Changed, TrainedNetworks, Weights, load_trained
 from hvdgan.networks.standard_keras import foreign, plain
-from hvdgan.training.inference.listed_maps import NAME, described, list_maps
-from hvdgan.training.inference.physical import physical
-from hvdgan.training.inference.trained import Changed, Trained, Weights, load_trained
+from hvdgan.recipe import Recipe, mistakes
+from hvdgan.values.sample_values import SampleValues
 
-_HELP = """Write a trained network to a file that needs no hvdgan, in one process and without a launcher.
+_HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
 
 RUN is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
 
@@ -36,8 +38,8 @@ _SUFFIXES: Mapping[str, Format] = {".keras": "keras", ".npz": "npz", "": "savedm
 class Request:
     """What to write; the fields are the flags."""
 
-    network: str
-    """name of one of the recipe's networks, such as generator"""
+    network: str | None = None
+    """name of one of the recipe's networks, such as generator; default: what sample() computes, as a SavedModel"""
     out: Path
     """file to write, .keras or .npz (all weights by their names in checkpoints), or a folder for a SavedModel"""
     format: Format | None = None
@@ -54,6 +56,9 @@ class Request:
 def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     form = _format(request)
     trained = load_trained(run)
+    if request.network is None:
+        _export_samples(trained, request)
+        return
     network = _network(trained, request)
     maps, mapped = trained.recipe.data.values, list[str]()
     if form == "npz":
@@ -64,12 +69,12 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
             values["value_maps"] = np.array(json.dumps(described(maps)))
         outputs.write(request.out, lambda path: np.savez(path, **values))
     elif form == "keras":
-        network, mapped = _in_units(trained, plain(network), request)
+        network, mapped = _in_units(trained, network, request)
         network = _loadable(network, request)
         outputs.write(request.out, lambda path: _save_keras(network, path, trained, mapped))
         written = _signature(network)
     else:
-        network, mapped = _in_units(trained, plain(network), request)
+        network, mapped = _in_units(trained, network, request)
         outputs.write_folder(request.out, lambda path: _save_model(network, path, trained, mapped))
         written = _signature(network)
     averaged = request.weights == "averaged" and request.network in trained.state.ema
@@ -83,12 +88,33 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
         print(f"the maps of the numbers are listed in its {NAME}")
 
 
+def _export_samples(trained: TrainedNetworks, request: Request) -> None:
+    recipe = trained.recipe
+    with mistakes.of(recipe):
+        serving = Serving(recipe, trained.nets(request.weights), in_units=request.units == "physical")
+        outputs.write_folder(request.out, lambda path: _save(serving.save, path, recipe.data.values, serving.mapped))
+    given = ", ".join(f"{name} {_shape(each)}" for name, each in serving.inputs.items())
+    own = "sample()" if type(recipe).generate is Recipe.generate else "generate()"
+    weights = "averaged" if request.weights == "averaged" and trained.state.ema else "as trained"
+    print(
+        f"{request.out}: {own} of {trained.checkpoint}, step {trained.step:,}, {weights}: {given} -> samples "
+        f"{_shape(serving.samples)}"
+    )
+    if serving.mapped:
+        print(f"in the units of the data: {'; '.join(serving.mapped)}")
+
+
 def _format(request: Request) -> Format:
     """Choose the format, and check that the output can be written."""
     out = request.out
     form = request.format or _SUFFIXES.get(out.suffix.lower())
     if form is None:
         raise UserError(f"--out {out}: expected a name that ends in .keras or .npz, or give --format")
+    if request.network is None and form != "savedmodel":
+        raise UserError(
+            f"--out {out}: what sample() computes is written as a SavedModel alone; name a folder, or a network with "
+            "--network"
+        )
     if form == "savedmodel":
         outputs.check_new_folder(out, overwrite=request.overwrite, holds="saved_model.pb")
         return form
@@ -98,7 +124,7 @@ def _format(request: Request) -> Format:
     return form
 
 
-def _network(trained: Trained, request: Request) -> keras.Model:
+def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
     """Return the network, with the averages assigned to it if --weights asks for them."""
     networks = {**trained.state.networks, **trained.state.frozen}
     if request.network not in networks:
@@ -112,16 +138,21 @@ def _network(trained: Trained, request: Request) -> keras.Model:
     return network() if isinstance(network, Changed) else network  # which refuses
 
 
-def _in_units(trained: Trained, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:
-    """The network in the units that --units asks for, and what of it was changed for that."""
-    return (network, []) if request.units == "network" else physical(network, trained.recipe.data)
+def _in_units(trained: TrainedNetworks, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:
+    """The network of standard layers in the units that --units asks for, and what of it was changed for that."""
+    spec = trained.recipe.data
+    if request.units == "network" or spec.values is None or spec.is_pictures:
+        return plain(network), []
+    with mistakes.of(trained.recipe):
+        ends = Serving(trained.recipe, trained.nets(request.weights), in_units=False, count=1).ends
+    assert request.network is not None
+    return physical(plain(network), spec, ends[request.network])
 
 
 def _loadable(network: keras.Model, request: Request) -> keras.Model:
     if found := foreign(network):
         raise UserError(
-            f"--out {request.out}: {found} is a class of the recipe, which Keras alone cannot load; name a folder: a "
-            "SavedModel needs no classes"
+            f"--out {request.out}: {found}, which Keras alone cannot load; name a folder: a SavedModel needs neither"
         )
     # A network made from its config, as Keras loads it. Otherwise the file would hold memory addresses, by which Keras
     # records that layers share a dtype policy, and would change with every load and save.
@@ -130,19 +161,24 @@ def _loadable(network: keras.Model, request: Request) -> keras.Model:
     return loaded
 
 
-def _save_keras(network: keras.Model, path: Path, trained: Trained, mapped: Sequence[str]) -> None:
+def _save_keras(network: keras.Model, path: Path, trained: TrainedNetworks, mapped: Sequence[str]) -> None:
     network.save(path)
     list_maps(path, trained.recipe.data.values, mapped)
 
 
-def _save_model(network: keras.Model, path: Path, trained: Trained, mapped: Sequence[str]) -> None:
+def _save_model(network: keras.Model, path: Path, trained: TrainedNetworks, mapped: Sequence[str]) -> None:
     try:
-        network.export(path, verbose=False)
-        list_maps(path, trained.recipe.data.values, mapped)
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error
+        _save(lambda path: network.export(path, verbose=False), path, trained.recipe.data.values, mapped)
     except ValueError as error:  # Keras does not know its inputs
         raise RunError(f"network {network.name} cannot be exported: {' '.join(str(error).split())}") from error
+
+
+def _save(save: Callable[[Path], Any], path: Path, values: SampleValues | None, mapped: Sequence[str]) -> None:
+    try:
+        save(path)
+        list_maps(path, values, mapped)
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
 
 
 def _signature(network: keras.Model) -> str:
@@ -158,7 +194,8 @@ def _signature(network: keras.Model) -> str:
 
 def _shape(tensor: Any) -> str:
     sizes = ["B", *("any" if size is None else str(size) for size in tensor.shape[1:])]
-    kind = "" if tensor.dtype == "float32" else f" {tensor.dtype}"
+    name = getattr(tensor.dtype, "name", tensor.dtype)
+    kind = "" if name == "float32" else f" {name}"
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''}){kind}"
 
 

@@ -18,17 +18,16 @@ from cyclopts import Parameter
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
+from hvdgan.inference import sample_files
+from hvdgan.inference.given_conditions import described, given
+from hvdgan.inference.inputs import blank_inputs, data_inputs, each_repeated
+from hvdgan.inference.standing import set_standing_statistics, standing_inputs
+from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
 from hvdgan.recipe import mistakes
-from hvdgan.recipe.checks.results import drawn_by
+from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.samples.showing import restored, shown
-from hvdgan.training.inference import sample_files
-from hvdgan.training.inference.given_conditions import described, given
-from hvdgan.training.inference.inputs import blank_inputs, data_inputs, each_repeated
-from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
-from hvdgan.training.inference.trained import Trained, Weights, load_trained
-from hvdgan.training.sampling.drawing import Drawing, Input, are_classes, are_latents, draw_batches
-from hvdgan.training.sampling.sample_random import SampleRandom
+from hvdgan.recipe.results import drawn_by
+from hvdgan.recipe.showing import restored, shown
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
@@ -92,7 +91,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
 
 
-def _stand(trained: Trained, batches: int, request: Request) -> str:
+def _stand(trained: TrainedNetworks, batches: int, request: Request) -> str:
     """Set standing statistics, and describe them for the last line of the command."""
     names = set_standing_statistics(
         trained,
@@ -184,7 +183,7 @@ def _described(recipe: Recipe, name: str, drawn: dict[str, Any], *, missing: str
     return f"recipe {type(recipe).__name__} draws {name} {value.dtype.name} ({sizes})"
 
 
-def _inputs(trained: Trained, request: Request) -> Iterator[Input]:
+def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
     """Choose what each sample starts from; an interpolation starts from one sample of the data."""
     recipe, spec = trained.recipe, trained.recipe.data
     conditions = given(request.condition, request.conditions, spec)

@@ -4,7 +4,6 @@ from hvdgan.cli import start
 
 start.begin(__name__)
 
-import contextlib
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -16,11 +15,11 @@ from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
-from hvdgan.training.building.command import Command, parse
-from hvdgan.training.building.run import build, folder_of
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import STOPPED, Stopping
-from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.command import Command, parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.page import Page
+from hvdgan.training.run import build, folder_of
+from hvdgan.training.stopping import STOPPED, Stopping
 from hvdgan.training.summary import describe
 
 _INTERRUPTED = "interrupted; with --resume auto the same command resumes from the last checkpoint"
@@ -35,11 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 75 stopped on request and saved; after an error that of Main.
     """
-    with contextlib.ExitStack() as after_errors:
-        return main_of(interrupted=_INTERRUPTED)(lambda words: _main(words, after_errors))(arguments)
+    return main_of(interrupted=_INTERRUPTED)(_main)(arguments)
 
 
-def _main(arguments: list[str], after_errors: contextlib.ExitStack) -> int:
+def _main(arguments: list[str]) -> int:
     # The devices are claimed first, because the command line depends on the recipe, whose file may run operations.
     joining.claim()
     command = parse(arguments)
@@ -49,7 +47,6 @@ def _main(arguments: list[str], after_errors: contextlib.ExitStack) -> int:
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()
     with Page(command.config.report) as page:
-        after_errors.callback(page.wait_for_rank_0)
         reached = _elastic(command, page) if joining.is_elastic() and not command.dry_run else _work(command, page)
     return 0 if reached else STOPPED
 
@@ -63,7 +60,7 @@ def _elastic(command: Command, page: Page) -> bool:
 def _work(command: Command, page: Page) -> bool:
     with failures_in_words(lambda: None):
         ranks = joining.start(command.expect_size, share_gpu=command.config.share_gpu)
-    with session.watch(command, ranks, page) as heart, failures_in_words(heart.explanation):
+    with session.watch(command, ranks) as heart, failures_in_words(heart.explanation):
         reached = _describe(command, ranks) if command.dry_run else _train(command, ranks, heart, page)
         ranks.shutdown()
     return reached

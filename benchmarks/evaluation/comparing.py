@@ -8,12 +8,12 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.data import Samples, open_source
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluation.comparison import Comparison
+from hvdgan.evaluation.features import open_features
+from hvdgan.evaluation.of_run import measure_of
+from hvdgan.evaluation.real_statistics import StatisticsCache
+from hvdgan.evaluation.sets import RealSet
 from hvdgan.recipe import DataSpec
-from hvdgan.training.evaluation.comparison import Comparison
-from hvdgan.training.evaluation.features import open_features
-from hvdgan.training.evaluation.of_run import measure_of
-from hvdgan.training.evaluation.real_statistics import Kept
-from hvdgan.training.evaluation.sets import RealSet
 
 COLUMNS = ["frechet", "kid", "precision", "recall", "density", "coverage", "histogram", "spectrum"]
 """distances of a table, in its order; it has sliced_wasserstein and channel_correlation, too"""
@@ -35,7 +35,7 @@ class Comparing:
         opened = open_features(features, self._spec, inception=None, resize="clean")
         measure = measure_of(self._spec, opened, batch_size=_BATCH, classes=0)
         real = self._set(source)
-        self._comparison = Comparison(real, real, measure, Kept(None, None), Ranks())
+        self._comparison = Comparison(real, real, measure, StatisticsCache(None, None), Ranks())
 
     def __call__(self, pictures: Path | np.ndarray, folder: Path | None = None) -> dict[str, float]:
         """The distances of pictures, by name.

@@ -30,13 +30,13 @@ from recipes import BATCH, BATCHES, OF_HVDGAN, RECIPES
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec
-from hvdgan.training import session
-from hvdgan.training.building import command
-from hvdgan.training.building.run import Run
-from hvdgan.training.loop import Steps, steps_from
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.commits import Commits
+from hvdgan.training import command, session
+from hvdgan.training.commits import Commits
+from hvdgan.training.loop import steps_from
+from hvdgan.training.page import Page
+from hvdgan.training.run import Run
+from hvdgan.training.step import Steps
+from hvdgan.training.stopping import Stopping
 
 STEPS = 48
 """steps of a turn: each update of each recipe is due equally often in all of them"""

@@ -10,7 +10,7 @@ from gpu.setting import ROOT, Setting
 from hvdgan import __version__
 from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.installation import cpu_name, package_version
-from hvdgan.training.building.code_state import git_state
+from hvdgan.training.code_state import git_state
 
 _QUERY = "name,memory.total,driver_version,compute_cap"
 _LIBRARIES = ("cuda-runtime", "cudnn", "nccl")

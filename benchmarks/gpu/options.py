@@ -15,7 +15,6 @@ OPTIONS = {
     "none": [],
     "jit": ["--jit"],
     "accumulate": ["--accumulate", "2"],
-    "gradient-groups": ["--gradient-groups", "2"],
     "compression": ["--compression", "fp16"],
     "sync-batch-norm": ["--sync-batch-norm"],
 }

@@ -28,7 +28,7 @@ _SMALL = {
 }
 """flags for networks that train in a moment; --nf 2 for the others"""
 _PEAK = re.compile(r"stage (\S+): peak memory of a (GPU|process) ([\d,.e+]+) GB, on rank ")
-"""the line of hvdgan.training.peak_memory at the end of a stage"""
+"""the line of hvdgan.training.memory at the end of a stage"""
 
 
 def checks(setting: Setting) -> Iterator[Check]:

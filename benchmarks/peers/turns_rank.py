@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from hvdgan import train
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.step import StageStep
 
 LINE = 64  # bytes of a cache line, which the two counters must not share
 SMALL = 4000  # number of float32 values

@@ -99,11 +99,7 @@ def difference(first: Path, second: Path) -> Facts:
 
 
 def _shape(sizes: list[int]) -> tuple[int, ...]:
-    """Return the shape of a tensor as a manifest has it.
-
-    Raises:
-        TypeError: it is not a list of sizes.
-    """
+    """Return the shape of a tensor as a manifest has it."""
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
         raise TypeError("a shape is not a list of sizes")
     return tuple(sizes)

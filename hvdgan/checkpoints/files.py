@@ -123,29 +123,14 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:
-    """List the tensors that are missing, unknown, or differ from what was written, sorted by name.
-
-    Raises:
-        RunError: the tensor file cannot be read.
-    """
+    """List the tensors that are missing, unknown, or differ from what was written, sorted by name."""
     recorded = dict(manifest["tensors"])
     wrong = [name for name, value in read_tensors(checkpoint) if recorded.pop(name, None) != describe(value)]
     return sorted([*wrong, *recorded])
 
 
 def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tuple[str, np.ndarray]]:
-    """Read tensors one at a time, without verifying them.
-
-    Args:
-        checkpoint: folder of the checkpoint.
-        only: prefixes of the tensor names to read.
-
-    Yields:
-        The name and the value of each tensor.
-
-    Raises:
-        RunError: the tensor file cannot be read.
-    """
+    """Read tensors one at a time, without verifying them."""
     path = checkpoint / STATE
     try:
         with safe_open(path, "numpy") as file:

@@ -8,6 +8,7 @@ from pathlib import Path
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.retention import Retention
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.events import Checkpoint, Event
 
 
 class Saver:
@@ -17,10 +18,9 @@ class Saver:
         folder: path of RUN_DIR/checkpoints.
         retention: rule that chooses the older checkpoints to keep.
         say: function that logs a line.
-        note: function that logs a line which the terminal need not show.
+        tell: function that logs an event.
         join: function that waits for a thread.
         first: function that the thread calls before it writes.
-        written: function that the thread calls after each checkpoint that is written.
         is_root: True on rank 0.
     """
 
@@ -29,27 +29,25 @@ class Saver:
         folder: Path,
         retention: Retention,
         say: Callable[[str], None],
-        note: Callable[[str], None] = lambda _: None,
+        tell: Callable[[Event], None] = lambda _: None,
         join: Callable[[threading.Thread], None] = threading.Thread.join,
         first: Callable[[], None] = lambda: None,
-        written: Callable[[], None] = lambda: None,
         *,
         is_root: bool = True,
     ) -> None:
         self._folder = folder
         self._retention = retention
         self._say = say
-        self._note = note
+        self._tell = tell
         self._join = join
         self._first = first
-        self._written = written
         self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
         self.failed: set[int] = set()
         """steps whose checkpoints could not be written"""
         self._unremoved: list[str] = []
-        self._took = ""
+        self._took: Checkpoint | None = None
 
     def save(self, take: Callable[[], checkpoint.Snapshot]) -> None:
         """Start to write a snapshot, after the previous one is written.
@@ -91,7 +89,7 @@ class Saver:
             self._join(self._thread)
             self._thread = None
             if self._took:
-                self._note(self._took)
+                self._tell(self._took)
             for line in self._unremoved:
                 self._say(f"warning: {line}")
 
@@ -106,7 +104,7 @@ class Saver:
             raise self._failure
 
     def _write(self, snapshot: checkpoint.Snapshot, waited: float) -> None:
-        self._unremoved, self._took = [], ""
+        self._unremoved, self._took = [], None
         try:
             self._first()
             begin = time.perf_counter()
@@ -117,10 +115,8 @@ class Saver:
             self.failed.add(snapshot.step)
         else:
             self._failure = None
-            seconds = f"the steps waited {waited:.3f} s, written in {time.perf_counter() - begin:.3f} s"
-            self._took = f"checkpoint of step {snapshot.step}: {seconds}"
+            self._took = Checkpoint(step=snapshot.step, waited=waited, written=time.perf_counter() - begin)
             self._prune(snapshot)
-            self._written()
 
     def _prune(self, snapshot: checkpoint.Snapshot) -> None:
         """Delete old checkpoints; the new one is complete, so that no failure here ends the run."""

@@ -18,11 +18,7 @@ from hvdgan.cli.launcher import launched
 
 
 class TolerantStderr:
-    """The stderr of a command: what cannot be written is lost, because a full disk or a lost terminal ends no work.
-
-    Args:
-        stream: stderr as it was.
-    """
+    """The stderr of a command: what cannot be written is lost, because a full disk or a lost terminal ends no work."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -49,14 +45,7 @@ class TolerantStderr:
 
 
 class Main(Protocol):
-    """The main() of a command.
-
-    Args:
-        arguments: words of the command line; None: those of this process.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 the user's mistake, 75 stopped and saved, 130 interrupted.
-    """
+    """The main() of a command."""
 
     def __call__(self, arguments: Sequence[str] | None = None) -> int: ...
 

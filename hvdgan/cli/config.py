@@ -12,7 +12,6 @@ from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
     Count,
-    CountOrAuto,
     CountOrNever,
     Decay,
     Fit,
@@ -92,8 +91,6 @@ class Config(AverageConfig):
     """let several ranks compute on one GPU, for debugging: they share its memory, and reduce over the host's"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
     """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
-    gradient_groups: Annotated[CountOrAuto, _TRAINING] = "auto"
-    """groups of gradients that are all-reduced (auto: 1 on CPUs, none on GPUs); above 2 ranks only 1 repeats bits"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
     """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
@@ -122,8 +119,8 @@ class Config(AverageConfig):
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3
     """number of newest checkpoints to keep, besides the best one and the last of each stage; 0: all"""
-    report: Annotated[Literal["never", "end", "checkpoints"], _OUTPUT] = "end"
-    """times at which rank 0 writes report.html, a page about the run: at its end, or also after checkpoints"""
+    report: Annotated[Literal["never", "end"], _OUTPUT] = "end"
+    """whether rank 0 writes report.html, a page about the run, when the run has finished"""
     best_metric: Annotated[str | None, _OUTPUT] = None
     """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept"""
     best_mode: Annotated[Literal["min", "max"] | None, _OUTPUT] = None

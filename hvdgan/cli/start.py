@@ -43,6 +43,7 @@ def begin(module: str) -> None:
     global _collects_again
     if module != "__main__":
         return
+    _open_closed_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's warnings and errors, not its news
     if os.uname().machine == "x86_64":
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -62,6 +63,18 @@ def imported() -> None:
     _collects_again = False
     if sys.excepthook is _say_what_is_missing:
         sys.excepthook = sys.__excepthook__
+
+
+def _open_closed_streams() -> None:
+    """Read from and write to nowhere where a standard stream is closed, as by `2>&-`.
+
+    Otherwise the next file that is opened gets its number, and with it what libraries write to standard error.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode, errors="backslashreplace"))
 
 
 def _say_what_is_missing(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

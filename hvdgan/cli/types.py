@@ -16,16 +16,6 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
     return int(text)
 
 
-def _whole_or_auto(_: type, tokens: Sequence[Token]) -> int | str:
-    """Read a whole number above 0, or the word auto."""
-    text = tokens[0].value
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f'"{text}" is not a whole number above 0, nor auto.')
-    return int(text)
-
-
 def read_kinds(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     """Read names that are separated by commas; `none` gives an empty tuple."""
     named = [name.strip() for token in tokens for name in token.value.split(",")]
@@ -78,8 +68,6 @@ CountOrNever = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0
 """an int from 0 up"""
 Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**31))]
 """an int from 0 to 2**31 - 1"""
-CountOrAuto = Annotated[int | Literal["auto"], Parameter(converter=_whole_or_auto)]
-"""an int from 1 up, or the word auto"""
 Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 """a float from 0 to 1"""
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]

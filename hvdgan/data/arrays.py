@@ -11,12 +11,12 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import conditions
-from hvdgan.data.axes import Arranged, axes_of
+from hvdgan.data.axes import ArrangedStore, axes_of
 from hvdgan.data.containers import open_container
 from hvdgan.data.kinds import check_labels, check_numbers, map_of, spread
 from hvdgan.data.own_data import OwnData
 from hvdgan.data.packed_files import PackedFiles
-from hvdgan.data.picture_arrays import Resized, refuse_unpaired
+from hvdgan.data.picture_arrays import ResizedStore, refuse_unpaired
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.store import Container, Store, sides
 from hvdgan.values.missing import Missing
@@ -30,15 +30,7 @@ _INPUTS = "inputs"
 
 
 def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Samples | None:
-    """Open what `--data` names, if it names arrays.
-
-    Returns:
-        8-bit pictures, or arrays as they are stored; None if `--data` names no file of a kind that holds arrays.
-
-    Raises:
-        UserError: the files cannot be read, or what they hold is unclear.
-        RunError: the disk has failed, or the ranks do not see the same files.
-    """
+    """Open what `--data` names, if it names arrays."""
     if (opened := open_container(config, peers)) is None:
         return None
     container, name = opened
@@ -141,10 +133,8 @@ def pictures_of(
 
     The fingerprint covers shapes, types, labels and 64 pictures spread over the array: it distinguishes data sets, not
     single pixels.
-
-    Raises:
-        UserError: they are no pairs, or have another aspect ratio than the wanted one.
     """
+    images, inputs = images.as_colours(), inputs and inputs.as_colours()
     name, stores = config.data, [images]
     if paired:
         refuse_unpaired(name, images, inputs)
@@ -164,7 +154,7 @@ def pictures_of(
             )
         sizes = [None, None]
     resized = [
-        Resized(
+        ResizedStore(
             name, each, image_size=size, channels=channels, fit=config.fit, half=half, has_names=container.has_names
         )
         for each, size, half in zip(stores, sizes, halves, strict=False)
@@ -206,13 +196,10 @@ def arrays_of(
 
     The fingerprint covers shapes, types, labels, conditions, constants and 64 samples spread over the data: it
     distinguishes data sets, not single numbers.
-
-    Raises:
-        UserError: the axes or a map are unclear, or a part does not fit the samples.
     """
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
     axes = settings.axes or stored.axes or None
-    images = Arranged(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"), "--axes")
+    images = ArrangedStore(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"), "--axes")
     refuse_picture_flags(config, images.shape[1:])
     inputs = _arranged_inputs(config, stored_inputs, count) if paired else None
     stores = [images] if inputs is None else [inputs, images]
@@ -273,11 +260,7 @@ def _missing(text: str, looked_at: np.ndarray) -> Missing:
 
 
 def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
-    """Refuse --image-size, --channels and --fit where they would change an array.
-
-    Raises:
-        UserError: one of them would.
-    """
+    """Refuse --image-size, --channels and --fit where they would change an array."""
     if config.image_size is not None and sides(config.image_size) != tuple(shape[:-1]):
         raise UserError(
             f"--image-size: resizes 8-bit pictures; the samples of {config.data} are arrays of shape {tuple(shape)}, "
@@ -291,7 +274,7 @@ def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
         )
 
 
-def _arranged_inputs(config: Config, stored: Store | None, count: int) -> Arranged:
+def _arranged_inputs(config: Config, stored: Store | None, count: int) -> ArrangedStore:
     if stored is None:
         raise UserError(
             f"--data {config.data}: the recipe takes pairs, and there is no array `inputs` beside the samples; name "
@@ -301,10 +284,10 @@ def _arranged_inputs(config: Config, stored: Store | None, count: int) -> Arrang
         raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
     where = f"--inputs {stored.name}"
     axes = config.arrays.input_axes or stored.axes or None
-    return Arranged(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where), "--input-axes")
+    return ArrangedStore(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where), "--input-axes")
 
 
-def _constants(container: Container, settings: ArrayConfig, images: Arranged) -> tuple[np.ndarray, ValueMap]:
+def _constants(container: Container, settings: ArrayConfig, images: ArrangedStore) -> tuple[np.ndarray, ValueMap]:
     """The fields that all samples share, (*space, K), and their map."""
     assert settings.constants is not None
     shape = images.shape[1:]

@@ -16,12 +16,7 @@ _LONG = 32
 
 
 class Axes:
-    """Moves the channels of samples to the last axis, and adds that axis where there is none.
-
-    Args:
-        order: letters of a sample's axes as they are stored: W, HW or DHW, with C first, last or missing.
-        assumed: True if the shape would allow others, and neither a flag nor the file names these.
-    """
+    """Moves the channels of samples to the last axis, and adds that axis where there is none."""
 
     def __init__(self, order: str, *, assumed: bool = False) -> None:
         self.order, self.assumed = order, assumed
@@ -39,11 +34,7 @@ class Axes:
 
 
 def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
-    """The axes of an array's samples.
-
-    Raises:
-        UserError: the shape does not fit, or could mean two things and no axes are given.
-    """
+    """The axes of an array's samples."""
     rank = len(shape) - 1
     if 0 in shape:
         raise UserError(f"{where}: array of shape {tuple(shape)}: it holds no numbers; expected at least one sample")
@@ -85,14 +76,8 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
 
 
-class Arranged(DerivedStore):
-    """A store with its channels last.
-
-    Args:
-        stored: the store.
-        axes: axes of its samples.
-        flag: flag that names them.
-    """
+class ArrangedStore(DerivedStore):
+    """A store with its channels last."""
 
     def __init__(self, stored: Store, axes: Axes, flag: str) -> None:
         shape = axes.shape(stored.shape[1:])

@@ -236,6 +236,22 @@ def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
         return tf.constant(values)
 
 
+def specs_of(source: Samples, count: int, *, on_device: bool = False) -> dict[str, tf.TensorSpec]:
+    """The shapes and types of a batch, to trace with.
+
+    Args:
+        source: the samples.
+        count: samples in the batch.
+        on_device: True if the batch is on a device of its own memory.
+    """
+    facts = source.facts(np.zeros(1, np.int64))
+    specs = {
+        name: tf.TensorSpec((count, *fact.shape[1:]), tf.int64 if on_device and fact.dtype == np.int32 else fact.dtype)
+        for name, fact in facts.items()
+    }
+    return {"images": tf.TensorSpec((count, *source.record_shape), source.dtype), **specs}
+
+
 def _ahead(
     pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterator[Item], most: int
 ) -> Iterator[Result]:

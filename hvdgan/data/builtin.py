@@ -16,7 +16,7 @@ from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.cli.types import Fit
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.picture_arrays import Resized
+from hvdgan.data.picture_arrays import ResizedStore
 from hvdgan.data.pixels import WrongAspect, to_pixels
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.sharing import in_turn
@@ -30,14 +30,6 @@ def digits(*, image_size: Size, channels: int, fit: Fit | None = None) -> Sample
     """The 1,797 scanned digits that come with scikit-learn, 8 x 8 grey pixels, with their labels 0 to 9.
 
     They are enlarged bicubically to the image size on opening, and take 1,797 * image_size**2 bytes of memory.
-
-    Args:
-        image_size: height and width in pixels, >= 8; one number for both, or two.
-        channels: 1, or 3 for the grey value repeated.
-        fit: way in which the square scans are brought to a size that is not square.
-
-    Raises:
-        UserError: image_size is below 8, or not square without `fit`.
     """
     if min(sides(image_size)) < 8:
         raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
@@ -60,10 +52,6 @@ def synthetic(*, image_size: Size, channels: int) -> Samples:
     """1,024 smooth periodic patterns, for benchmarks and tests.
 
     64 patterns are computed on opening; the others are the same patterns, shifted sideways by sixteenths of the width.
-
-    Args:
-        image_size: height and width in pixels; one number for both, or two.
-        channels: 1 or 3.
     """
     store = _Patterns(image_size, channels)
     told_by = [b"synthetic 1"]
@@ -76,15 +64,12 @@ def of_keras(
     """The training images of a data set that comes with Keras, and their labels, in memory.
 
     Of several ranks, rank 0 reads and downloads them first, then one rank of each other host, then the other ranks.
-
-    Raises:
-        UserError: the data set is unknown, or can neither be read nor downloaded.
     """
     chosen = name.partition(":")[2]
     if chosen not in KERAS:
         raise UserError(f"--data {name}: expected one of {', '.join(f'keras:{known}' for known in KERAS)}")
     images, labels = in_turn(lambda: _load(name, chosen), peers, f"--data {name}")
-    store = Resized(name, NumpyArray(name, images), image_size=image_size, channels=channels, fit=fit)
+    store = ResizedStore(name, NumpyArray(name, images), image_size=image_size, channels=channels, fit=fit)
     return of_pictures(
         store,
         name=name,
@@ -110,11 +95,7 @@ def with_outlines(pictures: Samples, size: Size) -> Samples:
 
 
 def outline(images: np.ndarray) -> np.ndarray:
-    """The outlines of bright areas: pixels of at least half the range with a darker one to a side, above or below.
-
-    Returns:
-        uint8 (B, H, W, C), 255 on the outline and 0 elsewhere, equal in all channels.
-    """
+    """The outlines of bright areas: pixels of at least half the range with a darker one to a side, above or below."""
     bright = images.mean(axis=-1) >= 127.5
     # The border of the image is no edge: bright areas are continued beyond it.
     padded = np.pad(bright, ((0, 0), (1, 1), (1, 1)), mode="edge")

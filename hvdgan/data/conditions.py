@@ -19,15 +19,7 @@ _FILE_COLUMNS = ("file", "name")
 
 
 def of_container(container: Container, names: Sequence[str], samples: Store) -> tuple[np.ndarray, list[str], list[str]]:
-    """Conditions from arrays (N,) or (N, k) beside the samples.
-
-    Returns:
-        Numbers (N, k) float64, their names and their units; an array `x` (N, 2) gives x_0 and x_1.
-
-    Raises:
-        UserError: an array is missing, does not have one entry for each sample, or has a number that is not finite, or
-            two conditions have one name.
-    """
+    """Conditions from arrays (N,) or (N, k) beside the samples."""
     count = samples.shape[0] if samples.shape else 0
     columns: list[np.ndarray] = []
     known: list[str] = []
@@ -57,12 +49,6 @@ def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.nda
 
     With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
     in the order of the samples.
-
-    Returns:
-        Numbers (N, k) float64, the names of the columns, and a line on rows that are not used, or "".
-
-    Raises:
-        UserError: the table cannot be read, or does not fit the samples.
     """
     header, rows = _read(path)
     keyed = _file_column(header)
@@ -112,11 +98,7 @@ def is_in_order(path: Path) -> bool:
 
 
 def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
-    """The map of conditions: the declared one, or standard.
-
-    Raises:
-        UserError: two conditions have one name, or the map cannot be read.
-    """
+    """The map of conditions: the declared one, or standard."""
     _refuse_repeated(names)
     return value_map.parse(given or "standard", "--condition-values", names, units)
 

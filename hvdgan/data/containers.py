@@ -26,15 +26,7 @@ _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 
 
 def open_container(config: Config, peers: Peers) -> tuple[Container, str] | None:
-    """Open the files of arrays that `--data` names.
-
-    Returns:
-        The files, and the name of an array in them or ""; None if `--data` names no arrays.
-
-    Raises:
-        UserError: the files cannot be read.
-        RunError: the disk has failed, or the ranks do not see the same files.
-    """
+    """Open the files of arrays that `--data` names."""
     if not config.data:
         return None
     if names_own(config.data):

@@ -1,6 +1,7 @@
 """Arrays in HDF5 files, read by h5py."""
 
 import contextlib
+import copy
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
-from hvdgan.data.valid_numbers import plain_numbers
+from hvdgan.data.valid_numbers import ValidNumbers, plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20
@@ -23,13 +24,6 @@ class Hdf5File(Container):
 
     A data set's unit is its attribute `units` or `unit`; its attribute `channels`, a list of texts, names the channels.
     A file that is written to during the run ends it.
-
-    Args:
-        data: path of the file.
-        cache: bytes of decoded chunks that the library keeps for each array.
-
-    Raises:
-        UserError: it is not HDF5, or is damaged.
     """
 
     def __init__(self, data: str, cache: int = _CHUNK_CACHE) -> None:
@@ -84,6 +78,11 @@ class Hdf5Array(Store):
             out[place] = self._sample(index)
         return self._checked(indices, out)
 
+    def as_colours(self) -> "Hdf5Array":
+        colours = copy.copy(self)
+        colours._valid = ValidNumbers()
+        return colours
+
     def _sample(self, index: int) -> Any:
         try:
             return self._dataset[index]
@@ -99,9 +98,6 @@ def opened(opener: Callable[[bool | None], Any]) -> Any:
 
     Not always without: the library refuses to open a file that a recipe has opened with other settings of locks.
     HDF5_USE_FILE_LOCKING decides alone if it is set.
-
-    Args:
-        opener: function of h5py's `locking` that opens the file.
     """
     try:
         return opener(None)
@@ -112,11 +108,7 @@ def opened(opener: Callable[[bool | None], Any]) -> Any:
 
 
 def _refuse_unknown_filters(where: str, dataset: Any) -> None:
-    """Refuse a data set that is compressed by a filter which neither HDF5_PLUGIN_PATH nor hdf5plugin has.
-
-    Raises:
-        UserError: it is; the message names the filter.
-    """
+    """Refuse a data set that is compressed by a filter which neither HDF5_PLUGIN_PATH nor hdf5plugin has."""
     plist = dataset.id.get_create_plist()
     for code, _, _, name in map(plist.get_filter, range(plist.get_nfilters())):
         if not h5py.h5z.filter_avail(code):

@@ -1,5 +1,6 @@
 """Several files of one kind as one: the samples of each follow those of the one before."""
 
+import copy
 import functools
 import hashlib
 import os
@@ -23,15 +24,6 @@ class JoinedFiles(Container):
     """Files of one kind, joined along the first axis.
 
     The ranks share the look into all files; each then opens a file when it first reads from it.
-
-    Args:
-        data: value of --data without the name of an array, for messages.
-        files: paths of the files, in the order of their samples; at least one.
-        opener: function that opens one of them.
-        peers: the ranks; each calls this.
-
-    Raises:
-        UserError: the first file cannot be read.
     """
 
     def __init__(self, data: str, files: Sequence[str], opener: Opener, peers: Peers) -> None:
@@ -115,6 +107,12 @@ class JoinedArray(Store):
         for number, places, within in self._by_file(indices):
             out[places] = self._part(number).read(within)
         return out
+
+    def as_colours(self) -> "JoinedArray":
+        colours = copy.copy(self)
+        colours._opener = lambda file: self._opener(file).as_colours()
+        colours._part = functools.lru_cache(MOST_OPEN)(colours._open)
+        return colours
 
     def whole(self) -> np.ndarray:
         """All of it; each file is closed again, since arrays such as conditions are read once."""

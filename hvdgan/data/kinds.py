@@ -21,11 +21,7 @@ _EXACT = 2**24
 
 
 def check_numbers(stored: Store) -> None:
-    """Refuse what is no array of real numbers.
-
-    Raises:
-        UserError: the numbers are complex, texts, dates, or of another kind that cannot be mapped.
-    """
+    """Refuse what is no array of real numbers."""
     if stored.dtype.kind not in "fiu" or stored.dtype.itemsize > 8:
         raise UserError(
             f"--data {stored.name}: numbers of type {stored.dtype}; expected float16, float32, float64 or integers; "
@@ -39,18 +35,7 @@ def spread(count: int) -> np.ndarray:
 
 
 def map_of(given: str | None, stored: Store, sample: np.ndarray, *, flag: str, channels: Sequence[str]) -> ValueMap:
-    """The map of an array's numbers: the declared one, or that of floats within [0, 1] or [-1, 1].
-
-    Args:
-        given: value of the flag.
-        stored: the array.
-        sample: some of its samples, (B, ..., C).
-        flag: flag that declares the map.
-        channels: names of the channels.
-
-    Raises:
-        UserError: the map is unclear, or its flag cannot be read.
-    """
+    """The map of an array's numbers: the declared one, or that of floats within [0, 1] or [-1, 1]."""
     units = stored.units_of(len(channels))
     if given is not None:
         made = value_map.parse(given, flag, channels, units)
@@ -114,11 +99,7 @@ def _rounding(made: ValueMap, stored: Store, sample: np.ndarray, flag: str) -> s
 
 
 def check_labels(name: str, labels: np.ndarray, count: int) -> np.ndarray:
-    """Classes as int32 (N,).
-
-    Raises:
-        UserError: they are not one integer for each sample.
-    """
+    """Classes as int32 (N,)."""
     if labels.shape != (count,) or labels.dtype.kind not in "iu":
         raise UserError(
             f"--data {name}: labels of shape {labels.shape} and type {labels.dtype}; "

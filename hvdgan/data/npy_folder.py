@@ -24,15 +24,6 @@ class NpyFolder(Container):
 
     Rank 0 looks at 64 files: the shape and the type that most of them have are those of the data. A file that has
     others, or is damaged, is found when it is read.
-
-    Args:
-        data: value of `--data`, the path of the folder.
-        files: paths of the files below it, sorted; at least one.
-        peers: the ranks; each calls this.
-
-    Raises:
-        UserError: none of the 64 files can be read.
-        RunError: the disk has failed.
     """
 
     has_names = True

@@ -19,15 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class NumpyArray(Store):
-    """An array in memory, or mapped to it.
-
-    Args:
-        name: name for messages.
-        array: the array.
-        units: unit of all numbers, or one for each channel.
-        channels: names of the channels.
-        stamp: identity of the file to which the array is mapped; None: it is in memory.
-    """
+    """An array in memory, or mapped to it."""
 
     def __init__(
         self,
@@ -59,12 +51,6 @@ class NumpyFile(Container):
 
     In an archive, an array of text `x_units` holds the units of the channels of the array `x`, and `x_channels` their
     names, as hvdgan.sample writes them. Every rank holds the arrays of an archive in memory.
-
-    Args:
-        data: path of the file.
-
-    Raises:
-        UserError: the file cannot be read.
     """
 
     def __init__(self, data: str) -> None:

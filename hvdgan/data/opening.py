@@ -35,20 +35,6 @@ def open_source(
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
-
-    Args:
-        config: settings of the data.
-        paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
-            hvdgan.data.arrays; of TFRecords: see hvdgan.data.records; all other pictures have their
-            outlines as inputs.
-        peers: the ranks; each calls this, and they share the work.
-        unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
-        in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
-            compressed as a whole then.
-
-    Raises:
-        UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
-        RunError: the ranks do not see the same files.
     """
     source = _with_table(_opened(config, paired, peers, unmapped, in_order), config)
     if source.is_pictures and not unmapped:
@@ -115,11 +101,7 @@ def _with_table(source: Samples, config: Config) -> Samples:
 
 
 def refuse_array_flags(source: Samples, config: Config) -> None:
-    """Refuse flags of arrays for pictures, on which they would have no effect.
-
-    Raises:
-        UserError: one is given.
-    """
+    """Refuse flags of arrays for pictures, on which they would have no effect."""
     settings = config.arrays
     for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values", "missing"):
         if getattr(settings, name) is not None:
@@ -131,11 +113,7 @@ def refuse_array_flags(source: Samples, config: Config) -> None:
 
 
 def _cropped(source: Samples, crop: tuple[int, ...]) -> Layout:
-    """The layout with a crop that fits.
-
-    Raises:
-        UserError: the crop has another number of axes, is larger than a sample, or cuts pixels of an input.
-    """
+    """The layout with a crop that fits."""
     layout = dataclasses.replace(source.layout, crop=crop)
     space, named = layout.shape[:-1], f"--crop {','.join(map(str, crop))}"
     if len(crop) != len(space) or any(part > size for part, size in zip(crop, space, strict=False)):

@@ -45,14 +45,6 @@ class OwnData(Container):
 
     Labels and conditions are needed before training: those that are attributes of the object, with an entry for each
     item, are taken whole; otherwise each rank reads a part of the items for them once.
-
-    Args:
-        data: value of --data.
-        options: values of --data-options, KEY=VALUE.
-        peers: the ranks; each calls this.
-
-    Raises:
-        UserError: there is no such object, it has no items, or the first one is no array of numbers.
     """
 
     def __init__(self, data: str, options: Sequence[str], peers: Peers) -> None:
@@ -87,12 +79,7 @@ class OwnData(Container):
         return None
 
     def read(self, name: str, index: int) -> np.ndarray:
-        """One array of an item.
-
-        Raises:
-            BadImage: the object raises an error for this item, or the array has another shape or type than the first.
-            RunError: the disk or the memory has failed.
-        """
+        """One array of an item."""
         named = self.named(index)
         recent: dict[int, Any] = self._recent.__dict__.setdefault("items", {})
         try:

@@ -60,25 +60,13 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def refuse_own_functions(values: str | None, flag: str) -> None:
-    """Refuse a map that names functions, which no folder of data may choose.
-
-    Raises:
-        UserError: the map does.
-    """
+    """Refuse a map that names functions, which no folder of data may choose."""
     if values is not None and _OWN_FUNCTION.search(values):
         raise UserError(f"{flag} {values}: functions of your own are not packed; give them to hvdgan.train")
 
 
 class PackedFiles(JoinedFiles):
-    """The samples of a folder that hvdgan.prepare made, under the names that they had.
-
-    Args:
-        folder: value of --data.
-        peers: the ranks; each calls this.
-
-    Raises:
-        UserError: the folder is unfinished or damaged.
-    """
+    """The samples of a folder that hvdgan.prepare made, under the names that they had."""
 
     has_names = True
 
@@ -100,11 +88,7 @@ class PackedFiles(JoinedFiles):
         return bool(self._index["pictures"])
 
     def settings(self, config: Config, *, paired: bool) -> Config:
-        """The settings of a run, completed by those with which the folder was made.
-
-        Raises:
-            UserError: a flag differs from what was packed, or there are no inputs for a recipe of pairs.
-        """
+        """The settings of a run, completed by those with which the folder was made."""
         given, packed, added = config.arrays, self._index["settings"], dict[str, Any]()
         for name in AS_PACKED:
             if getattr(given, name) not in (None, packed[name]):

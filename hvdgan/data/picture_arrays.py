@@ -8,22 +8,8 @@ from hvdgan.data.pixels import WrongAspect, arrays_to_pixels, refuse_aspect
 from hvdgan.data.store import Size, Store, sides
 
 
-class Resized(Store):
-    """A uint8 store of pictures (N, H, W, C) with 1, 3 or 4 channels (the fourth is opacity), or (N, H, W) for grey.
-
-    Args:
-        name: value of `--data`.
-        stored: the pictures.
-        image_size: height and width in pixels, to which pictures are resized; one number for both, or two; None: those
-            of the array.
-        channels: 1, 3, or None for those of the array (4 becomes 3).
-        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
-        half: half of the array's pictures to use, 0 (left) or 1 (right); None: the whole pictures.
-        has_names: True if the keys of the array are names; else the pixels of a picture are its key.
-
-    Raises:
-        UserError: the pictures have another aspect ratio than the wanted one.
-    """
+class ResizedStore(Store):
+    """A uint8 store of pictures (N, H, W, C) with 1, 3 or 4 channels (the fourth is opacity), or (N, H, W) for grey."""
 
     def __init__(
         self,
@@ -75,11 +61,7 @@ class Resized(Store):
 
 
 def refuse_unpaired(name: str, images: Store, inputs: Store | None) -> None:
-    """Refuse arrays that hold no pairs: an input for each image, or pictures twice as wide as high.
-
-    Raises:
-        UserError: they do not.
-    """
+    """Refuse arrays that hold no pairs: an input for each image, or pictures twice as wide as high."""
     height, width = images.shape[1:3]
     if (inputs is None and width != 2 * height) or (inputs is not None and inputs.shape[0] != images.shape[0]):
         described = "" if inputs is None else f" of images and {inputs.shape} of inputs"

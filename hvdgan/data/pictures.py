@@ -62,10 +62,6 @@ def open_pictures(
     A pair is two files of the same path, apart from the suffix, in the subfolders `A` (inputs) and `B` (images), if no
     pictures lie elsewhere. Otherwise each file holds the input in its left half and the image in its right half, and
     must be twice as wide as high.
-
-    Raises:
-        UserError: there are no pictures, they are not pairs, or a folder may not be listed.
-        RunError: the disk has failed.
     """
     place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
 
@@ -95,14 +91,7 @@ def open_pictures(
 
 
 class PictureFiles(Store):
-    """Pictures by the names of their files, decoded and brought to one size; pairs as records.
-
-    Args:
-        place: the folder or the archive.
-        images: paths of the pictures in it, or of files with pairs side by side.
-        inputs: paths of their inputs, or None.
-        image_size, channels, fit, paired: arguments of open_pictures().
-    """
+    """Pictures by the names of their files, decoded and brought to one size; pairs as records."""
 
     def __init__(
         self,
@@ -170,12 +159,7 @@ class Listing:
 
 
 def find(folder: str, suffixes: tuple[str, ...]) -> Listing:
-    """List the files with one of these suffixes, which are in lower case and match in upper case, too.
-
-    Raises:
-        UserError: there are files of another known kind, too.
-        Unreadable: the disk has failed, or a folder has disappeared.
-    """
+    """List the files with one of these suffixes, which are in lower case and match in upper case, too."""
     listing, mixed = Listing(), list[str]()
     for path in _files_below(folder, listing):
         if path.lower().endswith(suffixes):
@@ -204,11 +188,7 @@ def first_suffix(folder: str) -> str | None:
 
 
 def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
-    """Refuse folders that may not be listed, unless all images may be broken: each could hold a class.
-
-    Raises:
-        UserError: there is one; the message names it.
-    """
+    """Refuse folders that may not be listed, unless all images may be broken: each could hold a class."""
     if unlisted and max_bad_fraction < 1:
         folder, reason = unlisted[0]
         raise UserError(
@@ -227,13 +207,7 @@ def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | Non
 
 
 def content_of(folder: str, file: str) -> bytes:
-    """The bytes of a file in a folder.
-
-    Raises:
-        BadImage: it cannot be read.
-        Unreadable: the disk has failed.
-        RunError: it is gone.
-    """
+    """The bytes of a file in a folder."""
     path = os.path.join(folder, file)
     try:
         with pixels.open_file(path, printable(file)) as opened:

@@ -49,24 +49,7 @@ def read_sample(
     *,
     paired: bool = False,
 ) -> np.ndarray:
-    """Decode a picture, of an animation the first frame, or the input and the image of a pair.
-
-    Args:
-        files: file of the picture; or files of the input and the image of a pair, or one that holds them side by side.
-        names: names of the files in errors.
-        image_size: height and width of the result, in pixels; one number for both, or two.
-        channels: channels of one picture of the result, 1 or 3.
-        fit: argument of `to_pixels`; the halves of a file are square.
-        paired: True if the file or the files hold a pair.
-
-    Returns:
-        uint8 (height, width, channels), or (height, width, 2 * channels), the input's channels first.
-
-    Raises:
-        BadImage: one of the files cannot be decoded, the picture has another aspect ratio while `fit` is None, the file
-            is not twice as wide as high, or input and image differ in size and so would be cropped differently.
-        Unreadable: the disk or the memory has failed.
-    """
+    """Decode a picture, of an animation the first frame, or the input and the image of a pair."""
     if len(files) == 2:
         return _read_partners(files, names, image_size, channels, fit)
     return (
@@ -121,11 +104,7 @@ def _read_partners(
 
 
 def read_size(file: BinaryIO, name: str) -> tuple[int, int]:
-    """Width and height of the upright image in pixels, from the file's header.
-
-    Raises:
-        BadImage: it is not an image of an accepted format, or is too large.
-    """
+    """Width and height of the upright image in pixels, from the file's header."""
     with _opened(file, name) as image:
         return (image.height, image.width) if _lies_on_its_side(image) else image.size
 
@@ -172,13 +151,6 @@ def to_pixels(image: Image.Image, image_size: Size, channels: int, fit: Fit | No
     Transparent pixels are laid over white. 16-bit grey is scaled to 8 bits, not clipped. RGB becomes grey by the luma
     of ITU-R BT.601. Larger images are reduced with an antialiasing Lanczos filter, smaller ones enlarged bicubically.
     Colour profiles are not applied.
-
-    Returns:
-        uint8 (height, width, channels).
-
-    Raises:
-        WrongAspect: `fit` is None, and the picture has another aspect ratio.
-        ValueError: its numbers are no pixels of 8 or 16 bits.
     """
     height, width = sides(image_size)
     refuse_aspect(image.width, image.height, image_size, fit)
@@ -215,11 +187,7 @@ def refuse_aspect(width: int, height: int, image_size: Size, fit: Fit | None) ->
 
 @contextlib.contextmanager
 def reasons(name: str) -> Iterator[None]:
-    """Turn every error into a BadImage of this name: Pillow's parsers raise many types on damaged files.
-
-    Raises:
-        Unreadable: the error is not the file's.
-    """
+    """Turn every error into a BadImage of this name: Pillow's parsers raise many types on damaged files."""
     try:
         yield
     except (BadImage, Unreadable):

@@ -52,11 +52,7 @@ _TRIED = 8
 
 
 def files_named(data: str) -> list[str]:
-    """The TFRecord files that `--data` names by a path or a pattern, sorted; an empty list if it names none.
-
-    Raises:
-        UserError: the pattern names pictures.
-    """
+    """The TFRecord files that `--data` names by a path or a pattern, sorted; an empty list if it names none."""
     if not glob.has_magic(data) or os.path.exists(data):
         name = os.path.basename(data).lower()
         is_known = name.endswith(_SUFFIXES) or ".tfrecord-" in name
@@ -71,12 +67,7 @@ def files_named(data: str) -> list[str]:
 def open_records(
     config: Config, files: Sequence[str], *, paired: bool, size: Size, peers: Peers = ALONE, in_order: bool = False
 ) -> Samples:
-    """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays.
-
-    Raises:
-        UserError: the flags do not fit together, or do not fit the files.
-        RunError: the ranks do not see the same files, or the disk or the network has failed.
-    """
+    """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays."""
     named, settings = config.tfrecord, config.arrays
     shapes = _shapes(config, paired=paired)
     records = RecordReader(config, files, paired=paired, peers=peers, in_order=in_order)
@@ -181,10 +172,6 @@ class RecordReader:
     conditions: numbers that describe each record, float64 (N, k), or None.
     numbers: features of one number each, of which the conditions are.
     features: features of a sample and of its input, by the flags that name them.
-
-    Raises:
-        UserError: a file is not a TFRecord file, is damaged or compressed, lacks a feature, or may not be read.
-        RunError: the ranks do not see the same files, or the disk or the network has failed.
     """
 
     def __init__(
@@ -224,12 +211,7 @@ class RecordReader:
         return f"{printable(os.path.basename(file))}[{place}]"
 
     def example(self, index: int) -> Any:
-        """The features of a record, a mapping of names to tf.train.Feature.
-
-        Raises:
-            BadImage: it is not a tf.train.Example.
-            RunError: it cannot be read, or its checksum differs; the message names the file and the record.
-        """
+        """The features of a record, a mapping of names to tf.train.Feature."""
         file, place = self._place(index)
         begin, end = int(self._begins[index]), int(self._ends[index])
         try:
@@ -355,11 +337,7 @@ def _masked_crc(content: bytes) -> bytes:
 
 
 def _parsed(payload: bytes) -> Any:
-    """The features of a serialized tf.train.Example.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The features of a serialized tf.train.Example."""
     import tensorflow as tf  # takes seconds, and only records need it
     from google.protobuf.message import DecodeError
 
@@ -391,12 +369,7 @@ def _number(what: str, features: Any, name: str) -> float:
 
 
 class EncodedPictures(Store):
-    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF; pairs as records.
-
-    Args:
-        records: the records; an input has a feature of its own, or lies in the left half of the image.
-        image_size, channels, fit, paired: arguments of of_pictures().
-    """
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF; pairs as records."""
 
     def __init__(
         self, records: RecordReader, *, image_size: Size, channels: int, fit: Fit | None, paired: bool
@@ -497,11 +470,7 @@ class RecordArray(Store):
         return self.named(index).encode()
 
     def _converted(self, feature: Any) -> np.ndarray:
-        """The numbers of a tf.train.Feature, in the type that the flag names.
-
-        Raises:
-            ValueError: it has another number or another kind of values.
-        """
+        """The numbers of a tf.train.Feature, in the type that the flag names."""
         kind, count = feature.WhichOneof("kind"), int(np.prod(self._shape))
         if kind == "bytes_list":
             size = count * self.dtype.itemsize

@@ -325,20 +325,7 @@ def of_pictures(
     input_size: Size | None = None,
     **others: Any,
 ) -> Samples:
-    """8-bit pictures, all of one size.
-
-    Args:
-        store: the pictures, uint8 (N, height, width, channels); with inputs (N, height, width, 2 * channels), the
-            channels of the input first.
-        name: value of `--data`.
-        image_size: height and width of the pictures, in pixels; one number for both, or two.
-        channels: channels of a picture, 1 (grey) or 3 (RGB).
-        told_by: bytes that identify the pictures, for the fingerprint.
-        fit: way in which pictures of another aspect ratio are brought to this size; None: they are refused.
-        paired: True if each picture comes with an input of the same channels.
-        input_size: height and width of the inputs; None: those of the pictures.
-        others: other arguments of Samples.
-    """
+    """8-bit pictures, all of one size."""
     height, width = sides(image_size)
     shape = (height, width, channels)
     # Square pictures that are cropped had no fit before it could be chosen, and keep their fingerprint.

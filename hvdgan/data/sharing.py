@@ -12,20 +12,7 @@ from hvdgan.cli.shared_errors import Peers, from_all, on_all
 
 
 def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], peers: Peers, name: str) -> list[Any]:
-    """Process each item on one rank, and return the results of all items on every rank.
-
-    Args:
-        items: the items, the same on every rank.
-        work: function that returns one result per item, serialisable to JSON.
-        peers: the ranks; every one calls this.
-        name: name of the data, for errors.
-
-    Returns:
-        The results in the order of the items, as decoded from JSON.
-
-    Raises:
-        RunError: the ranks have different items, or the work failed on some rank; raised on every rank.
-    """
+    """Process each item on one rank, and return the results of all items on every rank."""
     if peers.size == 1:
         return work(items)
     digest = hashlib.sha256("\0".join(items).encode(errors="surrogateescape")).hexdigest()
@@ -46,9 +33,6 @@ def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
     """Do work on rank 0, then on one rank of each other host, then on the others.
 
     The first rank of a host may download files that the next ones then find on its disk.
-
-    Raises:
-        RunError: the error of the first rank that failed, on every rank.
     """
     turn = 0 if peers.rank == 0 else 1 if peers.local_rank == 0 else 2
     turns = range(3 if peers.size > 1 else 1)

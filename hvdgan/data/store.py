@@ -24,33 +24,19 @@ def sides(image_size: Size) -> tuple[int, int]:
 
 
 def identity(path: str) -> list[Any]:
-    """Facts that change when a file changes: its path, its size, and the nanosecond of its last change.
-
-    Raises:
-        OSError: the file does not exist.
-    """
+    """Facts that change when a file changes: its path, its size, and the nanosecond of its last change."""
     status = os.stat(path)
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
 
 
 def identity_of_many(files: Iterable[tuple[int, int]]) -> list[Any]:
-    """One digest for many files, which changes when a file changes; it does not depend on where the files lie.
-
-    Args:
-        files: size in bytes and nanosecond of the last change of each file, in a fixed order.
-    """
+    """One digest for many files, which changes when a file changes; it does not depend on where the files lie."""
     return [hashlib.sha256("\n".join(f"{size} {time}" for size, time in files).encode()).hexdigest()]
 
 
 @contextlib.contextmanager
 def named_errors(name: str, kind: str, expected: str) -> Iterator[None]:
-    """Turn any error in the block into a UserError that names the file: damaged files raise many types.
-
-    Args:
-        name: value of --data.
-        kind: end of "cannot be read", such as `as HDF5`.
-        expected: kind of file that can be read.
-    """
+    """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
     try:
         yield
     except UserError:
@@ -68,15 +54,7 @@ def failed(named: str, error: Exception) -> RunError:
 
 
 def refuse_changed(stamp: Sequence[Any], named: str) -> None:
-    """Refuse a file that was written to since it was opened.
-
-    Args:
-        stamp: its identity() when it was opened.
-        named: name of a sample, for messages.
-
-    Raises:
-        RunError: it has changed, or is gone.
-    """
+    """Refuse a file that was written to since it was opened."""
     try:
         problem = "" if identity(stamp[0]) == stamp else "the file has changed since the run began"
     except OSError as error:
@@ -92,17 +70,7 @@ def selection(indices: np.ndarray) -> slice | np.ndarray:
 
 
 class Store(abc.ABC):
-    """An array on a disk or in memory; its first axis counts the samples.
-
-    Args:
-        name: name for messages, such as `showers.h5:ECAL`.
-        shape: (N, ...).
-        dtype: type of the numbers; those of another byte order are converted when they are read.
-        units: unit of all numbers, or one for each channel; empty where the file does not say.
-        channels: names of the channels, where the file gives some.
-        axes: letters of a sample's axes, as in --axes, where the file names them; else "".
-        prepared: True if hvdgan.prepare would not make reading faster.
-    """
+    """An array on a disk or in memory; its first axis counts the samples."""
 
     dims: tuple[str, ...] = ()
     """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
@@ -142,22 +110,10 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Read some samples, (B, ...) of `dtype`; safe to call from several threads.
-
-        Args:
-            indices: numbers of the samples, int64 (B,), in any order; one may occur twice.
-
-        Raises:
-            BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
-            RunError: the file has changed or the disk has failed.
-        """
+        """Read some samples, (B, ...) of `dtype`; safe to call from several threads."""
 
     def readable(self, indices: np.ndarray) -> np.ndarray:
-        """Those of some samples that are not broken, (B, ...).
-
-        Raises:
-            UserError: all are.
-        """
+        """Those of some samples that are not broken, (B, ...)."""
         try:
             return self.read(indices)
         except BadImage as first:
@@ -185,28 +141,19 @@ class Store(abc.ABC):
         """Height and width of a picture before it is brought to the image size; None if that is not known."""
         return None
 
-    def whole(self) -> np.ndarray:
-        """All of it, for small arrays such as conditions.
+    def as_colours(self) -> "Store":
+        """This array as 8-bit pictures: each number is a colour, also one that the file declares to be missing."""
+        return self
 
-        Raises:
-            UserError: a number is missing or not valid.
-        """
+    def whole(self) -> np.ndarray:
+        """All of it, for small arrays such as conditions."""
         try:
             return self.read(np.arange(self.shape[0]))
         except BadImage as bad:
             raise UserError(f"--data {bad}") from bad
 
     def refuse_others(self, samples: "Store", flag: str) -> None:
-        """Refuse an array whose entries belong to others than the samples beside which it lies.
-
-        Args:
-            samples: the array of the samples, of the same file or files.
-            flag: flag that names this array.
-
-        Raises:
-            UserError: it has another first dimension, the same dimensions in another order, or other numbers of entries
-                in the files.
-        """
+        """Refuse an array whose entries belong to others than the samples beside which it lies."""
         mine, theirs = self.dims, samples.dims
         both_are_named = bool(mine and theirs and mine[0] and theirs[0])
         first_differs = both_are_named and mine[0] != theirs[0]
@@ -224,12 +171,7 @@ class Store(abc.ABC):
 
 
 class DerivedStore(Store):
-    """The samples of another store in another form, under the same names and keys.
-
-    Args:
-        stored: the other store.
-        shape, dtype, others: arguments of Store.
-    """
+    """The samples of another store in another form, under the same names and keys."""
 
     def __init__(self, stored: Store, shape: Sequence[int], dtype: Any, **others: Any) -> None:
         super().__init__(stored.name, shape, dtype, **{"prepared": stored.prepared, **others})
@@ -254,11 +196,7 @@ def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 class Container(abc.ABC):
-    """A file, or several of the same kind, with one array or several by name.
-
-    Args:
-        data: value of --data without the name of an array, for messages.
-    """
+    """A file, or several of the same kind, with one array or several by name."""
 
     has_names = False
     """True if the keys of samples are names, which decide what is held out"""
@@ -280,35 +218,19 @@ class Container(abc.ABC):
 
     @abc.abstractmethod
     def get(self, name: str) -> Store:
-        """One of the arrays.
-
-        Raises:
-            UserError: it cannot be used.
-        """
+        """One of the arrays."""
 
     @abc.abstractmethod
     def stamp(self) -> list[Any] | None:
-        """Facts that change when a file changes; None if there is no file.
-
-        Raises:
-            OSError: a file is missing.
-        """
+        """Facts that change when a file changes; None if there is no file."""
 
     def find(self, name: str, flag: str) -> Store:
-        """The array of a name that a flag gives.
-
-        Raises:
-            UserError: there is none; the message names those that exist.
-        """
+        """The array of a name that a flag gives."""
         self._refuse_missing(name, flag)
         return self.get(name)
 
     def find_constant(self, name: str, flag: str) -> Store:
-        """The array of fields that all samples share; its first axis is that of a sample.
-
-        Raises:
-            UserError: there is none, it is a single number, or the files differ.
-        """
+        """The array of fields that all samples share; its first axis is that of a sample."""
         stored = self.find(name, flag)
         if not stored.shape:
             raise UserError(
@@ -321,9 +243,6 @@ class Container(abc.ABC):
         """The name of the samples where --data gives none: the only array, or that of a usual name; else "".
 
         np.savez names arrays without names by their order, so that nothing says which of several are the samples.
-
-        Args:
-            names: names of the arrays that no other flag gives.
         """
         usual = [known for known in _USUAL if known in names and (known != "arr_0" or "arr_1" not in names)]
         return names[0] if len(names) == 1 else next(iter(usual), "")

@@ -29,15 +29,7 @@ class ValidNumbers:
     slack: float = 0
 
     def checked(self, samples: np.ndarray, named: Callable[[int], str] | None = None) -> np.ndarray:
-        """Some samples (B, ...), floats with NaN in place of all other numbers.
-
-        Args:
-            samples: the samples.
-            named: function that names one of them by its place, for messages.
-
-        Raises:
-            BadImage: integers, which cannot be NaN, have another number.
-        """
+        """Some samples (B, ...), floats with NaN in place of all other numbers."""
         if not self.marks and self.low is None and self.high is None:
             return samples
         wrong = np.zeros(samples.shape, bool)
@@ -61,16 +53,7 @@ class ValidNumbers:
 
 
 def plain_numbers(name: str, attributes: Mapping[str, Any], dtype: np.dtype) -> ValidNumbers:
-    """What attributes say of the numbers of an array of HDF5, or of Zarr without names of dimensions.
-
-    Args:
-        name: name for messages, with the file.
-        attributes: the attributes.
-        dtype: type of the numbers.
-
-    Raises:
-        UserError: the numbers are packed with a scale or an offset, which only NetCDF and xarray define.
-    """
+    """What attributes say of the numbers of an array of HDF5, or of Zarr without names of dimensions."""
     if dtype.kind not in "fiu":
         return ValidNumbers()
     for packing, neutral in (("scale_factor", 1), ("add_offset", 0)):
@@ -81,11 +64,11 @@ def plain_numbers(name: str, attributes: Mapping[str, Any], dtype: np.dtype) -> 
                 "is a factor of the stored numbers as in NetCDF, give an HDF5 file a name that ends in .nc, and the "
                 "dimensions of a Zarr array names"
             )
-    marks = [mark for name in _MISSING for mark in _numbers(attributes.get(name))]
-    return ValidNumbers(marks, *_limits(attributes))
+    marks = [mark for each in _MISSING for mark in _numbers(attributes.get(each))]
+    return ValidNumbers(marks, *_not_empty(name, *_limits(attributes)))
 
 
-def of_variable(variable: Any, *, of_netcdf: bool) -> ValidNumbers:
+def of_variable(name: str, variable: Any, *, of_netcdf: bool) -> ValidNumbers:
     """What is left to check in an xarray variable, of which xarray has decoded the missing numbers as NaN."""
     encoding = variable.encoding
     stored = np.dtype(encoding.get("dtype", variable.dtype))
@@ -101,8 +84,7 @@ def of_variable(variable: Any, *, of_netcdf: bool) -> ValidNumbers:
         return number * scale + offset if is_packed else number
 
     low, high = (None if limit is None else meaning(limit) for limit in _limits(variable.attrs))
-    if scale < 0:
-        low, high = high, low
+    low, high = _not_empty(name, *((high, low) if scale < 0 else (low, high)))
     default = _UNWRITTEN.get(stored.str[1:]) if stored.kind == "f" or of_netcdf else None
     marks = [] if default is None or "_FillValue" in encoding or is_unsigned else [meaning(default)]
     return ValidNumbers(marks, low, high, abs(scale) / 2 if is_packed and stored.kind != "f" else 0)
@@ -113,6 +95,16 @@ def _limits(attributes: Mapping[str, Any]) -> tuple[float | None, float | None]:
     if len(both) == 2:
         return both[0], both[1]
     low, high = (next(iter(_numbers(attributes.get(name))), None) for name in _LIMITS[1:])
+    return low, high
+
+
+def _not_empty(name: str, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """Limits, unless no number or a single one is between them: then some program has written them without meaning."""
+    if low is not None and high is not None and low >= high:
+        raise UserError(
+            f"--data {name}: the file declares numbers from {low:g} to {high:g} to be valid ({', '.join(_LIMITS)}), so "
+            "that all others would be missing; correct these attributes of the file, or delete them, as with ncatted"
+        )
     return low, high
 
 

@@ -27,16 +27,7 @@ def is_store(path: str) -> bool:
 
 
 def open_file(data: str, axes: dict[str, str | None]) -> Container:
-    """Open a NetCDF file or a Zarr store.
-
-    Args:
-        data: path of the file or folder.
-        axes: value of the flag that names the axes of a sample, by the name of its variables; under "" that of all
-            others.
-
-    Raises:
-        UserError: xarray is missing, or the file cannot be read.
-    """
+    """Open a NetCDF file or a Zarr store."""
     try:
         import h5netcdf  # noqa: F401
         import xarray
@@ -125,7 +116,9 @@ class XarrayFile(Container):
                 f"--data {self.data}:{name}: each variable has a vector in each sample ({_dims(variables[0])}), and "
                 f"vectors do not become channels; give {flag} C to join them end to end, or name one variable"
             )
-        array = XarrayArray(f"{self.data}:{name}", _without_groups(names), variables, axes, self._stamp)
+        stamps = [self._stamp] if self._stamp else [_metadata(self.data, each) for each in names]
+        is_netcdf = self._stamp is not None
+        array = XarrayArray(f"{self.data}:{name}", _without_groups(names), variables, axes, stamps, of_netcdf=is_netcdf)
         times = [str(dim) for dim in dims if str(dim).lower() in _TIMES]
         if times and dims[0] not in times:
             array.unclear = (
@@ -147,7 +140,8 @@ class XarrayFile(Container):
                     f"{flag} {name}: the dimensions are {'; '.join(map(_dims, variables))}; expected the same for all, "
                     "in one order"
                 )
-        where, valid = f"{self.data}:{name}", [of_variable(each, of_netcdf=bool(self._stamp)) for each in variables]
+        where, of_netcdf = f"{self.data}:{name}", self._stamp is not None
+        valid = [of_variable(where, each, of_netcdf=of_netcdf) for each in variables]
         fields = [its.checked(np.asarray(each.values)) for each, its in zip(variables, valid, strict=True)]
         units = [_unit(each) for each in variables]
         constants = NumpyArray(where, np.stack(fields, -1), units=units, channels=_without_groups(names))
@@ -173,14 +167,21 @@ class XarrayArray(Store):
 
     If `axes` has a letter for each dimension but the first, C is the dimension along which the variables follow one
     another, such as levels; else they become a new last axis. A single dimension after the first is C, as in an .npy
-    file. Without a stamp, these are variables of a Zarr store.
+    file. The stamps are identities of files that are written anew where a variable is.
     """
 
     def __init__(
-        self, name: str, names: Sequence[str], variables: Sequence[Any], axes: str | None, stamp: list[Any] | None
+        self,
+        name: str,
+        names: Sequence[str],
+        variables: Sequence[Any],
+        axes: str | None,
+        stamps: Sequence[list[Any]],
+        *,
+        of_netcdf: bool,
     ) -> None:
-        self._variables, self._stamp = variables, stamp
-        self._valid = [of_variable(each, of_netcdf=stamp is not None) for each in variables]
+        self._variables, self._stamps = variables, stamps
+        self._valid = [of_variable(name, each, of_netcdf=of_netcdf) for each in variables]
         shape, count, inner = variables[0].shape, len(variables), len(variables[0].shape) - 1
         if inner == 1:
             axes = "C"
@@ -204,8 +205,8 @@ class XarrayArray(Store):
         self.dims = _named(variables[0].dims)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        if self._stamp is not None:
-            refuse_changed(self._stamp, self.name)
+        for stamp in self._stamps:
+            refuse_changed(stamp, self.name)
         some, places = np.unique(indices, return_inverse=True)
         parts = []
         for variable, valid in zip(self._variables, self._valid, strict=True):
@@ -247,7 +248,8 @@ class ZarrArrays(Container):
                 f"xarray, and only if all in the store have names, which {other} has not; give it names, or a store of "
                 "its own"
             )
-        return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name])
+        stamp = _metadata(self.data, name)
+        return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name], stamp)
 
     def stamp(self) -> None:
         return None
@@ -256,13 +258,14 @@ class ZarrArrays(Container):
 class ZarrArray(Store):
     """A Zarr array that is read by zarr."""
 
-    def __init__(self, name: str, array: Any) -> None:
-        self._array, attributes = array, dict(array.attrs)
+    def __init__(self, name: str, array: Any, stamp: list[Any]) -> None:
+        self._array, self._stamp, attributes = array, stamp, dict(array.attrs)
         self._valid = plain_numbers(name, attributes, array.dtype)
         units = [str(attributes.get("units", ""))]
         super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, prepared=False)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
+        refuse_changed(self._stamp, self.name)
         some, places = np.unique(indices, return_inverse=True)
         try:
             found = np.asarray(self._array.oindex[selection(some)])
@@ -270,6 +273,12 @@ class ZarrArray(Store):
             raise failed(self.named(int(indices[0])), error) from error
         checked = self._valid.checked(found, lambda place: self.named(int(some[place])))
         return checked[places].astype(self.dtype, copy=False)
+
+
+def _metadata(folder: str, path: str) -> list[Any]:
+    """Identity of the metadata of a Zarr array, which are written anew where the array is."""
+    of_array = os.path.join(folder, path, "zarr.json")
+    return identity(of_array if os.path.exists(of_array) else os.path.join(folder, path, ".zarray"))
 
 
 def _arrays_below(item: Any, path: str = "") -> Iterator[tuple[str, Any]]:

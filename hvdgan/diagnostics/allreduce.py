@@ -22,20 +22,7 @@ def sizes_up_to(most: int) -> list[int]:
 
 
 def measure(ranks: Ranks, size: int, seconds: float = 0.5) -> dict[str, Any]:
-    """Measure the mean over the ranks of a float32 tensor; every rank calls this.
-
-    Args:
-        ranks: two or more ranks.
-        size: size of the tensor in bytes, a multiple of 4.
-        seconds: approximate time to measure; there are 3 to 50 repeats.
-
-    Returns:
-        bytes; seconds, the median; low and high, the quartiles; bytes_per_sec; bus_bytes_per_sec, the rate at which
-        each rank sends in a ring, 2 (n - 1) / n times bytes_per_sec; repeats. Each time is that of the slowest rank.
-
-    Raises:
-        RunError: the result is wrong on some rank; every rank raises it.
-    """
+    """Measure the mean over the ranks of a float32 tensor; every rank calls this."""
     reduce = _reduction(ranks, size)
     values = tf.fill([size // 4], float(ranks.rank + 1))
     for _ in range(_WARM_UP):

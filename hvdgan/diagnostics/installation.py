@@ -52,11 +52,7 @@ def keras() -> Row:
 
 
 def gpus(seen: int) -> Iterator[Row]:
-    """Check each library that TensorFlow opens for GPUs, and compare its GPUs with those of nvidia-smi.
-
-    Args:
-        seen: number of GPUs that TensorFlow sees.
-    """
+    """Check each library that TensorFlow opens for GPUs, and compare its GPUs with those of nvidia-smi."""
     import tensorflow as tf
 
     from hvdgan.distributed import devices
@@ -85,11 +81,7 @@ def cpu_name() -> str:
 
 
 def horovod(build: Mapping[str, Any]) -> Row:
-    """Check that Horovod has a controller.
-
-    Args:
-        build: features that Horovod was built with.
-    """
+    """Check that Horovod has a controller."""
     names = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL", "cuda": "CUDA", "rocm": "ROCm"}
     kinds = [name for key, name in names.items() if build[key]]
     found = f"{build['version']} with {', '.join(kinds)}; built for TensorFlow {horovod_built_for() or 'unknown'}"
@@ -113,12 +105,7 @@ def horovod_built_for() -> str | None:
 
 
 def nccl(build: Mapping[str, Any], seen: int) -> Row:
-    """Check that gradients of GPUs are reduced by NCCL.
-
-    Args:
-        build: features that Horovod was built with.
-        seen: number of GPUs that TensorFlow sees.
-    """
+    """Check that gradients of GPUs are reduced by NCCL."""
     code = build["nccl"]
     # NCCL 2.9 and later encode their version as major * 10000 + minor * 100 + patch.
     found = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else "yes" if code else "none"
@@ -155,11 +142,7 @@ def mpi(build: Mapping[str, Any] | None) -> Row:
 
 
 def mpi_kind(text: str) -> tuple[str, str]:
-    """Return the kind and the version of an MPI.
-
-    Args:
-        text: output of `mpirun --version`.
-    """
+    """Return the kind and the version of an MPI."""
     kind = next((kind for kind, words in _MPI_NAMES.items() if any(word in text for word in words)), "")
     version = re.search(r"\d+(\.\d+)+", text)
     return kind, version[0] if version else ""
@@ -176,11 +159,7 @@ def package_version(name: str) -> str | None:
 
 
 def same_versions(everyones: Sequence[Mapping[str, Any]]) -> Row:
-    """Check that all ranks have the same versions.
-
-    Args:
-        everyones: facts of each rank, with its "host" and its "versions".
-    """
+    """Check that all ranks have the same versions."""
     first = everyones[0]["versions"]
     for rank, each in enumerate(everyones):
         for name, version in each["versions"].items():

@@ -98,11 +98,7 @@ def _ssh_problem(host: str) -> str:
 
 
 def cores(everyones: Sequence[Mapping[str, Any]]) -> Row:
-    """Check that each rank has a core for itself; ranks that are not bound share their host's cores.
-
-    Args:
-        everyones: facts of each rank, with its "host" and its "cores".
-    """
+    """Check that each rank has a core for itself; ranks that are not bound share their host's cores."""
     found = []
     short = ""
     for host in dict.fromkeys(each["host"] for each in everyones):

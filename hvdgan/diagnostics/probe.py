@@ -51,14 +51,7 @@ class Report:
 
 
 def main(file: int, run_dir: Path, max_bytes: int, seconds: float) -> None:
-    """Run all checks, in this process and between the ranks.
-
-    Args:
-        file: file descriptor to write to.
-        run_dir: run folder that all ranks should see.
-        max_bytes: size of the largest all-reduce, in bytes.
-        seconds: time to measure each all-reduce.
-    """
+    """Run all checks, in this process and between the ranks."""
     with os.fdopen(file, "w", encoding="utf-8") as out:
         report = Report(out)
         try:

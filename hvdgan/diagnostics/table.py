@@ -56,13 +56,7 @@ class Table(NamedTuple):
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """Format aligned columns.
-
-    Args:
-        heads: titles of the columns.
-        lines: cells of each line, one for each column.
-        right: indices of the columns that are aligned to the right.
-    """
+    """Format aligned columns."""
     widths = [max(len(line[place]) for line in [heads, *lines]) for place in range(len(heads))]
 
     def aligned(line: Sequence[str]) -> str:

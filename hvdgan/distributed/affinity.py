@@ -38,11 +38,6 @@ def bind(local_rank: int, local_size: int, cores: int) -> None:
     Unbound, threads of two ranks meet on one core while another core is idle, and all ranks wait for the slower one.
     Nothing is changed if the host has too few cores, if the process is bound already, or if it has a quota of CPU time:
     the other containers of the host, which use the same cores, would be bound to the first ones too.
-
-    Args:
-        local_rank: this rank's number on its host.
-        local_size: ranks on this host.
-        cores: cores per rank.
     """
     mine = hosts.cores()
     if cores < len(mine) and cores * local_size <= len(mine) and hosts.core_quota() is None:

@@ -13,11 +13,7 @@ from hvdgan.cli.launcher import launched
 
 @functools.cache
 def horovod() -> Any:
-    """The module horovod.tensorflow.
-
-    Raises:
-        UserError: Horovod cannot be imported, or was built for another TensorFlow.
-    """
+    """The module horovod.tensorflow."""
     try:
         # Not public; tests/commands/test_train.py starts a Horovod that was built for another TensorFlow.
         from horovod.common.exceptions import HorovodVersionMismatchError

@@ -21,7 +21,7 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
     weight = 1.0
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:
-        """As keras.layers.BatchNormalization.call; the statistics of a batch are taken in float32.
+        """As keras.layers.BatchNormalization.call; the statistics of a batch are taken in float32 or float64.
 
         Raises:
             UserError: the layer has a mask or batch renormalisation, whose statistics are not synchronised.
@@ -34,19 +34,19 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
                 f"--sync-batch-norm, or synchronized=True: layer {self.name} has {what}, which cannot be synchronised; "
                 "leave out one"
             )
-        wide = tf.cast(inputs, tf.float32)
+        wide = tf.cast(inputs, keras.backend.result_type(self.variable_dtype, "float32"))
         axis = self.axis % len(inputs.shape)
         mean, variance = self._global(*tf.nn.moments(wide, [each for each in range(len(inputs.shape)) if each != axis]))
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            moving.assign(moving * self.momentum + value * (1.0 - self.momentum))
+            moving.assign(tf.cast(moving, wide.dtype) * self.momentum + value * (1.0 - self.momentum))
         shape = [1] * len(inputs.shape)
         shape[axis] = -1
         scale = tf.math.rsqrt(variance + self.epsilon)
         if self.scale:
-            scale *= tf.cast(self.gamma, tf.float32)
+            scale *= tf.cast(self.gamma, wide.dtype)
         outputs = (wide - tf.reshape(mean, shape)) * tf.reshape(scale, shape)
         if self.center:
-            outputs += tf.reshape(tf.cast(self.beta, tf.float32), shape)
+            outputs += tf.reshape(tf.cast(self.beta, wide.dtype), shape)
         return tf.cast(outputs, self.compute_dtype)
 
     def _global(self, mean: tf.Tensor, variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

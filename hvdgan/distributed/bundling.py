@@ -8,25 +8,17 @@ So do the last bits of a sum over three and more ranks: a ring begins each part 
 number's place in the buffer decides the order in which the ranks are added. Two ranks have one order.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
-
-from hvdgan.cli.errors import UserError
 
 SMALL = 256 * 1024
 """bytes below which a gradient is small; to copy a larger one into a bundle and back costs more than it saves"""
 
 
 def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
-    """The bundles of tensors.
-
-    Args:
-        tensors: gradients; their static shapes may be unknown, as after a custom gradient.
-        like: tensors or variables of the same shapes and dtypes, with static shapes.
-    """
+    """The bundles of tensors."""
     return [
         tensors[places[0]] if len(places) == 1 else tf.concat([tf.reshape(tensors[place], [-1]) for place in places], 0)
         for places in bundles(like)
@@ -34,12 +26,7 @@ def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]
 
 
 def unbundle(reduced: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:
-    """The tensors of reduced bundles, in the order in which bundle() received them.
-
-    Args:
-        reduced: bundles in the order in which bundle() returns them.
-        like: tensors or variables that bundle() received.
-    """
+    """The tensors of reduced bundles, in the order in which bundle() received them."""
     tensors = {}
     for places, values in zip(bundles(like), reduced, strict=True):
         if len(places) == 1:
@@ -59,46 +46,10 @@ def bundles(like: Sequence[Any]) -> list[list[int]]:
     return list(together.values())
 
 
-@dataclasses.dataclass(frozen=True)
-class Grouping:
-    """The user's choice of groups.
+def groups(size: int, *, on_gpu: bool, deterministic: bool) -> int | None:
+    """The number of groups, for Horovod: 1, or None if each bundle is reduced as soon as it is ready.
 
-    Args:
-        wanted: number of groups, or "auto".
-        deterministic: True if every run must give the same bits.
-
-    Raises:
-        UserError: more than one group is wanted, and the same bits.
+    On a GPU the reduction runs beside the backward pass. On a CPU it takes cores from it, so that one group costs
+    little and gives equal bits; a pair of ranks has these in any case.
     """
-
-    wanted: int | Literal["auto"] = "auto"
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        if self.deterministic and self.wanted not in (1, "auto"):
-            raise UserError(
-                f"--gradient-groups {self.wanted}: --deterministic needs one group, because with several, three and "
-                "more ranks sum in another order in every run; leave out one of the two flags"
-            )
-
-    def groups(self, size: int, bundles: int, *, on_gpu: bool) -> int | None:
-        """The number of groups, for Horovod.
-
-        Args:
-            size: number of ranks.
-            bundles: number of bundles of the update's gradients, from 1.
-            on_gpu: True if the gradients are on a GPU.
-
-        Returns:
-            A number from 1 to `bundles`; None: each bundle is reduced as soon as it is ready.
-        """
-        if self.deterministic:
-            return 1
-        if self.wanted != "auto":
-            return min(self.wanted, bundles)
-        # On a GPU the reduction runs beside the backward pass. On a CPU it takes cores from it, so that one group costs
-        # little and gives equal bits; a pair of ranks has these in any case.
-        return None if on_gpu or size == 2 else 1
-
-
-AUTO = Grouping()
+    return 1 if deterministic or not (on_gpu or size == 2) else None

@@ -115,24 +115,12 @@ def visible_gpu(visible: int, local_rank: int) -> int | None:
     A launcher shows each rank one GPU or all those of the host, or several to each rank, which no other rank sees (srun
     --gpus-per-task=2). The remainder of the division serves them all; too many ranks meet on one GPU, which check()
     refuses.
-
-    Returns:
-        The index among the visible GPUs; None if there are none.
     """
     return local_rank % visible if visible else None
 
 
 def identity_of(index: int, environment: Mapping[str, str], openable: Sequence[str]) -> str:
-    """Which GPU of its host a visible one is; two Slurm tasks that see different GPUs may both call them 0.
-
-    Args:
-        index: index of the GPU among those that this process sees.
-        environment: environment variables of this process.
-        openable: numbers of the GPUs whose device files this process may open, among which CUDA counts.
-
-    Returns:
-        The UUID that the environment has for it, the number of its device file, or its index.
-    """
+    """Which GPU of its host a visible one is; two Slurm tasks that see different GPUs may both call them 0."""
     shown = _shown(environment)
     name = shown[index] if index < len(shown) else str(index)
     return f"/dev/nvidia{openable[int(name)]}" if name.isdigit() and int(name) < len(openable) else name
@@ -190,15 +178,7 @@ def check_devices(ranks: Ranks, *, share_gpu: bool = False) -> None:
 
 
 def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
-    """Refuse devices that would make the run wrong or slow.
-
-    Args:
-        devices: the ranks' devices, in rank order.
-        share_gpu: True if several ranks may compute on one GPU; a warning says that they do.
-
-    Raises:
-        UserError: a rank has lost its GPU, two ranks share a GPU or a MIG instance, or only some ranks have one.
-    """
+    """Refuse devices that would make the run wrong or slow."""
     claims = [(device.host, device.identity) for device in devices]
     for rank, device in enumerate(devices):
         if device.lost:

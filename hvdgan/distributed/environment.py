@@ -34,14 +34,7 @@ _GPU = {"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}
 
 
 def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool, elastic: bool = False) -> None:
-    """Set the variables that are not set; call it before Horovod is initialised.
-
-    Args:
-        on_gpu: True if gradients are on GPUs.
-        over_mpi: True if the ranks meet over MPI; if not, over Gloo.
-        pair: True if the run has two ranks, and never more.
-        elastic: True if ranks may come and go; Horovod must then see NCCL's errors to tell that a rank is lost.
-    """
+    """Set the variables that are not set; call it before Horovod is initialised."""
     settings = dict(_ALWAYS)
     if on_gpu and not elastic:
         settings |= _GPU

@@ -67,18 +67,7 @@ def is_elastic() -> bool:
 
 
 def join_elastic(*, again: bool, slice_unit: int, share_gpu: bool = False) -> Ranks:
-    """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet.
-
-    Args:
-        again: True if this process has been a rank before; if so, it waits until the launcher knows the remaining ranks
-            and the new ones have started.
-        slice_unit: Ranks.slice_unit.
-        share_gpu: True if several ranks may compute on one GPU, as for start().
-
-    Raises:
-        UserError: Horovod was built without Gloo.
-        RunError: this process is no longer one of the ranks.
-    """
+    """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet."""
     if not backend.horovod().gloo_built():
         raise UserError(
             "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"

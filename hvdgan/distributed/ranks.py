@@ -5,6 +5,7 @@ Horovod need not be installed.
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +14,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
-from hvdgan.distributed import backend, bundling, slices
-from hvdgan.distributed.bundling import AUTO, Grouping
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.distributed import backend, bundling
+from hvdgan.distributed.bundling import groups
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.tapes import tape_of_bundles
+
+
+def bounds(global_batch_size: int, size: int, slice_unit: int = 0) -> list[int]:
+    """The borders of the ranks' slices of the global batch: rank r has the samples bounds[r] to bounds[r + 1] - 1."""
+    if slice_unit:
+        units, rest = divmod(global_batch_size, slice_unit)
+        if units < size or rest:
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: cannot be cut into micro-batches for {size} ranks; "
+                f"take a multiple of {slice_unit} (--accumulate), at least {size * slice_unit}"
+            )
+        return [rank * units // size * slice_unit for rank in range(size + 1)]
+    if global_batch_size % size:
+        below = global_batch_size // size * size
+        possible = f"{below} or {below + size}" if below else f"{size}"
+        raise UserError(
+            f"--global-batch-size {global_batch_size}: cannot be split evenly over {size} ranks; take {possible}"
+        )
+    return [rank * (global_batch_size // size) for rank in range(size + 1)]
+
+
+def weights(borders: list[int]) -> list[float]:
+    """The factor of each rank's mean over its slice, with which the mean over ranks is the mean over all samples."""
+    counts = [last - first for first, last in itertools.pairwise(borders)]
+    return [count * len(counts) / borders[-1] for count in counts]
+
 
 # Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
 _HOST = "cpu:0"
@@ -63,12 +90,12 @@ class Ranks:
 
     def slice_of(self, global_batch_size: int) -> tuple[int, int]:
         """The indices (first, last + 1) of this rank's samples in the global batch; may raise a UserError."""
-        borders = slices.bounds(global_batch_size, self.size, self.slice_unit)
+        borders = bounds(global_batch_size, self.size, self.slice_unit)
         return borders[self.rank], borders[self.rank + 1]
 
     def weights(self, global_batch_size: int) -> list[float]:
         """The weight of each rank's mean over its slice in the mean over ranks; 1.0 where all slices are equal."""
-        return slices.weights(slices.bounds(global_batch_size, self.size, self.slice_unit))
+        return weights(bounds(global_batch_size, self.size, self.slice_unit))
 
     def reduced_gradients(
         self,
@@ -76,7 +103,8 @@ class Ranks:
         loss: tf.Tensor,
         variables: Sequence[keras.Variable],
         compression: str = "none",
-        grouping: Grouping = AUTO,
+        *,
+        deterministic: bool = False,
     ) -> list[tf.Tensor]:
         """Gradients of the mean loss over the ranks with respect to exactly these variables.
 
@@ -87,7 +115,7 @@ class Ranks:
             loss: scalar, the mean over this rank's samples times loss_factor(compression).
             variables: Keras variables; the tape differentiates with respect to the tf.Variable inside each.
             compression: "none", or "fp16": gradients are sent and summed in float16.
-            grouping: choice of the groups of gradients that are reduced together.
+            deterministic: True if every run must give the same bits.
 
         Returns:
             One dense tensor per variable.
@@ -101,7 +129,7 @@ class Ranks:
         tape = hvd.DistributedGradientTape(
             tape_of_bundles(tape, values),
             device_dense=self._where,
-            groups=grouping.groups(self.size, len(sources), on_gpu=self.on_gpu and not self.reduces_on_host),
+            groups=groups(self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )
@@ -150,8 +178,12 @@ class Ranks:
         """Overwrite the variables of every rank with the root's values."""
         if self.size > 1 and variables:
             with self.activity.at("broadcast of variables"), tf.device(self._where):
-                values = [variable.value for variable in variables]
-                backend.horovod().broadcast_variables(values, root_rank=root, inplace=False)
+                half = [variable for variable in variables if variable.dtype == "bfloat16"]  # Horovod has no such type
+                wide = [tf.Variable(tf.cast(variable.value, tf.float32)) for variable in half]
+                others = [variable.value for variable in variables if variable.dtype != "bfloat16"]
+                backend.horovod().broadcast_variables([*others, *wide], root_rank=root, inplace=False)
+                for variable, value in zip(half, wide, strict=True):
+                    variable.assign(value)
 
     def broadcast_array(self, values: np.ndarray, root: int = 0) -> np.ndarray:
         """The root's array; the other ranks pass an array of the same shape and dtype."""

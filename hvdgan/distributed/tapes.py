@@ -13,8 +13,12 @@ from hvdgan.cli.errors import UserError
 from hvdgan.distributed.bundling import bundle
 
 
-class Untouched(UserError):
-    """The loss does not depend on some variables that its gradients are asked for."""
+class UntouchedVariables(UserError):
+    """The loss does not depend on some variables that its gradients are asked for; `places` are their numbers."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        super().__init__(f"the loss does not depend on the variables {', '.join(map(str, places))}")
+        self.places = places
 
 
 class OwnedTape(tf.GradientTape):
@@ -27,16 +31,11 @@ class OwnedTape(tf.GradientTape):
         """As tf.GradientTape.gradient.
 
         Raises:
-            Untouched: the target does not depend on some of the sources; the message names them.
+            Untouched: the target does not depend on some of the sources.
         """
         gradients = super().gradient(target, sources, *others, **more)
-        untouched = [s.name.removesuffix(":0") for s, g in zip(sources, gradients, strict=True) if g is None]
-        if untouched:
-            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
-            raise Untouched(
-                f"the loss does not depend on {named}; own only networks that the loss calls, or set trainable=False "
-                "on the variables that it leaves out"
-            )
+        if untouched := [place for place, gradient in enumerate(gradients) if gradient is None]:
+            raise UntouchedVariables(untouched)
         return gradients
 
 
@@ -51,13 +50,7 @@ def tape_of_gradients(gradients: list[tf.Tensor]) -> tf.GradientTape:
 
 
 def tape_of_bundles(tape: tf.GradientTape, variables: Sequence[tf.Variable]) -> tf.GradientTape:
-    """A tape whose gradient() returns the bundles of another tape's gradients, for Horovod's tape to reduce.
-
-    Args:
-        tape: the tape that recorded the loss.
-        variables: variables of static shapes, to differentiate with respect to; the sources that the new tape is asked
-            for are ignored.
-    """
+    """A tape whose gradient() returns the bundles of another tape's gradients, for Horovod's tape to reduce."""
 
     class Bundled(tf.GradientTape):
         def gradient(self, target: tf.Tensor, *_: Any, **__: Any) -> list[tf.Tensor]:

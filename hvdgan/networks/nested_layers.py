@@ -7,6 +7,7 @@ optimizer.
 from collections.abc import Iterable, Iterator, Mapping
 
 import keras
+import tensorflow as tf
 
 from hvdgan.cli.launcher import warn_once
 
@@ -38,6 +39,15 @@ def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
     return [variable for variable in layer.non_trainable_variables if id(variable) not in nested]
 
 
+def bare_variables(network: keras.Model) -> Iterator[tuple[keras.Layer, str]]:
+    """Each layer that holds a tf.Variable, which Keras 3 neither trains nor saves, with the attribute's name."""
+    for layer in (network, *layers_of(network)):
+        for name, value in vars(layer).items():
+            # TensorFlow lists what an object holds under names with this prefix, again.
+            if not name.startswith("_self_") and any(isinstance(each, tf.Variable) for each in _items(value)):
+                yield layer, name
+
+
 def change_classes(
     networks: Iterable[keras.Model], classes: Mapping[type[keras.Layer], type[keras.Layer]]
 ) -> list[keras.Layer]:
@@ -65,14 +75,15 @@ def change_class(each: keras.Layer | keras.optimizers.Optimizer, subclass: type)
 
 def _collect(layer: keras.Layer, found: dict[int, keras.Layer]) -> None:
     found[id(layer)] = layer
-    for inner in _layers_in(list(vars(layer).values())):
-        if id(inner) not in found:
+    for inner in _items(list(vars(layer).values())):
+        if isinstance(inner, keras.Layer) and id(inner) not in found:
             _collect(inner, found)
 
 
-def _layers_in(value: object) -> Iterator[keras.Layer]:
-    if isinstance(value, keras.Layer):
-        yield value
-    elif isinstance(value, list | tuple | set | dict):
+def _items(value: object) -> Iterator[object]:
+    """The value itself, or what lists, tuples, sets and dicts hold at any depth."""
+    if isinstance(value, list | tuple | set | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _layers_in(each)
+            yield from _items(each)
+    else:
+        yield value

@@ -56,20 +56,22 @@ def plain(network: keras.Model) -> keras.Model:
 
 
 def foreign(network: keras.Model) -> str | None:
-    """The first part of a network that Keras alone could not load, as "layer NAME (Class)", or None."""
+    """The first part of a network that Keras alone could not load, and what it is, or None."""
     if not _is_standard(network):
-        return f"network {network.name} ({type(network).__name__})"
+        return f"network {network.name} ({type(network).__name__}) is a class of the recipe"
     for operation in network.operations:
         if isinstance(operation, keras.Model):
             if found := foreign(operation):
                 return found
-        elif not _is_standard(operation) or _names_foreign(keras.saving.serialize_keras_object(operation)):
-            return f"layer {operation.name} ({type(operation).__name__})"
+        elif not _is_standard(operation):
+            return f"layer {operation.name} ({type(operation).__name__}) is a class of the recipe"
+        elif isinstance(operation, layers.Lambda) or _names_foreign(keras.saving.serialize_keras_object(operation)):
+            return f"layer {operation.name} ({type(operation).__name__}) holds a Python function"
     return None
 
 
 def _is_standard(operation: Any) -> bool:
-    return type(operation).__module__.split(".")[0] == "keras" and not isinstance(operation, layers.Lambda)
+    return type(operation).__module__.split(".")[0] == "keras"
 
 
 def _names_foreign(config: Any) -> bool:

@@ -50,13 +50,7 @@ def make(facts: Facts, tables: Sequence[tuple[str, str, Any, Any, Any]], parts: 
 
 
 def pictures(facts: Facts, parts: Mapping[str, str], prefix: str = "") -> list[Drawn]:
-    """Draw the efficiencies, and the parts of the steps.
-
-    Args:
-        facts: contents of --json.
-        parts: names of the parts of a step, by their names in the facts.
-        prefix: letters that make the ids of the pictures their own, if a page shows several measurements.
-    """
+    """Draw the efficiencies, and the parts of the steps."""
     return [*_efficiencies(facts["efficiency"], prefix), *_steps(facts["runs"], parts, prefix)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints.retention import mode_of
 from hvdgan.cli.errors import UserError
 from hvdgan.pages import settings, verdict
 from hvdgan.pages.curves import Chart, Marks, draw
@@ -26,7 +26,7 @@ _MOST_GRIDS_TRIED = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Compared:
+class ComparedRun:
     """What the page keeps of a run.
 
     Args:
@@ -116,18 +116,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _compared(run: RunFacts, name: str) -> Compared:
+def _compared(run: RunFacts, name: str) -> ComparedRun:
     grids, state = run.grids[: -_MOST_GRIDS_TRIED - 1 : -1], verdict.judge(run).sentence
     config, measured = run.config or {}, run.metrics
-    return Compared(name, config, measured.series, measured.bands, state, run.folder, grids, run.images_per_sec)
+    return ComparedRun(name, config, measured.series, measured.bands, state, run.folder, grids, run.images_per_sec)
 
 
-def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
-    """Return the metric by which runs are sorted; empty if no run has its --best-metric, and they share none.
-
-    Raises:
-        UserError: no run has the metric that is asked for.
-    """
+def _metric(runs: Sequence[ComparedRun], sort_by: str | None) -> str:
+    """Return the metric by which runs are sorted; empty if no run has its --best-metric, and they share none."""
     shared = [name for name in runs[0].series if all(name in run.series for run in runs)]
     if sort_by is not None:
         if not any(sort_by in run.series for run in runs):
@@ -144,19 +140,19 @@ def _metric(runs: Sequence[Compared], sort_by: str | None) -> str:
     return next(iter(wanted), "")
 
 
-def _mode(runs: Sequence[Compared], metric: str) -> str:
+def _mode(runs: Sequence[ComparedRun], metric: str) -> str:
     """Return --best-mode of the first run whose --best-metric it is, else what mode_of() says."""
     modes = [run.config.get("best_mode") for run in runs if run.config.get("best_metric") == metric]
     return next((mode for mode in modes if mode in ("min", "max")), mode_of(metric))
 
 
-def _row(run: Compared, metric: str, mode: str) -> list[str]:
+def _row(run: ComparedRun, metric: str, mode: str) -> list[str]:
     best = run.best(metric, mode) if metric else None
     middle = [number(best[0]), f"{best[1]:,}"] if best else ["", ""] if metric else []
     return [run.name, *middle, run.state, f"{run.images_per_sec:,.0f}" if run.images_per_sec else ""]
 
 
-def _differing(runs: Sequence[Compared], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _differing(runs: Sequence[ComparedRun], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     rows = [
         ["run", *map(settings.flag, names)],
         *([run.name, *(_value(run.config, name) for name in names)] for run in runs),
@@ -170,7 +166,7 @@ def _value(config: dict[str, Any], name: str) -> str:
     return settings.value_of(config, name) if config else "unknown"
 
 
-def _pictures(runs: Sequence[Compared]) -> list[tuple[str, int, Picture]]:
+def _pictures(runs: Sequence[ComparedRun]) -> list[tuple[str, int, Picture]]:
     """Load the latest grid of each run that can be decoded: name of the run, step and picture."""
     found = []
     for run in runs:
@@ -181,7 +177,7 @@ def _pictures(runs: Sequence[Compared]) -> list[tuple[str, int, Picture]]:
     return found
 
 
-def _charts(runs: Sequence[Compared], points: int) -> tuple[list[Chart], list[str]]:
+def _charts(runs: Sequence[ComparedRun], points: int) -> tuple[list[Chart], list[str]]:
     """Draw each metric with a line per run: evaluations first, then losses, speed last; name what is left out."""
     names = list(dict.fromkeys(name for run in runs for name in run.series if name != "bad_files"))
     names.sort(key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))

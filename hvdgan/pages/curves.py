@@ -92,20 +92,7 @@ def draw(
     colours: Sequence[int] = (),
     points: int = POINTS,
 ) -> Chart | None:
-    """Draw a chart.
-
-    Args:
-        title: heading of the chart.
-        series: curves; those without a value are left out.
-        marks: stages and events.
-        prefix: letters that make the ids of the chart its own in the page.
-        labels: name of each curve; default: those of the series.
-        colours: index of the colour of each curve; default: in their order.
-        points: largest number of points of a curve.
-
-    Returns:
-        The chart; None if no curve has a value.
-    """
+    """Draw a chart."""
     named = zip(series, labels or [each.name for each in series], colours or range(len(series)), strict=True)
     lines = [Line(label, each, colour) for each, label, colour in named if each.count]
     if not lines:
@@ -209,11 +196,7 @@ def _marks_in_words(marks: Marks) -> str:
 
 
 def by_kind(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Group metrics that share an axis: those with the same last word, such as judge/loss and fool/loss; losses first.
-
-    Args:
-        series: metrics.
-    """
+    """Group metrics that share an axis, those with the same last word as judge/loss and fool/loss; losses first."""
     groups: dict[str, list[Series]] = {}
     for each in series:
         groups.setdefault(each.name.rpartition("/")[2], []).append(each)

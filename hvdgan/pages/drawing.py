@@ -35,17 +35,7 @@ def number(value: float) -> str:
 
 
 def picture(paint: Callable[[Any], None], words: str, prefix: str, inches: tuple[float, float] = _INCHES) -> str:
-    """Draw a picture with one pair of axes.
-
-    Args:
-        paint: function that draws on matplotlib's axes, in the colours of this module.
-        words: text of what the picture shows, for readers who do not see it.
-        prefix: letters that make the ids of the picture its own in the page.
-        inches: width and height.
-
-    Returns:
-        SVG that is safe to put in a page, whatever the texts in it.
-    """
+    """Draw a picture with one pair of axes."""
     import matplotlib  # takes half a second
     from matplotlib.figure import Figure
 

@@ -34,13 +34,7 @@ class Picture:
 
 
 def load(folder: Folder, name: str, most: int) -> Picture | None:
-    """Decode a PNG of a run folder, and encode it anew; None, with a remark, if that is not possible.
-
-    Args:
-        folder: run folder.
-        name: path of the picture relative to the folder.
-        most: size of the new file that is aimed at (bytes).
-    """
+    """Decode a PNG of a run folder, and encode it anew; None, with a remark, if that is not possible."""
     path = folder.find(name)
     if path is None:
         return None

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
+from hvdgan.cli.events import Update
 from hvdgan.pages import settings, verdict
 from hvdgan.pages.curves import Chart, Marks, by_kind, draw
 from hvdgan.pages.drawing import number
 from hvdgan.pages.pictures import Picture, load
 from hvdgan.pages.reading.journal import Times
 from hvdgan.pages.reading.metrics import is_number
-from hvdgan.pages.reading.run_folder import RunFacts, Saved
+from hvdgan.pages.reading.run_folder import RunFacts, SavedCheckpoint
 from hvdgan.pages.reading.thinning import Series
 from hvdgan.pages.reading.untrusted import plain
 from hvdgan.pages.template import fill
@@ -79,14 +80,14 @@ def make(run: RunFacts) -> str:
         recipe=run.setting("recipe", str),
         networks=_networks(run),
         updates=[
-            [made.name, made.steps, *(str(fact) for fact in update)]
-            for made in run.journal.stages
-            for update in made.updates
+            [stage.name, f"{stage.steps:,}", *_update(update)]
+            for stage in run.journal.stages
+            for update in stage.updates
         ],
         stages=[[name, f"{steps:,}"] for name, steps in run.newest.get("stages", [])],
         machine=_machine(run),
         changed=settings.changed(config),
-        options=settings.options(config, run.journal.changed),
+        options=settings.options(config, journal.start.changed if journal.start else None),
         most_settings=settings.MOST,
         config=Markup(escape(plain(_indented(config), _MOST_CONFIG))),
         checkpoints=_checkpoints(run),
@@ -250,25 +251,34 @@ def _speed(run: RunFacts, marks: Marks) -> list[Chart]:
 
 
 def _data(run: RunFacts) -> Sequence[str]:
-    if run.journal.data:
-        return run.journal.data
+    if run.journal.start and run.journal.start.data:
+        return run.journal.start.data
     data = run.newest.get("data") or {}
     return [f"{_text(data.get('source'))}, {_count(data.get('num_images'))} samples"] if data else []
 
 
 def _networks(run: RunFacts) -> tuple[list[str], Rows] | None:
-    if run.journal.networks:
-        return ["network", "trainable parameters", "others"], [list(each) for each in run.journal.networks]
+    if run.journal.start and run.journal.start.networks:
+        known = run.journal.start.networks
+        counts = [[each.name + ", frozen" * each.is_frozen, f"{each.trainable:,}", f"{each.other:,}"] for each in known]
+        return ["network", "trainable parameters", "others"], counts
     counted = run.newest.get("networks") or {}
     rows = [[name, _count(facts["parameters"]), _count(facts["tensors"])] for name, facts in counted.items()]
     return (["network", "parameters", "tensors"], rows) if rows else None
 
 
 def _machine(run: RunFacts) -> list[str]:
-    if run.journal.machine:
-        return run.journal.machine
+    if run.journal.start and run.journal.start.machine:
+        return run.journal.start.machine
     versions = run.newest.get("versions") or {}
     return [", ".join(f"{name} {_text(value)}" for name, value in versions.items())] if versions else []
+
+
+def _update(update: Update) -> list[str]:
+    """Name of an update, owned networks, how often, and the bytes that it all-reduces."""
+    often = "every step" if update.every == 1 else f"every {update.every} steps"
+    reduced = f"all-reduces {update.bytes:,} bytes" if update.bytes else "no all-reduce with one rank"
+    return [update.name, ", ".join(update.owns), often, reduced]
 
 
 def _checkpoints(run: RunFacts) -> Rows:
@@ -285,7 +295,7 @@ def _checkpoints(run: RunFacts) -> Rows:
     ]
 
 
-def _condition(saved: Saved) -> str:
+def _condition(saved: SavedCheckpoint) -> str:
     return {True: "verified", False: f"DAMAGED: {saved.damage}", None: "not verified"}[saved.verified]
 
 

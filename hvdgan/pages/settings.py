@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hvdgan.cli.config import Config
@@ -23,11 +24,7 @@ def defaults() -> dict[str, Any]:
 
 
 def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """List the settings that differ from their defaults: flag, value, default.
-
-    Args:
-        config: contents of config.json.
-    """
+    """List the settings that differ from their defaults: flag, value, default."""
     known = defaults()
     return [
         (flag(name), shown(value), shown(known[name]))
@@ -36,25 +33,16 @@ def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def options(config: dict[str, Any], changed: str) -> list[tuple[str, str]]:
-    """List the options of the recipe that differ from its defaults, as far as they are known: flag and value.
-
-    Args:
-        config: contents of config.json.
-        changed: text with the flags of all settings that differ; empty: not known, and all options are listed.
-    """
+def options(config: dict[str, Any], changed: Sequence[str] | None) -> list[tuple[str, str]]:
+    """List the options of the recipe that differ from its defaults, as far as they are known: flag and value."""
     known = defaults()
-    flags = {word.partition("=")[0].partition(".")[0] for word in changed.split()}
+    flags = {each.split(" ")[0].partition("=")[0].partition(".")[0] for each in changed or ()}
     rows = [(flag(name), shown(value)) for name, value in _flat(config).items() if name not in known]
-    return [row for row in rows if not changed or row[0] in flags]
+    return [row for row in rows if changed is None or row[0] in flags]
 
 
 def differing(configs: list[dict[str, Any]]) -> list[str]:
-    """List the names of the settings that are not the same in all of these; run_dir is left out.
-
-    Args:
-        configs: contents of config.json of each run.
-    """
+    """List the names of the settings that are not the same in all of these; run_dir is left out."""
     flat = [_flat(config) for config in configs]
     names = dict.fromkeys(name for each in flat for name in each if name != "run_dir")
     return [name for name in names if any(shown(each.get(name)) != shown(flat[0].get(name)) for each in flat)]

@@ -18,16 +18,7 @@ _FOLDER = Path(__file__).parent / "templates"
 
 
 def fill(name: str, *, templates: Path = _FOLDER, **values: Any) -> str:
-    """Fill a template.
-
-    Args:
-        name: file name of the template.
-        templates: folder that holds it; it can use the templates of hvdgan too.
-        values: variables of the template; texts that are not Markup are made printable and escaped.
-
-    Returns:
-        The page, which needs no other file.
-    """
+    """Fill a template."""
     environment = Environment(
         loader=FileSystemLoader([templates, _FOLDER]),
         autoescape=True,

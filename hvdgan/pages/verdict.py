@@ -20,7 +20,6 @@ _LAUNCHERS = {
 }
 
 _ELASTIC = "launch/elastic.sh -H HOSTS {flags}"
-_ENDS_HERE = "; this run ends here"
 
 State = Literal["finished", "running", "stopped", "failed", "unknown"]
 
@@ -48,11 +47,7 @@ class Verdict:
 
 
 def judge(run: RunFacts) -> Verdict:
-    """Judge a run by its lock, its log and its checkpoints.
-
-    Args:
-        run: contents of the run folder.
-    """
+    """Judge a run by its lock, its log and its checkpoints."""
     state = _state(run)
     return Verdict(
         state, _sentence(run, state), _reason(run, state), _resume(run, state), _instead(run, state), _history(run)
@@ -64,8 +59,7 @@ def end_of(run: RunFacts) -> int | None:
     stages: list[tuple[str, int]] = run.newest.get("stages", [])
     total = sum(steps for _, steps in stages)
     if not total:
-        digits = [made.steps.replace(",", "") for made in run.journal.stages]
-        total = sum(int(each) for each in digits if len(each) < 16)
+        total = sum(stage.steps for stage in run.journal.stages)
     most = run.setting("max_steps", int)
     return min(total or most, most) if most else total or None
 
@@ -77,15 +71,16 @@ def done(run: RunFacts) -> int:
 
 def _state(run: RunFacts) -> State:
     # A process that ends after a lost rank holds its lock for a moment longer, while the last page is made. If the run
-    # is resumed, its lock is newer than that line, and the start of the log comes when all is restored.
-    is_lost = _ENDS_HERE in run.journal.loss and not run.is_locked_anew
+    # is resumed, its lock is newer than that event, and its start comes when all is restored.
+    end = run.journal.end
+    is_lost = end is not None and end.is_of_lost_rank and not run.is_locked_anew
     if run.holder and not is_lost:
         return "running"
-    if run.journal.ended in ("finished", "stopped", "failed"):
-        return run.journal.ended  # type: ignore[return-value]
+    if end is not None and end.state in ("finished", "stopped", "failed"):
+        return end.state  # type: ignore[return-value]
     # After a lost rank, the process that the lock file names may also live on for a moment without its lock.
     is_copy = run.is_copy and not run.journal.loss
-    is_known = run.holder is not None and (is_lost or not (run.other_host or is_copy))
+    is_known = run.holder is not None and not (run.other_host or is_copy)
     return "failed" if run.journal.starts and is_known else "unknown"
 
 
@@ -95,7 +90,7 @@ def _newest(run: RunFacts) -> int | None:
 
 
 def _are_elsewhere(run: RunFacts) -> bool:
-    """Whether the log tells of checkpoints, and the folder has none: it was copied without its large files."""
+    """Whether the events tell of checkpoints, and the folder has none: it was copied without its large files."""
     return run.journal.checkpoints and not run.checkpoints
 
 
@@ -148,17 +143,17 @@ def _reason(run: RunFacts, state: State) -> str:
         return f"Its lock is held by {run.holder}."
     if state == "unknown" and run.journal.starts:
         return (
-            "It is running, or has ended without a last line in log.txt: only the host of its rank 0 can say which, "
+            "It is running, or has ended without a word in events.jsonl: only the host of its rank 0 can say which, "
             "from the folder into which it writes."
         )
     if state == "unknown":
-        return "There is no log.txt with a start of the run."
-    if state == "failed" and not run.journal.ended:
+        return "There is no events.jsonl with a start of the run."
+    if state == "failed" and not run.journal.end:
         return run.journal.loss or (
-            "The process has ended without a last line in log.txt: it was killed, ran out of memory, or met an error "
+            "The process has ended without a word in events.jsonl: it was killed, ran out of memory, or met an error "
             "that its terminal or job output shows."
         )
-    return "" if state == "finished" else run.journal.ending.removeprefix("stopped: ")
+    return "" if state == "finished" or not run.journal.end else run.journal.end.text
 
 
 def _resume(run: RunFacts, state: State) -> str:
@@ -178,8 +173,9 @@ def _resume(run: RunFacts, state: State) -> str:
         return _ELASTIC.format(flags=flags)
     if journal.ranks <= 1:
         return f"python -m hvdgan.train {flags}"
-    on_one, on_several = _LAUNCHERS.get(journal.launcher, ("", ""))
-    return (on_several if journal.hosts > 1 else on_one).format(ranks=journal.ranks, flags=flags)
+    launcher, hosts = (journal.start.launcher, journal.start.hosts) if journal.start else ("", 1)
+    on_one, on_several = _LAUNCHERS.get(launcher, ("", ""))
+    return (on_several if hosts > 1 else on_one).format(ranks=journal.ranks, flags=flags)
 
 
 def _instead(run: RunFacts, state: State) -> str:
@@ -189,7 +185,7 @@ def _instead(run: RunFacts, state: State) -> str:
     if run.checkpoints:
         return "No checkpoint can be read: bring one back, or start anew in another run folder."
     if _are_elsewhere(run):
-        return "The log tells of checkpoints: resume the run in the folder that has them, or bring them here."
+        return "The events tell of checkpoints: resume the run in the folder that has them, or bring them here."
     return "Nothing is saved yet: the command that started the run begins it anew."
 
 

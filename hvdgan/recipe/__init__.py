@@ -4,10 +4,10 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
 from hvdgan.recipe import losses, measures
 from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import NoOptions, Recipe
-from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.recipe.stages import LearningRate, Loss, Plateau, Stage, Update
 
 __all__ = [

@@ -95,12 +95,12 @@ def digests_of_files(recipe: Recipe) -> dict[str, str]:
     home = None if module.startswith(f"{_HVDGAN}.") else home_of(module)
     digests = {}
     for name, loaded in sorted(sys.modules.items()):
-        path = Path(os.path.abspath(getattr(loaded, "__dict__", {}).get("__file__") or ""))
-        below = folder in path.parents
-        if path.suffix == ".py" and (name in bases or (home and below and is_users(str(path), home))):
+        path = os.path.abspath(getattr(loaded, "__dict__", {}).get("__file__") or "")
+        below = path.startswith(os.path.join(folder, ""))
+        if path.endswith(".py") and (name in bases or (home and below and is_users(path, home))):
             with contextlib.suppress(OSError):
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-                digests[path.relative_to(folder).as_posix() if below else path.name] = digest
+                digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+                digests[os.path.relpath(path, folder) if below else os.path.basename(path)] = digest
     return digests
 
 

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.samples.data_spec import DataSpec
 from hvdgan.recipe.stages import Stage
 
 

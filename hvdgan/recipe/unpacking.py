@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from hvdgan.recipe.data_spec import KERAS, DataSpec
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.samples.data_spec import KERAS, DataSpec
 from hvdgan.values.sample_values import Layout, may_be_pictures
 from hvdgan.values.value_map import ValueMap
 

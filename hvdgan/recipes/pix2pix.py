@@ -52,7 +52,7 @@ class Pix2PixOptions:
     """Adam's beta_1: decay of the gradients' mean"""
 
 
-class Wanted(NamedTuple):
+class OutputLoss(NamedTuple):
     """A loss of one output of the generator: names of the output and of the loss, and the loss's weight."""
 
     output: str
@@ -98,7 +98,7 @@ class Pix2Pix(Recipe):
         return [Stage("joint", self.options.steps, [judge, fool])]
 
     @functools.cached_property
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[OutputLoss]:
         """The losses that the option `outputs` names."""
         return _read(self.options.outputs)
 
@@ -161,8 +161,8 @@ def _halvings(image_size: int) -> int:
     return {32: 1, 64: 2}.get(image_size, 3)
 
 
-def _read(outputs: str) -> list[Wanted]:
-    wanted: list[Wanted] = []
+def _read(outputs: str) -> list[OutputLoss]:
+    wanted: list[OutputLoss] = []
     for part in outputs.split(","):
         output, _, rest = part.strip().partition("=")
         loss, _, weight = rest.partition(":")
@@ -172,7 +172,7 @@ def _read(outputs: str) -> list[Wanted]:
                 f'--outputs {outputs}: "{part.strip()}" is not NAME=LOSS:WEIGHT, each NAME=LOSS once, with NAME one of '
                 f"{', '.join(_SHRINKS)}, LOSS one of {', '.join(_LOSSES)}, and WEIGHT a number from 0 up"
             )
-        wanted.append(Wanted(output, loss, float(weight)))
+        wanted.append(OutputLoss(output, loss, float(weight)))
     return wanted
 
 

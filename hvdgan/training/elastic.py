@@ -11,11 +11,11 @@ from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.devices import check_devices
 from hvdgan.distributed.membership import Membership
 from hvdgan.training import session
-from hvdgan.training.building.command import Command
-from hvdgan.training.building.run import checkpoints_of, folder_of
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.resuming.commits import Commits, HostsChanged
+from hvdgan.training.command import Command
+from hvdgan.training.commits import Commits, HostsChanged
+from hvdgan.training.page import Page
+from hvdgan.training.run import checkpoints_of, folder_of
+from hvdgan.training.stopping import Stopping
 
 _TRIES = 3
 """number of times that a run may resume from the same commit before another loss is an error"""
@@ -70,7 +70,7 @@ def train_with(
     """Train with these ranks to the end; returns None if other ranks are to continue."""
     ranks = membership.ranks
     try:
-        watch = session.watch(command, ranks, page, elastic=True)
+        watch = session.watch(command, ranks, elastic=True)
     except LostPeer:  # a rank was lost before the watch began
         return None
     # A rank that leaves this block without an error is not taken for one that has failed.
@@ -88,8 +88,7 @@ def train_with(
                 raise
             if ranks.is_root and run is None:  # later, session.train() has logged it
                 print(f"hvdgan: {lost}", file=sys.stderr, flush=True)
-    if not ranks.is_root:
-        page.follow(None)  # the run may continue without this process, whose end then has no page
+    page.run_dir = None  # the run may continue without this process
     _write_last_commit(checkpoints_of(command.config), commits)
     return None
 

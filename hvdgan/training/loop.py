@@ -1,23 +1,19 @@
 """The training loop: runs the steps of the schedule one after another, until the last one or a request to stop."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from hvdgan.cli.shared_errors import agree
 from hvdgan.data.batches import Batches
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.between import Between
-from hvdgan.training.building.run import Run
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.outstanding import Begun, Outstanding
-from hvdgan.training.resuming.resume_point import ResumePoint
-
-Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
-"""what runs one step, as StageStep.__call__ does"""
-Steps = Iterable[tuple[int, Position, Compute]]
+from hvdgan.training.pending import PendingStep, PendingSteps
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
+from hvdgan.training.step import Compute, Steps
+from hvdgan.training.stopping import Stopping
 
 
 def steps_from(run: Run, first: int) -> Iterator[tuple[int, Position, Compute]]:
@@ -30,48 +26,31 @@ def steps_from(run: Run, first: int) -> Iterator[tuple[int, Position, Compute]]:
 
 
 class Loop:
-    """The steps of a run, with what is observed of each and what is due between two. Every rank runs it.
-
-    Args:
-        run: run, built and restored.
-        resume_point: place from which the run resumes.
-        stopping: requests to stop before the last step.
-        outstanding: receives each step that has begun, and reads its results later.
-        between: does what is due between two steps.
-    """
+    """The steps of a run, with what is observed of each and what is due between two. Every rank runs it."""
 
     def __init__(
-        self, run: Run, resume_point: ResumePoint, stopping: Stopping, outstanding: Outstanding, between: Between
+        self, run: Run, resume_point: ResumePoint, stopping: Stopping, pending: PendingSteps, tasks: PeriodicTasks
     ) -> None:
         self._run = run
         self._resume_point = resume_point
         self._stopping = stopping
-        self._outstanding = outstanding
-        self._between = between
+        self._pending = pending
+        self._tasks = tasks
         self._between_seconds = 0.0
         """time of the work between the last step and the next one"""
 
     def train(self, batches: Batches, steps: Steps) -> bool:
-        """Run all steps; returns False if a request to stop came before the last one.
-
-        Args:
-            batches: batches of this rank, from the first step on.
-            steps: steps to run, as steps_from() yields them.
-
-        Raises:
-            RunError: the data, a checkpoint or the run itself has failed.
-            HostsChanged: other ranks are to take part in an elastic run.
-        """
+        """Run all steps; returns False if a request to stop came before the last one."""
         try:
-            self._between.begin()
+            self._tasks.begin()
             done, stop = self._all(batches, steps)
         except Exception:  # such as one of the data, while the updates of earlier steps have been skipped
-            self._outstanding.settle_after_failure()
+            self._pending.settle_after_failure()
             raise
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
-            self._between.settle()
-        self._between.finish(done, self._stopping.reason if stop else None)
+            self._tasks.settle()
+        self._tasks.finish(done, self._stopping.reason if stop else None)
         return not stop
 
     def _all(self, batches: Batches, steps: Steps) -> tuple[int, bool]:
@@ -81,7 +60,7 @@ class Loop:
             if not self._resume_point.recovered:
                 self._stopping.refuse_used_up_budget()
             elif done:
-                self._between.save(done)
+                self._tasks.save(done)
             return done, True
         with self._run.ranks.activity.beside(lambda: batches.loaded):
             for step, at, compute in steps:
@@ -90,14 +69,14 @@ class Loop:
                     self._begin_stage(at, step)
                 self.step(batches, step, at, compute)
                 done = step + 1
-                due = self._between.is_due(done, at)
+                due = self._tasks.is_due(done, at)
                 if due:
                     self.settle(step)
                 stop = self._stopping.is_time() and done < self._run.last_step
                 if stop:
                     self.settle(step)
                 begin = time.perf_counter()
-                self._between.work(done, at, batches.bad_files, due=due, stop=stop)
+                self._tasks.work(done, at, batches.bad_files, due=due, stop=stop)
                 self._between_seconds = time.perf_counter() - begin
                 if stop:
                     return done, True
@@ -109,30 +88,19 @@ class Loop:
         agree({"stage": at.stage.name, "step": step}, run.ranks, "the stage")
         if at.stage.reset_optimizers and at.stage_step == 0:
             run.state.reset_optimizers(run.recipe, at.stage.owns)
-        self._outstanding.begin_stage(at)
+        self._pending.begin_stage(at)
 
     def step(self, batches: Iterator[dict[str, tf.Tensor]], step: int, at: Position, compute: Compute) -> None:
-        """Begin one step, and hand the results of an earlier one to the observations.
-
-        Args:
-            batches: iterator whose next batch the step takes.
-            step: global step, from 0.
-            at: position of the step in the schedule.
-            compute: function that runs the step.
-        """
+        """Begin one step, and hand the results of an earlier one to the observations."""
         begin = time.perf_counter()
         data = next(batches)
         arrived = time.perf_counter()
         with self._run.ranks.activity.at(f"step {step}"):
             metrics, finite = compute(step, at.stage_step, data)
             waited, between = arrived - begin, self._between_seconds
-            self._outstanding.add(Begun(step, at, data, metrics, finite, begin, waited, between))
+            self._pending.add(PendingStep(step, at, data, metrics, finite, begin, waited, between))
 
     def settle(self, step: int) -> None:
-        """Wait until a step has ended, and hand the results of all steps up to it to the observations.
-
-        Args:
-            step: the newest step.
-        """
+        """Wait until a step has ended, and hand the results of all steps up to it to the observations."""
         with self._run.ranks.activity.at(f"end of step {step}"):
-            self._outstanding.settle()
+            self._pending.settle()

@@ -1,35 +1,78 @@
 """Observes each step: its metrics and times, updates that were skipped, broken files, and plateaus that end a stage."""
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError
+from hvdgan.cli.events import StageEnd
 from hvdgan.data import BadFile
-from hvdgan.recipe.schedule import Position
-from hvdgan.training.building.run import Run
-from hvdgan.training.monitoring.bad_files import BadFiles
-from hvdgan.training.monitoring.bad_updates import BadUpdates, without_skipped
-from hvdgan.training.monitoring.bottleneck import InputCheck
-from hvdgan.training.monitoring.meter import Meter
-from hvdgan.training.monitoring.plateau import Watch
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.peak_memory import forget_peak, used_by
-from hvdgan.training.resuming.loop_state import part_of_rank
-from hvdgan.training.resuming.other_distances import scale_of
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.steps.diagnosis import not_finite
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.training.bad_files import BadFiles
+from hvdgan.training.bad_updates import BadUpdates, without_skipped
+from hvdgan.training.bottleneck import InputCheck
+from hvdgan.training.diagnosis import not_finite
+from hvdgan.training.memory import forget_peak, used_by
+from hvdgan.training.other_distances import scale_of
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
+from hvdgan.training.window import Watch, Window, merge_states
+
+
+class Meter:
+    """Collects the metrics of each step and logs their means."""
+
+    def __init__(
+        self, ranks: Ranks, config: Config, record: Record, bad_files: BadFiles, state: dict[str, list[float]] | None
+    ) -> None:
+        self._ranks = ranks
+        self._config = config
+        self._record = record
+        self._bad_files = bad_files
+        self._window = Window(state)
+
+    def add(self, values: dict[str, Any]) -> None:
+        """Add one step's metrics by name."""
+        self._window.add(values)
+
+    def state(self) -> dict[str, list[float]]:
+        """Return what a resumed run needs of the steps since the last log line, as JSON types."""
+        return self._window.state()
+
+    def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
+        """Log the means since the last log line; every rank calls this after the same step."""
+        own = self._window.means()
+        if is_due(done, self._config.log_every):  # a record at the end of the run leaves the window to a resumed run
+            self._window = Window()
+        everyones = self._ranks.gather(own, "metrics")
+        if any(each.keys() != own.keys() for each in everyones):
+            raise RunError(f"step {done}: the ranks have different metrics: {[sorted(each) for each in everyones]}")
+        weighted = list(zip(self._ranks.weights(self._config.global_batch_size), everyones, strict=True))
+        values = {name: sum(weight * each[name] for weight, each in weighted) / self._ranks.size for name in own}
+        if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
+            raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
+        images_per_sec = self._config.global_batch_size / values["step_seconds"]
+        self._bad_files.report(bad_files)
+        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known), **_longest_wait(everyones)}
+        self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
+        return values
+
+
+def _longest_wait(everyones: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the rank that waits longest for its images, and its seconds per step; nothing of a single rank."""
+    waits = [each["wait_seconds"] for each in everyones]
+    longest = max(waits)
+    return {"wait_seconds_max": longest, "wait_rank": waits.index(longest)} if len(waits) > 1 else {}
 
 
 class Observations:
-    """Everything that the steps of a run have shown so far; a resumed run continues with it.
-
-    Args:
-        run: run, built and restored.
-        resume_point: place from which the run resumes.
-        record: record of the run.
-    """
+    """Everything that the steps of a run have shown so far; a resumed run continues with it."""
 
     def __init__(self, run: Run, resume_point: ResumePoint, record: Record) -> None:
         config, ranks, source, progress = run.config, run.ranks, run.source, resume_point.progress
@@ -38,11 +81,11 @@ class Observations:
         self._weights = ranks.weights(config.global_batch_size)
         self._saved = part_of_rank(ranks, progress.get("ranks", []))
         """this rank's part of the observations of the interrupted run"""
-        max_bad, files = config.max_bad_fraction, progress.get("bad_files", {})
-        self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, record.say, saved=files)
-        self._bad_updates = BadUpdates(ranks, config.max_bad_steps, record.say, progress.get("bad_updates", {}))
+        max_bad, files, tell = config.max_bad_fraction, progress.get("bad_files", {}), record.tell
+        self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, tell, saved=files)
+        self._bad_updates = BadUpdates(ranks, config.max_bad_steps, tell, progress.get("bad_updates", {}))
         self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
-        self._input_check = InputCheck(ranks, config, record.say, prepared=source.prepared)
+        self._input_check = InputCheck(ranks, config, tell, prepared=source.prepared)
         self._watch = Watch(None)
         for line in source.remarks:
             record.say(line)
@@ -62,21 +105,7 @@ class Observations:
         seconds: Mapping[str, float],
         newest: int,
     ) -> None:
-        """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves.
-
-        Args:
-            step: global step, from 0.
-            at: position of the step in the schedule.
-            data: images and labels of the step.
-            metrics: metrics of the step by name.
-            skipped: True or False for each update that was due; True if it was not finite and every rank skipped it.
-            seconds: `step_seconds`, time of the whole step; `wait_seconds`, the part of it until its images were there;
-                `between_seconds`, time of the work since the step before, such as samples and checkpoints.
-            newest: the newest step that has begun; the weights are those after it.
-
-        Raises:
-            RunError: an update was not finite --max-bad-steps times in a row.
-        """
+        """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves."""
         stage, compute = at.stage.name, self._run.steps[at.index]
         self._input_check.add(seconds["wait_seconds"], seconds["step_seconds"])
         diagnose = functools.partial(not_finite, compute, step=step, data=data)
@@ -91,13 +120,9 @@ class Observations:
     def add_after_failure(
         self, step: int, at: Position, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
     ) -> None:
-        """Count and log the skipped updates of a step without the other ranks, because the run has failed already.
-
-        Args:
-            step, at, metrics, skipped: those of add().
-        """
-        say = functools.partial(self._record.say_alone, rank=self._run.ranks.rank)
-        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, say)
+        """Count and log the skipped updates of a step without the other ranks, because the run has failed already."""
+        tell = functools.partial(self._record.tell_alone, rank=self._run.ranks.rank)
+        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, tell)
 
     def end_stage(self, at: Position) -> None:
         """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""
@@ -108,11 +133,7 @@ class Observations:
         return self._meter.log(done, at, bad_files)
 
     def report(self, bad_files: Sequence[BadFile]) -> None:
-        """Log broken files that an evaluation has met; every rank calls this.
-
-        Raises:
-            RunError: on every rank, if too many files are broken.
-        """
+        """Log broken files that an evaluation has met; every rank calls this."""
         self._bad_files.report(bad_files)
 
     def evaluated(self, values: Mapping[str, float]) -> None:
@@ -141,7 +162,21 @@ class Observations:
         if at.stage_step + 1 == at.stage.steps or at.stage.until is None:
             return
         self._run.schedule.end_early(at)
-        self._record.say(
-            f"stage {at.stage.name} ends after {at.stage_step + 1} of {at.stage.steps} steps: {at.stage.until.metric} "
-            f"no longer improves; this run ends at step {self._run.last_step}"
+        stage, last = at.stage, self._run.last_step
+        planned, metric = stage.steps, at.stage.until.metric
+        self._record.tell(
+            StageEnd(stage=stage.name, steps=at.stage_step + 1, planned=planned, metric=metric, last_step=last)
         )
+
+
+def part_of_rank(ranks: Ranks, everyones: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return this rank's part of a saved state; the mean of all parts if the number of ranks has changed."""
+    if not everyones:
+        return {}
+    if len(everyones) == ranks.size:
+        return everyones[ranks.rank]
+    weights = [each.get("weight", 1.0) for each in everyones]
+    watch = everyones[0]["watch"]
+    if watch:
+        watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones], weights)}
+    return {"window": merge_states([each["window"] for each in everyones], weights), "watch": watch}

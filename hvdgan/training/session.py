@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from hvdgan.cli.errors import RankFailed, RunError, unwritable
+from hvdgan.cli.events import End, Event
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
@@ -14,30 +15,30 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.recipe import mistakes
-from hvdgan.training.between import Between
-from hvdgan.training.building.command import Command
-from hvdgan.training.building.run import Run, build, folder_of
-from hvdgan.training.loop import Loop, Steps, steps_from
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.command import Command
+from hvdgan.training.commits import Commits, HostsChanged
+from hvdgan.training.loop import Loop, steps_from
+from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
-from hvdgan.training.out_of_memory import OUT_OF_MEMORY, MemoryGuard
-from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits, HostsChanged
-from hvdgan.training.resuming.restore import restore
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.resuming.value_maps import saved_maps
+from hvdgan.training.page import Page
+from hvdgan.training.pending import PendingSteps
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.record import Record
+from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run, build, folder_of
+from hvdgan.training.step import Steps
+from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
+from hvdgan.training.value_maps import saved_maps
 
 
-def watch(command: Command, ranks: Ranks, page: Page, *, elastic: bool = False) -> Heartbeat:
+def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
     """Begin to watch the other ranks; every rank calls this.
 
     Args:
         command: command line.
         ranks: ranks of the run.
-        page: page about the run, of which the last one is begun where a lost rank ends this process.
         elastic: True if the run continues without a lost rank.
 
     Raises:
@@ -49,11 +50,10 @@ def watch(command: Command, ranks: Ranks, page: Page, *, elastic: bool = False) 
             ranks.rank,
             ranks.gather,
             config.peer_timeout,
-            None if command.dry_run else folder_of(config) / "log.txt",
+            None if command.dry_run else folder_of(config),
             elastic=elastic,
             stall_seconds=config.stall_timeout,
             activity=ranks.activity,
-            before_exit=page.begin_last,
         )
 
 
@@ -93,7 +93,7 @@ def train(
         heart: watch over the other ranks, which names a lost one.
         stopping: requests to stop before the last step.
         commits: receives the commits of an elastic run.
-        page: page about the run, which is renewed after each checkpoint; the caller leaves it at the end.
+        page: page about the run, which the caller leaves at the end.
         read: function that opens the batches, with the arguments of Batches.
         steps: steps to run, as steps_from() yields them; None: all that are left.
 
@@ -111,24 +111,22 @@ def train(
     with resume_point.lock or contextlib.nullcontext():
         with _in_words(run, heart, guard):
             record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
-        page.follow(run.run_dir, is_root=is_root)
-        with contextlib.closing(record), _in_words(run, heart, guard, record.say):
+        page.run_dir = run.run_dir if is_root else None
+        with contextlib.closing(record), _in_words(run, heart, guard, record.tell):
             announce(run, resume_point, record)
             page.is_finished = first >= run.last_step
             if page.is_finished:
                 return True
-            loop = _loop(run, resume_point, stopping, commits, page, record)
+            loop = _loop(run, resume_point, stopping, commits, record)
             with _open_batches(run, resume_point, read) as batches:
                 page.is_finished = loop.train(batches, guard.guarded(steps or steps_from(run, first)))
     return page.is_finished
 
 
-def _loop(
-    run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, page: Page, record: Record
-) -> Loop:
+def _loop(run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, record: Record) -> Loop:
     observations = Observations(run, resume_point, record)
-    between = Between(run, resume_point, record, commits, observations, page.renew)
-    return Loop(run, resume_point, stopping, Outstanding(observations, device.chosen().steps_behind), between)
+    tasks = PeriodicTasks(run, resume_point, record, commits, observations)
+    return Loop(run, resume_point, stopping, PendingSteps(observations, device.chosen().steps_behind), tasks)
 
 
 def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:
@@ -148,21 +146,21 @@ def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batch
 
 @contextlib.contextmanager
 def _in_words(
-    run: Run, heart: Heartbeat, guard: MemoryGuard, say: Callable[[str], None] = lambda line: None
+    run: Run, heart: Heartbeat, guard: MemoryGuard, tell: Callable[[Event], None] = lambda event: None
 ) -> Iterator[None]:
     """Raise an error of a known kind as one line, and any other as it is; log it first."""
     try:
         yield
     except (RunError, OSError, MemoryError, tf.errors.OpError) as error:
         failure = _translate(error, run, heart, guard)
-        say(f"stopped: {failure}")
+        tell(End(state="failed", text=str(failure)))
         if failure is error:
             raise
         raise failure from error
     except HostsChanged:
         raise
     except Exception as error:  # such as one of a recipe's code; its traceback is on the terminal
-        say(f"stopped: {' '.join(f'{type(error).__name__}: {error}'.split())[:500]}")
+        tell(End(state="failed", text=" ".join(f"{type(error).__name__}: {error}".split())[:500]))
         raise
 
 

@@ -1,38 +1,52 @@
 """Describes a run in words: for --dry-run, at its start and at its end."""
 
 import json
-from collections.abc import Sequence
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan import __version__
 from hvdgan.cli.config import Config
-from hvdgan.cli.launcher import allocated
-from hvdgan.distributed import devices
+from hvdgan.cli.events import End, Network, Recovery, Start
+from hvdgan.cli.events import Stage as StageFacts
+from hvdgan.cli.events import Update as UpdateFacts
+from hvdgan.cli.launcher import allocated, requeued
+from hvdgan.data import Samples
+from hvdgan.data.bad_files import printable
+from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.building.run import Run
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.resuming.changes import how_to_continue
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.start_lines import paragraphs, shortened
+from hvdgan.recipe.stages import Stage
+from hvdgan.training.averages import RAMP_UP
+from hvdgan.training.changes import how_to_continue
+from hvdgan.training.code_state import folder_of_code, git_state
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
+from hvdgan.training.saved_settings import to_json
 
 _LINES = 15
 """lines with which a run begins on the terminal, warnings not counted; log.txt has all"""
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
-    """Log what is about to be trained; every rank calls this.
-
-    Args:
-        run: run, built and restored.
-        resume_point: place from which it resumes.
-        record: record of the run, which logs the lines.
-    """
+    """Log what is about to be trained; every rank calls this."""
     say = record.say
     if resume_point.recovered:
-        say(f"{run.ranks.size} rank(s) resume at step {resume_point.step} of {run.last_step}, from the last commit")
+        record.tell(Recovery(ranks=run.ranks.size, step=resume_point.step, last_step=run.last_step))
         return
-    last = [f"run folder {run.run_dir}:", f"{_position(run, resume_point.step)};", "its config.json has every setting"]
-    parts = paragraphs(run, devices.everyones_devices(run.ranks), last)
+    start = start_of(run, devices.everyones_devices(run.ranks), resume_point.step)
+    record.keep(start)
+    position = f"a new run, which {_ends(run)}" if start.step == 0 else start.line
+    last = [f"run folder {run.run_dir}:", f"{position};", "its config.json has every setting"]
+    parts = paragraphs(run, start, last)
     for line in chain.from_iterable(parts):
         record.note(line)
     for line in shortened(parts, _LINES):
@@ -45,13 +59,13 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     compared = (run.comparison.about_features(), run.comparison.warning()) if run.comparison else ()
     for remark in [
         *_one_of_many(run.ranks),
-        *_useless_groups(run.config),
         *resume_point.remarks,
         *filter(None, (changed, *compared)),
     ]:
         say(remark)
     if resume_point.step >= run.last_step:
-        say(f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}")
+        text = f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}"
+        record.tell(End(state="finished", text=text))
 
 
 def describe(run: Run, places: Sequence[Device]) -> str:
@@ -62,48 +76,25 @@ def describe(run: Run, places: Sequence[Device]) -> str:
         places: devices of all ranks, in rank order.
     """
     last = [f"run folder {run.run_dir}:", f"{_ends(run)};", "--dry-run writes nothing"]
-    lines = [line for part in paragraphs(run, places, last) for line in part]
+    lines = [line for part in paragraphs(run, start_of(run, places, 0), last) for line in part]
     return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines, *run.source.remarks])
 
 
-def end_of(run: Run, first: int, done: int, reason: str | None) -> str:
-    """Describe how the steps have ended.
-
-    Args:
-        run: run that has ended or stopped.
-        first: number of steps done before this launch.
-        done: number of steps done now.
-        reason: reason to stop before the last step; None: the last step is reached.
-    """
+def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
+    """Describe how the steps have ended."""
     if reason is None:
-        return f"done: {done} steps; samples in {run.run_dir / 'samples'}"
+        text = f"done: {done} steps; samples in {run.run_dir / 'samples'}"
+        return End(state="finished", text=text, is_saved=True)
     if done == first:
         when = f"stopped before the first step, at step {done} of {run.last_step} ({reason})"
     else:
         when = f"stopped after step {done} of {run.last_step} ({reason}) and saved"
-    return f"{when}; the same command resumes the run"
-
-
-def _position(run: Run, step: int) -> str:
-    if step == 0:
-        return f"a new run, which {_ends(run)}"
-    return f"{'resuming' if step < run.last_step else 'ended'} at step {step} of {run.last_step}"
+    return End(state="stopped", text=f"{when}; the same command resumes the run", is_saved=done > first)
 
 
 def _ends(run: Run) -> str:
     total = run.schedule.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
-
-
-def _useless_groups(config: Config) -> list[str]:
-    """Warn about groups of gradients that are all ready at the same time."""
-    together = ["--jit"] * config.jit + [f"--accumulate {config.accumulate}"] * (config.accumulate > 1)
-    if not together or config.gradient_groups in ("auto", 1):
-        return []
-    return [
-        f"warning: --gradient-groups {config.gradient_groups} has no use with {' and '.join(together)}: all gradients "
-        "of an update are ready at once, so no reduction overlaps with the backward pass"
-    ]
 
 
 def _one_of_many(ranks: Ranks) -> list[str]:
@@ -112,3 +103,225 @@ def _one_of_many(ranks: Ranks) -> list[str]:
     if ranks.launcher == "none" and tasks is not None and tasks > 1:
         return [f"one process in a Slurm allocation of {tasks} tasks; srun, or launch/multi_node.sh, starts them all"]
     return []
+
+
+_WIDTH = 110
+
+
+def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
+    """The facts of a start."""
+    job, restart = requeued() or ("", 0)
+    return Start(
+        version=__version__,
+        recipe=run.config.recipe,
+        step=step,
+        last_step=run.last_step,
+        ranks=run.ranks.size,
+        hosts=len({place.host for place in places}),
+        launcher=run.ranks.launcher,
+        is_elastic=bool(run.ranks.slice_unit),
+        slurm_job=job,
+        slurm_restart=restart,
+        networks=list(_networks(run)),
+        stages=[_stage(run, stage) for stage in run.schedule.stages],
+        data=list(_data(run)),
+        changed=changed_flags(run.config, run.recipe.options),
+        machine=[
+            f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}{_code(run)}",
+            _ranks(run, places),
+            "; ".join(devices.by_host(places)),
+        ],
+    )
+
+
+def paragraphs(run: Run, start: Start, last: Sequence[str]) -> list[list[str]]:
+    """Describe a run: each paragraph is one line, or several of at most 110 characters where words allow it."""
+    networks = (
+        f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
+        for each in start.networks
+    )
+    (versions, *ranks), (first, *maps) = start.machine, start.data
+    lines = [
+        versions,
+        f"networks: {'; '.join(networks)}",
+        f"data: {first}",
+        *maps,
+        *(f"stage {each.name}, {each.steps:,} steps: {'; '.join(map(_update, each.updates))}" for each in start.stages),
+        *_averages(run),
+        *ranks,
+        *_evaluations(run),
+    ]
+    # A flag stays in one piece, so that it can be copied.
+    changed = ["differs from the defaults:", *start.changed] if start.changed else ["all settings have their defaults"]
+    return [*(_filled(_phrases(line)) for line in lines), _filled(changed), _filled(last)]
+
+
+def shortened(parts: Sequence[Sequence[str]], limit: int) -> list[str]:
+    """Join paragraphs to at most `limit` lines: the longest ones lose lines at their ends, which ` …` replaces."""
+    kept = [len(part) for part in parts]
+    while sum(kept) > max(limit, len(kept)):
+        kept[kept.index(max(kept))] -= 1
+    lines = [
+        line + " …" * (number == count - 1 and count < len(part))
+        for part, count in zip(parts, kept, strict=True)
+        for number, line in enumerate(part[:count])
+    ]
+    if (excess := len(lines) - limit) > 0:
+        middle = limit // 2
+        lines[middle : middle + excess + 1] = [f"… {excess + 1} more lines, which --dry-run prints"]
+    return lines
+
+
+def _filled(parts: Iterable[str]) -> list[str]:
+    """Fill lines with parts, which are never broken; the lines after the first are indented."""
+    lines: list[str] = []
+    for part in map(printable, parts):
+        if lines and len(lines[-1]) + 1 + len(part) <= _WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"    {part}" if lines else part)
+    return lines
+
+
+def _phrases(line: str) -> Iterator[str]:
+    """Yield what stands between semicolons, or its words if it does not fit on one line."""
+    *first, last = line.split("; ")
+    for phrase in [*(f"{each};" for each in first), last]:
+        yield from [phrase] if len(phrase) <= _WIDTH - 4 else phrase.split(" ")
+
+
+def _versions(ranks: Ranks) -> str:
+    horovod = "" if ranks.size == 1 else f", Horovod {backend.build()['version']}"
+    return f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}{horovod}"
+
+
+def _networks(run: Run) -> Iterator[Network]:
+    for name, network in {**run.state.networks, **run.state.frozen}.items():
+        trainable, is_frozen = _trainable(network), name in run.state.frozen
+        other = network.count_params() - trainable
+        yield Network(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
+
+
+def _code(run: Run) -> str:
+    """Name the commit of the user's code; only on rank 0, which writes the lines."""
+    state = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
+    return f"; {state}" if state else ""
+
+
+def _trainable(network: keras.Model) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
+
+
+def _data(run: Run) -> Iterator[str]:
+    source = run.source
+    text = f"{source.name}, {len(source):,} {_samples_of(source)}"
+    if source.num_classes:
+        text += f" in {source.num_classes:,} classes"
+    if run.held_out is not None:
+        text += f", and {len(run.held_out):,} held out"
+    yield "; ".join([text, *source.assumed_axes])
+    if not source.is_pictures or source.conditions is not None:
+        yield from (f"values of {line}" for line in source.values.lines())
+
+
+def _samples_of(source: Samples) -> str:
+    """Describe the shape and type of the samples."""
+    layout = source.layout
+    what = "pairs of " if source.paired else ""
+    kind = "pictures" if source.is_pictures else f"{source.stored_dtype} arrays"
+    text = f"{what}{kind} of shape {layout.shape}"
+    if layout.input_shape not in (None, layout.shape):
+        text += f" with inputs of shape {layout.input_shape}"
+    return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
+
+
+def _stage(run: Run, stage: Stage) -> StageFacts:
+    """A stage, and the bytes of the all-reduce of its updates: 4 for each parameter, or 2 in float16."""
+    bytes_each = 0 if run.ranks.size == 1 else 2 if run.config.compression == "fp16" else 4
+    sizes = {name: bytes_each * _trainable(network) for name, network in run.state.networks.items()}
+    updates = [
+        UpdateFacts(name=each.name, owns=[*each.owns], every=each.every, bytes=sum(sizes[name] for name in each.owns))
+        for each in stage.updates
+    ]
+    return StageFacts(name=stage.name, steps=stage.steps, updates=updates)
+
+
+def _update(update: UpdateFacts) -> str:
+    """An update with what it owns."""
+    text = f"{update.name} owns {', '.join(update.owns)}"
+    if update.bytes:
+        text += f" and all-reduces {update.bytes:,} bytes"
+    return text if update.every == 1 else f"{text}, every {update.every} steps"
+
+
+def _averages(run: Run) -> Iterator[str]:
+    if (half_life := run.config.ema_half_life) is not None:
+        steps = half_life / run.config.global_batch_size
+        yield (
+            f"average of {', '.join(run.state.ema)}: half-life {half_life:,.0f} images, {steps:,.4g} steps; "
+            f"less in the first {half_life / RAMP_UP:,.0f} images"
+        )
+
+
+def _ranks(run: Run, places: Sequence[Device]) -> str:
+    ranks, batch_size = run.ranks, run.config.global_batch_size
+    hosts = len({place.host for place in places})
+    counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
+    again = requeued()
+    return (
+        f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}{', elastic' if ranks.slice_unit else ''}, "
+        f"{_collectives(ranks, on_gpu=places[0].gpu is not None)}; {' or '.join(map(str, counts))} images each per step"
+        + (f"; Slurm job {again[0]}, restart {again[1]}" if again else "")
+    )
+
+
+def _collectives(ranks: Ranks, *, on_gpu: bool) -> str:
+    if ranks.size == 1:
+        return "no collectives"
+    names = {"mpi": "MPI", "gloo": "Gloo", "ccl": "oneCCL"}
+    over = backend.controller()
+    if on_gpu and not ranks.reduces_on_host and backend.build()["nccl"]:
+        collectives = "NCCL"
+    else:
+        asked = os.environ.get("HOROVOD_CPU_OPERATIONS", over).lower()
+        collectives = names.get(asked, asked)
+    return f"controller {names[over]}, collectives {collectives}"
+
+
+def _evaluations(run: Run) -> Iterator[str]:
+    what = []
+    if run.evaluator and run.evaluated and run.held_out:
+        some = len(run.evaluated) < len(run.held_out)
+        of_all, why = (f" of {len(run.held_out):,}", " (--eval-images)") if some else ("", "")
+        what.append(f"{len(run.evaluated):,}{of_all} held-out images{why}")
+    if run.comparison:
+        what.append(str(run.comparison))
+    if what:
+        every = run.config.evaluation.eval_every
+        yield f"evaluations {f'every {every:,} steps' if every else 'at the end'}: {'; '.join(what)}"
+
+
+def changed_flags(config: Config, options: Any) -> list[str]:
+    """Write each setting that differs from its default as a flag, quoted for a shell."""
+    defaults = to_json(Config(), type(options)())
+    return [" ".join(map(shlex.quote, words)) for words in _changed(to_json(config, options), defaults, "--")]
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any], start: str) -> Iterator[list[str]]:
+    for name, value in values.items():
+        flag, default = start + name.replace("_", "-"), defaults.get(name)
+        if isinstance(value, dict):
+            yield from _changed(value, default if isinstance(default, dict) else {}, f"{flag}.")
+        elif value != default and value is not None:  # no flag sets None
+            yield from _words(flag, value)
+
+
+def _words(flag: str, value: Any) -> Iterator[list[str]]:
+    if isinstance(value, bool):
+        yield [flag if value else f"{flag}=false"]
+    elif isinstance(value, list):
+        yield [flag, ",".join(map(str, value))]
+    else:
+        text = str(value)
+        # The parser would take a value such as -0.5 for a flag.
+        yield [f"{flag}={text}"] if text.startswith("-") else [flag, text]

@@ -144,7 +144,7 @@ class Power:
 
 
 @dataclasses.dataclass(frozen=True)
-class Own:
+class CustomMap:
     """Two functions of the user's, each the inverse of the other, from an array to an array of the same shape.
 
     Args:
@@ -235,7 +235,7 @@ _KINDS: dict[str, Callable[..., Step]] = {
     "standard": lambda means, deviations: Standard(tuple(means), tuple(deviations)),
     "log1p": Log1p,
     "power": Power,
-    "own": Own,
+    "own": CustomMap,
 }
 EXPECTED = (
     "none, range:LOW,HIGH, standard, log1p, power:EXPONENT, MODULE:FUNCTION,INVERSE of your own, or several joined by +"
@@ -248,15 +248,7 @@ def of(name: str, arguments: Sequence[Any]) -> Step:
 
 
 def parse(text: str, flag: str) -> tuple[Step, ...]:
-    """Read steps that are joined by +, such as log1p+standard.
-
-    Args:
-        text: steps; `none` alone gives no steps.
-        flag: flag with its value, for error messages.
-
-    Raises:
-        UserError: a step is unknown, or its numbers are not possible.
-    """
+    """Read steps that are joined by +, such as log1p+standard."""
     if text == "none":
         return ()
     return tuple(_parse_one(part.strip(), flag) for part in text.split("+"))
@@ -282,14 +274,14 @@ def _parse_one(text: str, flag: str) -> Step:
     raise UserError(f"{flag}: {text!r} is no value map; expected {EXPECTED}")
 
 
-def _own(module: str, there: str, back: str, flag: str) -> Own:
+def _own(module: str, there: str, back: str, flag: str) -> CustomMap:
     """The user's own functions, tried once on the numbers 0 to 1."""
     if (file := _file_of(module)) is None:
         raise UserError(
             f"{flag}: there is no {module}.py of your own beside installed packages; put the functions into a file in "
             "the folder of the command, or in one that PYTHONPATH names"
         )
-    step = Own(module, there, back, _sha256_of(file))
+    step = CustomMap(module, there, back, _sha256_of(file))
     try:
         again = np.asarray(step.inverse(step.forward(_TRIED.copy(), NUMPY), NUMPY))
     except RunError as error:

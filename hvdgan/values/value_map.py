@@ -8,7 +8,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.values import steps
-from hvdgan.values.steps import NUMPY, Operations, Own, Range, Standard, Step
+from hvdgan.values.steps import NUMPY, CustomMap, Operations, Range, Standard, Step
 
 Chain = tuple[Step, ...]
 NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
@@ -106,9 +106,9 @@ class ValueMap:
         words = f"{self.channels[place[-1]]}{where(place[:-1])} is {values[place]:g}"
         return f"{words}, which its map {self.channel(place[-1])} turns into {seen[place]:g}"
 
-    def own_functions(self) -> list[Own]:
+    def own_functions(self) -> list[CustomMap]:
         """The steps that are functions of the user's own."""
-        return [step for chain in self.chains for step in chain if isinstance(step, Own)]
+        return [step for chain in self.chains for step in chain if isinstance(step, CustomMap)]
 
     def differs_in_statistics(self, other: "ValueMap") -> bool:
         """Whether the other map is this one, but for statistics which this one lacks and the other has."""

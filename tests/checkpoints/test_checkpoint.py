@@ -59,7 +59,7 @@ def test_tensors_are_named_after_what_they_are(trained, tmp_path):
 
 
 def test_slots_of_variables_with_a_common_prefix_are_kept_apart():
-    from hvdgan.training.variables.state import TrainState
+    from hvdgan.training.state import TrainState
 
     network = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hvdgan.checkpoints.direction import mode_of
-from hvdgan.checkpoints.retention import Best
+from hvdgan.checkpoints.retention import Best, mode_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.retention import Retention
 from hvdgan.train import main
-from hvdgan.training.monitoring.stopping import Stopping
+from hvdgan.training.stopping import Stopping
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-every 1 --keep 1".split()
 

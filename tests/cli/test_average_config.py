@@ -6,8 +6,8 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.training.building.command import parse, parse_saved
-from hvdgan.training.building.saved_settings import to_json
+from hvdgan.training.command import parse, parse_saved
+from hvdgan.training.saved_settings import to_json
 
 
 def of(*arguments):

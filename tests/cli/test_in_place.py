@@ -7,9 +7,9 @@ import pytest
 import saved
 from hvdgan.cli.files.in_place import IrregularFile
 from hvdgan.cli.files.lock import held_by
-from hvdgan.training.evaluation import results
+from hvdgan.evaluation import results
 
-NAMES = (".lock", "log.txt", "metrics.jsonl", "evaluation.jsonl")
+NAMES = (".lock", "log.txt", "events.jsonl", "metrics.jsonl", "evaluation.jsonl")
 
 
 @pytest.fixture

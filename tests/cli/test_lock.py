@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.files.lock import Held, held_by, lock, other_host
+from hvdgan.cli.files.lock import LockHeldError, held_by, lock, other_host
 from hvdgan.cli.hosts import process_id
 from hvdgan.train import main
 from launching import environment
@@ -131,7 +131,7 @@ def test_a_process_of_another_container_or_a_later_one_with_the_pid_is_not_the_h
     """This one is alive and has the host name and the pid that the file names."""
     words = f"host {os.uname().nodename}, pid {os.getpid()}"
     holder(f"{words}\n{json.dumps(process(*process_id(os.getpid())))}\n")
-    with pytest.raises(Held, match=rf"another run writes into it \({words}\); wait") as refused:
+    with pytest.raises(LockHeldError, match=rf"another run writes into it \({words}\); wait") as refused:
         lock(tmp_path / "run")
     assert refused.value.lost == lost
 
@@ -140,7 +140,7 @@ def test_a_process_of_another_container_or_a_later_one_with_the_pid_is_not_the_h
 def test_a_lock_file_of_before_or_one_cut_off_is_read(tmp_path, holder, second):
     words = f"host {os.uname().nodename}, pid {os.getpid()}"
     holder(f"{words}\n{second}\n")
-    with pytest.raises(Held) as refused:
+    with pytest.raises(LockHeldError) as refused:
         lock(tmp_path / "run")
     assert refused.value.lost == bool(second)
 

@@ -51,10 +51,17 @@ def test_a_recipe_may_import_it(tmp_path):
     assert found["loaded"] == ["tensorflow", "keras", "sklearn", "matplotlib"]
 
 
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_a_run_whose_streams_are_closed_ends_well(tmp_path, closed):
+    flags = "--recipe tiny:Tiny --data digits --image-size 8 --global-batch-size 8 --steps 2 --run-dir run"
+    done = run(["sh", "-c", f"exec {sys.executable} -m hvdgan.train {flags} {closed}"], tmp_path)
+    assert done.returncode == 0
+    assert "done: 2 steps" in (tmp_path / "run" / "log.txt").read_text()
+    assert "done: 2 steps" not in done.stdout  # lines for standard error went nowhere else
+
+
 def test_in_others_programs_nothing_is_left_out(tmp_path):
-    found = at_the_end_of(
-        tmp_path, "-c", "import hvdgan.training.building.run, hvdgan.train; hvdgan.train.main(['--help'])"
-    )
+    found = at_the_end_of(tmp_path, "-c", "import hvdgan.training.run, hvdgan.train; hvdgan.train.main(['--help'])")
     assert found == {"loaded": ["tensorflow", "keras", "sklearn", "matplotlib"], "collects": True, "set_aside": False}
 
 

@@ -1,6 +1,6 @@
 """The command hvdgan.complete, on runs of a few steps.
 
-Modules: training.inference.blending, training.inference.filling, training.inference.inputs.
+Modules: inference.blending, inference.filling, inference.inputs.
 """
 
 import sys
@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from hvdgan import complete
+from hvdgan.inference.blending import grow, join, shrink, window_around
 from hvdgan.train import main as train
-from hvdgan.training.inference.blending import grow, join, shrink, window_around
 from launching import run as run_process
 
 

@@ -1,6 +1,6 @@
 """The command hvdgan.evaluate, on runs of a few steps: the figures, each once, on any number of ranks, beside a run.
 
-Modules: training.inference.evaluating, training.inference.following, cli.evaluation_config, training.evaluations.
+Modules: inference.evaluating, inference.following, cli.evaluation_config, training.periodic.
 """
 
 import json
@@ -16,8 +16,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan.evaluate import main as evaluate
+from hvdgan.evaluation import results
 from hvdgan.train import main as train
-from hvdgan.training.evaluation import results
 from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
 
@@ -78,7 +78,9 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     }
     assert len(record["features_sha256"]) == len(record["data_fingerprint"]) == 64 and record["ema_decay"] == 0.995
     assert evaluate([str(folder), *FEW]) == 0
-    assert printed(capsys) == [record] and len(records(folder)) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out) == record and len(records(folder)) == 1
+    assert f"figures of {record['time']}, from {folder / 'evaluation.jsonl'}" in said.err
     for other in (["--seed", "1"], ["--weights", "trained"], ["--truncation", "1"], ["--data", "digits"]):
         assert evaluate([str(folder), *FEW, *other]) == 0
     assert evaluate([str(folder), "--num", "100"]) == 0

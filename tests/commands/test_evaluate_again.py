@@ -1,7 +1,7 @@
 """The command hvdgan.evaluate where something has changed since an earlier evaluation, or changes during one: the
 classes of the data, the weights, the recipe's code, the checkpoints.
 
-Modules: training.inference.evaluating, training.inference.class_numbers, training.inference.following.
+Modules: inference.evaluating, inference.inputs, inference.following.
 """
 
 import json
@@ -14,9 +14,9 @@ from PIL import Image
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluate import main as evaluate
+from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, EvaluationRequest
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from hvdgan.training.inference.evaluating import Asked, Evaluating, Gone
 from launching import launcher, run
 
 TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
@@ -154,6 +154,29 @@ def test_a_recipe_that_was_edited_is_measured_anew(tmp_path, monkeypatch):
     assert after["eval/frechet"] == pytest.approx(100 * before["eval/frechet"], rel=1e-3)
 
 
+FROZEN = """
+import numpy as np
+import tensorflow as tf
+from tiny import Tiny
+
+class Judging(Tiny):
+    def features(self, nets, batch):
+        return np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
+"""
+
+
+def test_weights_of_another_file_with_which_a_recipe_computes_features_are_noticed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "frozen_features.py").write_text(FROZEN)
+    np.save("scale.npy", np.float32(1))
+    assert train(["--recipe", "frozen_features:Judging", *TINY, "--steps", "2", "--run-dir", "run"]) == 0
+    for scale in (1, 1, 3):
+        np.save("scale.npy", np.float32(scale))
+        assert evaluate(["run", *FEW, "--eval-features", "recipe"]) == 0
+    before, after = records(tmp_path / "run")
+    assert after["eval/frechet"] == pytest.approx(9 * before["eval/frechet"], rel=1e-3)
+
+
 # checkpoints that are gone or damaged
 
 PRUNING = """
@@ -194,7 +217,7 @@ def test_several_ranks_skip_a_checkpoint_that_is_deleted(followed, tmp_path):
 
 
 def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
-    asked = Asked(
+    asked = EvaluationRequest(
         num=60,
         real_samples=None,
         weights="averaged",
@@ -209,7 +232,7 @@ def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
     checkpoint = followed / "checkpoints" / "step-00000004"
     evaluating = Evaluating(followed, asked, Ranks(), print)
     shutil.rmtree(checkpoint)
-    with pytest.raises(Gone, match=f"^{checkpoint} is gone, deleted by training as its --keep says, "):
+    with pytest.raises(CheckpointDeleted, match=f"^{checkpoint} is gone, deleted by training as its --keep says, "):
         evaluating(checkpoint)
 
 

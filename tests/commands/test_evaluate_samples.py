@@ -1,6 +1,6 @@
 """The command hvdgan.evaluate on samples and data that are broken, or that were written over under the same names.
 
-Modules: training.inference.evaluating, training.evaluation.comparison.
+Modules: inference.evaluating, evaluation.comparison.
 """
 
 import json

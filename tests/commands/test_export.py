@@ -1,8 +1,9 @@
 """The command hvdgan.export: a process that cannot import hvdgan loads its files.
 
-Modules: networks.standard_keras, training.inference.listed_maps.
+Modules: networks.standard_keras, inference.physical, inference.serving.
 """
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -16,15 +17,18 @@ from keras import layers
 from safetensors.numpy import load_file
 
 from building import write_checkpoint
-from hvdgan import export
+from hvdgan import export, sample
 from hvdgan.cli.config import Config
+from hvdgan.inference.inputs import data_inputs
+from hvdgan.inference.trained import load_trained
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.building.saved_settings import to_json
-from hvdgan.training.inference.trained import load_trained
-from hvdgan.training.variables.state import build_state
+from hvdgan.training.saved_settings import to_json
+from hvdgan.training.state import build_state
 from hvdgan.values import sample_values
+from hvdgan.values.steps import Standard
+from hvdgan.values.value_map import ValueMap
 from launching import ROOT
 from launching import run as run_process
 from small import RECIPES, small, spec
@@ -45,6 +49,19 @@ for given in sorted(pathlib.Path(sys.argv[1]).glob("*.inputs.npz")):
     else:
         outputs = keras.models.load_model(stem + ".keras")(inputs)
     np.savez(stem + ".outputs.npz", *keras.tree.flatten(outputs))
+"""
+# The samples of a SavedModel of sample(), from draws of their numbers and what else is given; also two alone.
+_SERVED = """
+import pathlib, sys
+sys.modules["hvdgan"] = None
+import numpy as np, tensorflow as tf
+for given in sorted(pathlib.Path(sys.argv[1]).glob("*.given.npz")):
+    stem = str(given).removesuffix(".given.npz")
+    loaded, given = tf.saved_model.load(stem), {name: tf.constant(each) for name, each in np.load(given).items()}
+    numbers = tf.range(6, dtype=tf.int64)
+    given |= loaded.draw(numbers=numbers) | ({"numbers": numbers} if "noisy" in stem else {})
+    some = loaded.signatures["serving_default"](**{name: each[2:4] for name, each in given.items()})
+    np.savez(f"{stem}.served.npz", all=loaded.serve(**given)["samples"], some=some["samples"])
 """
 _SAVED_MODELS = ["pix2pix-generator", "stylegan2-generator", "sngan-discriminator"]
 
@@ -82,18 +99,19 @@ class Own(Tiny):
             "layer": made("layer", layers.Dense(3, name="dense"), Doubled(name="doubled")),
             "nested": made("nested", made("inner", Doubled(name="doubled"), layers.Dense(3, name="dense"))),
             "activation": made("activation", layers.Dense(3, activation=_swing, name="swinging")),
+            "function": made("function", layers.Lambda(lambda x: 2.0 * x, name="twice"), layers.Dense(3, name="dense")),
             "subclass": subclassed,
         }
 
     def optimizers(self):
-        return {name: keras.optimizers.SGD() for name in ("layer", "nested", "activation", "subclass")}
+        return {name: keras.optimizers.SGD() for name in ("layer", "nested", "activation", "function", "subclass")}
 
 
 def _swing(x):
     return keras.ops.sin(x)
 
 
-def save_run(folder, name, recipe, options, data=None):
+def save_run(folder, name, recipe, options, data=None, scale=0.02):
     """A checkpoint as after two steps, whose every number is another than at the beginning."""
     keras.utils.clear_session()
     data = data or DataSpec((8, 8, 1), 100)
@@ -102,9 +120,16 @@ def save_run(folder, name, recipe, options, data=None):
     tensors = state.tensors()
     random = np.random.default_rng(0)
     for variable in tensors.values():
-        variable.assign(variable + (0.02 * random.normal(size=variable.shape)).astype(variable.dtype))
+        variable.assign(variable + (scale * random.normal(size=variable.shape)).astype(variable.dtype))
     facts = {"config": to_json(config, options), "data": {"spec": data.to_json()}}
     write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
+
+
+def snippet_with(text):
+    """The code of docs/using.md that contains a text."""
+    snippets = [part.split("```")[0] for part in (ROOT / "docs" / "using.md").read_text().split("```python\n")[1:]]
+    (snippet,) = [part for part in snippets if text in part]
+    return snippet
 
 
 def example(network, random):
@@ -174,6 +199,94 @@ def test_so_does_a_saved_model(outputs, network):
         np.testing.assert_allclose(other, mine, rtol=1e-5, atol=1e-5)
 
 
+def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, capsys):
+    """The numbers of hvdgan.sample, from its latents: pictures as bytes, arrays in the units of the data."""
+    for run, name in (("dcgan",) * 2, ("sngan",) * 2, ("pairs", "downscale"), ("calo3d",) * 2):
+        data = spec(name, num_classes=10 if run == "sngan" else 0)
+        if run == "pairs":
+            data = dataclasses.replace(data, values=sample_values.of_pixels(1, paired=True))
+        save_run(tmp_path / "runs" / run, name, *small(name), data, 0.2)
+    noisy = load_recipe("tiny:Conditional")
+    save_run(tmp_path / "runs" / "noisy", "tiny:Conditional", noisy, noisy.Options(), DataSpec((8, 8, 1), 100, 10), 0.2)
+    runs = tmp_path / "runs"
+    energies = np.stack([np.linspace(20, 90, 6), np.linspace(1, 2, 6)], axis=1).astype(np.float32)
+    np.save(tmp_path / "rows.npy", energies)
+    conditions = "--conditions", str(tmp_path / "rows.npy")
+    trained = load_trained(runs / "pairs")
+    records = np.stack([one["images"] for one, _ in zip(data_inputs(trained, None, 0), range(6), strict=False)])
+    inputs, _ = trained.recipe.data.parts.split(records)
+    wanted = {
+        "dcgan": ((), {}, "latents (B, 100) -> samples (B, 32, 32, 1) uint8"),
+        "sngan": ((), {}, "latents (B, 128), classes (B,) int32 -> samples (B, 32, 32, 1) uint8"),
+        "pairs": ((), {"inputs": inputs}, "inputs (B, 32, 32, 1) uint8 -> samples (B, 32, 32, 1) uint8"),
+        "calo3d": (conditions, {"conditions": energies}, "conditions (B, 2) -> samples (B, 8, 8, 8, 1)"),
+        "noisy": ((), {}, "classes (B,) int32, numbers (B,) int64 -> samples (B, 8, 8, 1) uint8"),
+    }
+    for run, (words, given, said) in wanted.items():
+        assert export.main([str(runs / run), "--out", str(tmp_path / run)]) == 0
+        assert said in capsys.readouterr().out
+        assert sample.main([str(runs / run), "--num", "6", "--out", str(tmp_path / f"{run}.npy"), *words]) == 0
+        np.savez(tmp_path / f"{run}.given.npz", **given)
+    done = run_process([sys.executable, "-I", "-c", _SERVED, str(tmp_path)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    for run in wanted:
+        mine, served = np.load(tmp_path / f"{run}.npy"), np.load(tmp_path / f"{run}.served.npz")
+        assert served["all"].dtype == mine.dtype and mine.std() > (9 if mine.dtype == np.uint8 else 0.1)
+        for there, here in ((served["all"], mine), (served["some"], mine[2:4])):
+            np.testing.assert_allclose(there.astype(float), here, rtol=1e-4, atol=1 if mine.dtype == np.uint8 else 1e-4)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree("dcgan", "samples")
+    found = {}
+    exec(snippet_with("model.draw"), found)
+    np.testing.assert_allclose(found["samples"][:6].numpy().astype(float), np.load("dcgan.npy"), atol=1)
+
+
+class Residual(Tiny):
+    """Vectors whose network does not end in samples, but in what is added to noise."""
+
+    ema = ()
+
+    def networks(self):
+        return {"generator": keras.Sequential([keras.Input((2,), name="latents"), layers.Dense(2, name="change")])}
+
+    def optimizers(self):
+        return {"generator": keras.optimizers.SGD()}
+
+    def draw(self, random):
+        return {"latents": random.normal("latents", (2,))}
+
+    def sample(self, nets, batch):
+        return batch.latents + nets.generator(batch.latents)
+
+
+def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
+    maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
+    save_run(tmp_path / "r", "test_export:Residual", Residual, TinyOptions(), DataSpec((2,), 100, values=maps))
+    assert export.main([str(tmp_path / "r"), "--network", "generator", "--out", str(tmp_path / "g")]) == 0
+    assert "in the units of the data" not in capsys.readouterr().out
+    assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 0
+    assert "in the units of the data: samples (standard" in capsys.readouterr().out
+    latents = np.ones((3, 2), np.float32)
+    network, served = (tf.saved_model.load(tmp_path / name) for name in ("g", "s"))
+    change, samples = network.serve(latents), served.serve(latents=latents)["samples"]
+    np.testing.assert_allclose(samples, 5 + 2 * (latents + change), rtol=1e-5)
+
+
+class Fixed(Tiny):
+    """Samples whose number is read from a shape, and not from a tensor."""
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents) + tf.zeros((batch.latents.shape[0], 8, 8, 1))
+
+
+def test_samples_of_a_fixed_number_are_refused_with_what_to_write(tmp_path, capsys):
+    save_run(tmp_path / "r", "test_export:Fixed", load_recipe("test_export:Fixed"), TinyOptions())
+    assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 2
+    error = capsys.readouterr().err
+    assert "sample() fails: " in error and error.endswith("write tf.shape(x)[0], as x.shape[0] is None\n")
+    assert error.count("\n") == 1 and not (tmp_path / "s").exists()
+
+
 @pytest.mark.parametrize(("weights", "kind"), [("averaged", "ema"), ("trained", "networks")])
 def test_npz_holds_the_weights_under_their_names(runs, tmp_path, weights, kind):
     out = tmp_path / "new" / "weights.npz"
@@ -209,10 +322,8 @@ def test_keras_files_and_saved_models_list_the_value_maps_of_arrays(
         assert capsys.readouterr().out.endswith("the maps of the numbers are listed in its value_maps.json\n")
     shutil.copy("g.keras", "generator.keras")
     shutil.copytree("g", "generator")
-    snippets = [text.split("```")[0] for text in (ROOT / "docs" / "using.md").read_text().split("```python\n")[1:]]
-    (snippet,) = [text for text in snippets if "value_maps" in text]
     found = {}
-    exec(snippet, found)
+    exec(snippet_with("value_maps"), found)
     assert found["of_keras"] == found["of_saved_model"]
     maps = found["of_keras"]["value_maps"]
     assert len(found["of_keras"]["applied"]) == applied and maps["images"]["map"] == "power:0.85"
@@ -290,10 +401,11 @@ def folder(tmp_path, monkeypatch, runs):
         ("dcgan --network generator --out a.keras --format onnx", "--format"),
         ("dcgan --network generator --out there.keras/a.npz", "there.keras is a file; expected a folder"),
         ("nowhere --network generator", "nowhere: no such folder"),
-        ("dcgan --out a.keras", "--network"),
+        ("dcgan --out a.keras", "what sample() computes is written as a SavedModel alone; name a folder, or a network"),
         ("own --network layer", "layer doubled (Doubled) is a class of the recipe, which Keras alone cannot load"),
+        ("own --network function", "layer twice (Lambda) holds a Python function, which Keras alone cannot load; name"),
         ("own --network nested", "layer doubled (Doubled) is a class of the recipe"),
-        ("own --network activation", "layer swinging (Dense) is a class of the recipe"),
+        ("own --network activation", "layer swinging (Dense) holds a Python function"),
         ("own --network subclass", "network generator (Subclassed) is a class of the recipe"),
     ],
 )
@@ -308,7 +420,7 @@ def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
 
 def test_layers_of_a_users_own_go_into_a_saved_model(folder):
     latents = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
-    names = ["layer", "nested", "activation", "subclass"]
+    names = ["layer", "nested", "activation", "function", "subclass"]
     for name in names:
         assert export.main(["own", "--network", name, "--out", name]) == 0
         np.savez(folder / f"{name}.inputs.npz", latents)

@@ -1,6 +1,6 @@
 """The command hvdgan.sample, on runs of a few steps.
 
-Modules: training.sampling.sample_random, training.inference.trained.
+Modules: recipe.drawing, inference.trained.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import builtin
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.samples.showing import to_uint8
+from hvdgan.recipe.drawing import SampleRandom
+from hvdgan.recipe.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
-from hvdgan.training.sampling.sample_random import SampleRandom
 from launching import run as run_process
 
 

@@ -1,6 +1,6 @@
 """The command hvdgan.sample on runs of arrays: ensembles for inputs of the data, and the numbers of these inputs.
 
-Modules: training.inference.inputs, training.inference.sample_files
+Modules: inference.inputs, inference.sample_files
 """
 
 import sys
@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from hvdgan.evaluate import main as evaluate
 from hvdgan.export import main as export
+from hvdgan.inference.trained import load_trained
+from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from hvdgan.training.inference.trained import load_trained
-from hvdgan.training.sampling.sample_random import SampleRandom
 from tiny_arrays import pairs
 
 FLAGS = "--recipe downscale --data p.npz --constants ground --values standard --input-values standard".split()

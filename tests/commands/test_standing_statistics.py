@@ -1,6 +1,6 @@
 """Standing statistics of BatchNorm: those of generated batches replace the moving ones before samples are drawn.
 
-Modules: training.inference.standing.
+Modules: inference.standing.
 """
 
 import hashlib
@@ -10,13 +10,12 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
+from hvdgan.inference.inputs import blank_inputs
+from hvdgan.inference.standing import set_standing_statistics, standing_inputs
+from hvdgan.inference.trained import load_trained
+from hvdgan.recipe.drawing import Drawing, SampleRandom
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from hvdgan.training.inference.inputs import blank_inputs
-from hvdgan.training.inference.standing import set_standing_statistics, standing_inputs
-from hvdgan.training.inference.trained import load_trained
-from hvdgan.training.sampling.drawing import Drawing
-from hvdgan.training.sampling.sample_random import SampleRandom
 from tiny import Tiny
 from tiny_arrays import UNITS, volumes
 

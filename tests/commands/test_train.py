@@ -90,6 +90,7 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
         "config.json",
         "metrics.jsonl",
         "log.txt",
+        "events.jsonl",
         ".lock",
         "samples/real.png",
         "samples/step-00000003.png",

@@ -67,7 +67,7 @@ import sys
 import numpy as np
 
 from hvdgan.data import open_source
-from hvdgan.training.building.command import parse
+from hvdgan.training.command import parse
 
 source = open_source(parse(sys.argv[1:]).config)
 print(len(source), *source.fetch_batch(np.arange(2)).shape, source.num_classes, source.conditions is not None)

@@ -288,6 +288,22 @@ def test_a_file_that_changes_ends_the_run(tmp_path):
         source.fetch(3)
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_store_that_is_written_anew_ends_the_run(tmp_path, is_named):
+    def save(numbers):
+        if is_named:
+            xarray.Dataset({"t2m": (("time", "lat", "lon"), numbers)}).to_zarr(tmp_path / "a.zarr", mode="w")
+        else:
+            zarr.save(tmp_path / "a.zarr", t2m=numbers)
+
+    save(T2M)
+    source = arrays(f"{tmp_path}/a.zarr:t2m")
+    source.fetch(3)
+    save(T2M + 1)
+    with pytest.raises(RunError, match=r"a.zarr:t2m.* cannot be read: the file has changed since the run began"):
+        source.fetch(3)
+
+
 def test_a_file_that_another_process_locks_is_read(tmp_path):
     data = write(tmp_path, "nc")
     with open(data) as file:

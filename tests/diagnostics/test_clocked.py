@@ -12,7 +12,7 @@ from hvdgan.diagnostics.speed.blocks import Clock, plan
 from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
-from hvdgan.training.peak_memory import forget_peak, largest
+from hvdgan.training.memory import forget_peak, largest
 
 
 class Verdict:
@@ -55,7 +55,7 @@ def test_all_steps_end_where_the_measured_ones_begin_and_end():
     assert settled == [1, *(begin + place for begin in (2, 7, 12) for place in (2, 4))]
 
 
-class Apart(contextlib.nullcontext):
+class WithoutCommunication(contextlib.nullcontext):
     """A context without communication."""
 
     ranks = Ranks()
@@ -86,7 +86,9 @@ def test_the_peak_of_a_gpu_is_taken_in_each_stage(monkeypatch, several):
     session, stages = Session(Ranks(), None, 0.0), []
     for size in (300, 500, 100):
         forget_peak()  # a stage begins
-        clocked = ClockedStep(Step(stage=None, size=size), Apart(), Clock(plan(4, 1, 3, several=several)), session)
+        clocked = ClockedStep(
+            Step(stage=None, size=size), WithoutCommunication(), Clock(plan(4, 1, 3, several=several)), session
+        )
         for step in range(clocked.clock.steps):
             clocked(step, step, {})
         stages.append(clocked.peak)

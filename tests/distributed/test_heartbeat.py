@@ -22,7 +22,7 @@ def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, second
 
     def work(peers):
         activity = Activity()
-        with heartbeat.start(peers.rank, peers.gather, seconds[peers.rank], tmp_path / "log.txt", activity=activity):
+        with heartbeat.start(peers.rank, peers.gather, seconds[peers.rank], tmp_path, activity=activity):
             with activity.at("both"):
                 activity.wait_for_all()  # else rank 0 would miss a rank that leaves before its first heartbeat
             peers.gather(None, "both are here")
@@ -38,7 +38,7 @@ def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, second
 def test_a_stall_timeout_of_a_few_heartbeats_is_refused_by_all_ranks(tmp_path, seconds, stall, least):
     def work(peers):
         stall_seconds = 600 if peers.rank else stall  # rank 0's holds for all
-        heartbeat.start(peers.rank, peers.gather, seconds, tmp_path / "log.txt", stall_seconds=stall_seconds)
+        heartbeat.start(peers.rank, peers.gather, seconds, tmp_path, stall_seconds=stall_seconds)
 
     refused = Threads().run(work)
     expected = f"--stall-timeout {stall:g}: expected 0 or at least {least:g} s with --peer-timeout {seconds:g}, since "
@@ -49,7 +49,7 @@ def test_a_stall_timeout_of_a_few_heartbeats_is_refused_by_all_ranks(tmp_path, s
 @pytest.mark.parametrize(("seconds", "stall"), [(120, 3), (1, 0.6), (120, 0), (0, 1)])
 def test_a_stall_timeout_of_more_heartbeats_is_taken(tmp_path, seconds, stall):
     def work(peers):
-        with heartbeat.start(peers.rank, peers.gather, seconds, tmp_path / "log.txt", stall_seconds=stall):
+        with heartbeat.start(peers.rank, peers.gather, seconds, tmp_path, stall_seconds=stall):
             pass
 
     assert Threads().run(work) == [None, None]

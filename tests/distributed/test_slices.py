@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed import slices
+from hvdgan.distributed import ranks as slices
 from hvdgan.distributed.ranks import Ranks
 
 

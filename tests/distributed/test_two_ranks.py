@@ -35,3 +35,9 @@ def test_data_recipes_and_errors():
 @pytest.mark.timeout(1900)
 def test_the_other_recipes():
     run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_recipes.py", "-m", "long", seconds=1800)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1900)
+def test_all_of_keras():
+    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_keras_table.py", "-m", "long", seconds=1800)

@@ -110,4 +110,4 @@ def test_one_module_chooses_kernels_by_the_device():
     asks = re.compile(r"list_(physical|logical)_devices|get_visible_devices")
     found = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if asks.search(path.read_text())}
     computing = {path for path in found if path.split("/")[0] in ("networks", "recipe", "recipes", "training")}
-    assert computing == {"networks/devices/device.py", "training/session.py", "training/peak_memory.py"}
+    assert computing == {"networks/devices/device.py", "training/session.py", "training/memory.py"}

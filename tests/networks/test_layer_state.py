@@ -1,6 +1,6 @@
 """State that layers keep beside their weights: averaged over the ranks, saved exactly, or refused.
 
-Modules: training.variables.statistics.
+Modules: training.statistics.
 """
 
 import sys
@@ -15,9 +15,9 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.layer_state import other_state_of, statistics_of
 from hvdgan.recipe import DataSpec
-from hvdgan.training.building.command import Resume
-from hvdgan.training.resuming import run_folder
-from hvdgan.training.resuming.saving import snapshot
+from hvdgan.training import run_folder
+from hvdgan.training.command import Resume
+from hvdgan.training.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train
 from small import small
 from tiny import (

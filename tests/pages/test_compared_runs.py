@@ -134,7 +134,7 @@ def test_the_speed_of_each_run_is_its_mean(runs, tmp_path):
     assert "<dt>images/s, mean</dt><dd>5</dd>" in (runs / "a" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("name", ["log.txt", "config.json"])
+@pytest.mark.parametrize("name", ["events.jsonl", "config.json"])
 def test_a_file_beside_the_runs_does_not_make_their_folder_a_run(runs, tmp_path, name):
     (runs / name).write_text("{}")
     assert report.main([str(runs), "--out", str(tmp_path / "page.html")]) == 0

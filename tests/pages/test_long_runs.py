@@ -3,6 +3,7 @@
 Modules: pages.reading.run_folder.
 """
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -13,11 +14,13 @@ from PIL import Image
 
 import run_folders
 from hvdgan import report
+from hvdgan.cli.events import Checkpoint, SkippedFile
 from launching import environment
 
 MEASURED = """
 import json, resource, sys
 from hvdgan import report
+from hvdgan.cli.events import Checkpoint, SkippedFile
 code = report.main(sys.argv[1:])
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss]))
@@ -37,7 +40,9 @@ def test_half_a_million_steps_take_seconds_and_bounded_memory(tmp_path):
     run_folders.long_metrics(short / "metrics.jsonl", range(5, 25_001, 5))
     run_folders.long_metrics(long / "metrics.jsonl", range(5, 500_001, 5))
     line = "2026-11-25 10:30:00 step {}/500000 both fool/loss 1.234 judge/loss 0.4567 1000.0 images/s, 0:01:24 left\n"
-    (long / "log.txt").write_text(run_folders.LAUNCH + "".join(map(line.format, range(5, 500_001, 5))))
+    (long / "log.txt").write_text("".join(map(line.format, range(5, 500_001, 5))))
+    saves = (Checkpoint(step=step, waited=0.01, written=0.1) for step in range(5, 500_001, 5))
+    (long / "events.jsonl").write_text(run_folders.lines_of([run_folders.START, *saves]))
     for index in range(30):
         run_folders.grid(long, f"step-{index:08d}.png", 900)
     (_, _, little), (code, seconds, memory) = made(short), made(long)
@@ -70,10 +75,12 @@ def test_the_page_of_a_long_sweep_stays_small(tmp_path):
 
 
 def test_what_is_not_listed_is_counted(tmp_path):
-    skipped = "".join(f"2026-11-25 10:30:00 skipped {number}.png: broken\n" for number in range(203))
+    skipped = [SkippedFile(name=f"{number}.png", reason="broken") for number in range(203)]
     for run in "ab":
-        config = json.dumps({f"option{number}": run for number in range(205)})
-        run_folders.write(tmp_path / "runs" / run, log=run_folders.LAUNCH + skipped, config=config)
+        options = {f"option{number}": run for number in range(205)}
+        start = dataclasses.replace(run_folders.START, changed=[f"--{name} {run}" for name in options])
+        config = json.dumps(options)
+        run_folders.write(tmp_path / "runs" / run, told=[start, *skipped], config=config)
     assert report.main([str(tmp_path / "runs" / "a")]) == 0
     page = (tmp_path / "runs" / "a" / "report.html").read_text()
     assert "Files that are not listed: 3." in page and "Options that are not listed: 5." in page

@@ -10,9 +10,10 @@ import pytest
 
 import saved
 from hvdgan import report
+from hvdgan.cli.events import SkippedUpdate
 from hvdgan.pages import run_page
 from hvdgan.pages.reading import run_folder
-from run_folders import LAUNCH, grid, record, write
+from run_folders import START, grid, record, write
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +57,10 @@ def test_the_name_of_a_folder_is_text(page):
     assert "<h1>&lt;img src=x&gt;</h1>" in page and "<img src=x>" not in page
 
 
-def test_the_times_of_the_checkpoints_are_those_of_the_log(run, page):
+def test_the_times_of_the_checkpoints_are_those_of_the_events(run, page):
     shown = re.sub("<.*?>", " ", section(page, "speed"))
-    count = (run / "log.txt").read_text().count(": the steps waited ")
+    count = (run / "events.jsonl").read_text().count('"event": "checkpoint"')
+    assert count == (run / "log.txt").read_text().count(": the steps waited ")
     assert re.search(rf"checkpoints written +{count}\s", shown)
     assert re.search(r"the steps waited for each +\d+\.\d{3} s, at most \d+\.\d{3} s", shown)
     assert re.search(r"a thread wrote each beside the steps +0\.\d{3} s, at most 0\.\d{3} s", shown)
@@ -97,7 +99,7 @@ def test_the_best_loss_is_marked_in_the_chart_of_losses(tmp_path):
     run = run_folder.read(tmp_path, verify=False)
     assert "var(--mark)" not in section(run_page.make(run), "metrics")
     best = {"metric": "judge/loss", "mode": "min", "value": 1.0, "step": 2}
-    run.checkpoints = [run_folder.Saved("step-00000002", 2, {"best": best})]
+    run.checkpoints = [run_folder.SavedCheckpoint("step-00000002", 2, {"best": best})]
     page = run_page.make(run)
     assert "var(--mark)" in section(page, "metrics") and "a circle marks it" in section(page, "evaluations")
 
@@ -146,8 +148,8 @@ def test_a_curve_is_broken_at_a_stage_without_it_and_its_words_name_the_marks(tm
         for number, (name, loss) in enumerate(stages)
         for step in range(1, 11)
     ]
-    skipped = "warning: step 5, stage first, update judge: loss or gradients are not finite; every rank skips it"
-    write(tmp_path, metrics="".join(lines), log=f"{LAUNCH}2026-11-25 10:30:00 {skipped}\n")
+    skipped = SkippedUpdate(step=5, stage="first", update="judge", times=1)
+    write(tmp_path, metrics="".join(lines), told=[START, skipped])
     run = run_folder.read(tmp_path, verify=False)
     shown = section(run_page.make(run), "metrics")
     assert "Stages: first, steps 0 to 10; second, steps 10 to 20; third, steps 20 to 30." in shown

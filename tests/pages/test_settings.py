@@ -8,7 +8,6 @@ from hvdgan.pages import settings
 from hvdgan.pages.reading import journal
 from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.train import main as train
-from run_folders import LAUNCH, write
 
 
 def test_the_config_of_a_real_run_differs_in_its_flags_alone(tmp_path):
@@ -25,27 +24,22 @@ def test_the_config_of_a_real_run_differs_in_its_flags_alone(tmp_path):
         "--max-steps": "1",
         "--pipeline.threads": "1",
     }
-    assert settings.options(config, "") == [("--steps", "2"), ("--norm", "none"), ("--learning-rate", "0.001")]
-    changed = journal.read(Folder(tmp_path / "run")).changed
+    assert settings.options(config, None) == [("--steps", "2"), ("--norm", "none"), ("--learning-rate", "0.001")]
+    changed = journal.read(Folder(tmp_path / "run")).start.changed
     assert settings.options(config, changed) == [("--steps", "2")]
 
 
 @pytest.mark.parametrize(
-    ("paragraph", "flags"),
+    ("changed", "flags"),
     [
-        ("differs from the defaults: --run-dir a --nf=-1\n    --flag=false", ["--nf", "--flag"]),
-        ("differs from the defaults: --run-dir a --nf -1 …", ["--nf", "--norm", "--flag"]),
-        ("all settings have their defaults", []),
-        ("", ["--nf", "--norm", "--flag"]),
+        (["--run-dir a", "--nf=-1", "--flag=false"], ["--nf", "--flag"]),
+        ([], []),
+        (None, ["--nf", "--norm", "--flag"]),
     ],
 )
-def test_options_that_differ_are_those_that_the_log_names_unless_it_is_cut(tmp_path, paragraph, flags):
-    first, *_ = LAUNCH.splitlines()
-    paragraph = "".join(f"{first[:20]}{line}\n" for line in paragraph.splitlines())
-    config = '{"nf": -1, "norm": "none", "flag": false}'
-    run = write(tmp_path / "run", log=f"{first}\n{paragraph}", config=config)
-    found = journal.read(Folder(run)).changed
-    assert [flag for flag, _ in settings.options(json.loads(config), found)] == flags
+def test_options_that_differ_are_those_that_the_start_names_if_it_is_known(changed, flags):
+    config = {"nf": -1, "norm": "none", "flag": False}
+    assert [flag for flag, _ in settings.options(config, changed)] == flags
 
 
 def test_differing_settings_are_named_once_and_a_missing_one_is_not_set():

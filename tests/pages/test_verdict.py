@@ -1,8 +1,9 @@
-"""The verdict on a run, from logs of every ending.
+"""The verdict on a run, from the events of every ending.
 
 Modules: pages.reading.journal, pages.reading.run_folder.
 """
 
+import dataclasses
 import errno
 import fcntl
 import os
@@ -16,34 +17,47 @@ import run_folders
 import saved
 from hvdgan import report
 from hvdgan.checkpoints.files import MANIFEST, STATE
+from hvdgan.cli.events import End, LostRank, Recovery, SkippedUpdate, Standstill
 from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.liveness.connections import ENDED, FAILED, SILENT, STALLED, STANDING
 from hvdgan.pages.reading import journal, run_folder
 from hvdgan.pages.verdict import judge
 from launching import environment
 from monitors import group_of
-from run_folders import LAUNCH, record
+from run_folders import START, record, started
 
 CONFIG = '{"recipe": "dcgan", "max_steps": 100}'
-DATE = "2026-11-25 10:30:00 "
 GROUP = group_of(4, 1234, 5.0)
-RECOVERY = DATE + "1 rank(s) resume at step 50 of 100, from the last commit\n"
-SAVED = DATE + "stopped after step 40 of 100 (rank 0: SIGUSR1) and saved; the same command resumes the run\n"
+RECOVERY = Recovery(ranks=1, step=50, last_step=100)
+SAVED = End(state="stopped", text="stopped after step 40 of 100 (rank 0: SIGUSR1) and saved", is_saved=True)
+FULL = End(state="failed", text="the disk is full")
 KEPT = "the newest checkpoint is of step"
 NOTHING = {True: "its checkpoints are not in this folder", False: "there is no checkpoint"}
 DEAD = f"host {os.uname().nodename}, pid 4194305\n"
 """a lock file of a process that is gone: no pid is as large"""
 ENDINGS = {
-    "finished": (DATE + "done: 100 steps; samples in runs/dcgan/samples\n", 100, "finished", "Finished at step 100"),
-    "asked to stop": (SAVED, 40, "stopped", "Stopped at step 40 of 100, and saved"),
-    "an error": (DATE + "stopped: the disk is full\n", 40, "failed", f"Failed after step 40 of 100; {KEPT} 40"),
-    "killed": ("", 40, "failed", f"Failed after step 40 of 100; {KEPT} 40"),
-    "resumed and killed": (SAVED + LAUNCH, 60, "failed", f"Failed after step 60 of 100; {KEPT} 60"),
+    "finished": ([End(state="finished", text="done: 100 steps")], 100, "finished", "Finished at step 100"),
+    "asked to stop": ([SAVED], 40, "stopped", "Stopped at step 40 of 100, and saved"),
+    "an error": ([FULL], 40, "failed", f"Failed after step 40 of 100; {KEPT} 40"),
+    "killed": ([], 40, "failed", f"Failed after step 40 of 100; {KEPT} 40"),
+    "resumed and killed": ([SAVED, START], 60, "failed", f"Failed after step 60 of 100; {KEPT} 60"),
 }
 
 
-def judged(folder, log, step, *, is_saved=True):
-    run_folders.write(folder, metrics=record(step, loss=1.0), log=log, config=CONFIG)
+def lost(rank, kind=ENDED):
+    """The event of a lost rank."""
+    host, pid = GROUP.members[rank].host, GROUP.members[rank].process[0]
+    return LostRank(rank=rank, host=host, pid=pid, text=GROUP.describe(rank, kind))
+
+
+def ended(rank, kind=ENDED):
+    """The end of a run by a lost rank."""
+    last = f"{GROUP.describe(rank, kind)}; this run ends here, and --resume auto resumes it"
+    return [lost(rank, kind), End(state="failed", text=last, is_of_lost_rank=True)]
+
+
+def judged(folder, told, step, *, is_saved=True):
+    run_folders.write(folder, metrics=record(step, loss=1.0), told=told, config=CONFIG)
     if is_saved:
         run_folders.checkpoint(folder, step)
     return judge(run_folder.read(folder, verify=False))
@@ -52,7 +66,7 @@ def judged(folder, log, step, *, is_saved=True):
 @pytest.mark.parametrize("name", ENDINGS)
 def test_each_ending_is_recognised(tmp_path, name):
     ending, step, state, sentence = ENDINGS[name]
-    verdict = judged(tmp_path, LAUNCH + ending, step)
+    verdict = judged(tmp_path, [START, *ending], step)
     assert (verdict.state, verdict.sentence, verdict.instead) == (state, sentence, "")
     assert bool(verdict.resume) == (state != "finished")
 
@@ -61,50 +75,48 @@ def test_each_ending_is_recognised(tmp_path, name):
 def test_where_nothing_is_saved_no_command_is_given(tmp_path, name):
     """Networks of --init-from are not in config.json: a command made from it would begin with others."""
     ending, step, state, sentence = ENDINGS[name]
-    verdict = judged(tmp_path, LAUNCH + ending, step, is_saved=False)
+    verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
     begin = sentence.partition(", and saved")[0].partition(";")[0]
     assert (verdict.state, verdict.sentence, verdict.resume) == (
         state,
         f"{begin}; {NOTHING[name == 'asked to stop']}",
         "",
     )
-    elsewhere = "The log tells of checkpoints: resume the run in the folder that has them, or bring them here."
+    elsewhere = "The events tell of checkpoints: resume the run in the folder that has them, or bring them here."
     nothing = "Nothing is saved yet: the command that started the run begins it anew."
     assert verdict.instead == (elsewhere if name == "asked to stop" else nothing)
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert verdict.instead in page and "python -m hvdgan.train" not in page
     (run_folders.checkpoint(tmp_path, step) / MANIFEST).write_text("[")
-    assert "No checkpoint can be read" in judged(tmp_path, LAUNCH + ending, step, is_saved=False).instead
+    assert "No checkpoint can be read" in judged(tmp_path, [START, *ending], step, is_saved=False).instead
 
 
-def test_the_reason_is_that_of_the_log(tmp_path):
-    verdict = judged(tmp_path, LAUNCH + DATE + "stopped: the disk is full\n", 40)
+def test_the_reason_is_that_of_the_end(tmp_path):
+    verdict = judged(tmp_path, [START, FULL], 40)
     assert verdict.reason == "the disk is full"
 
 
 def test_a_run_whose_lock_is_held_is_running(tmp_path):
     with lock(tmp_path):
-        verdict = judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60)
+        verdict = judged(tmp_path, [START, SAVED, START], 60)
         assert verdict.state == "running" and "pid" in verdict.reason and not verdict.resume
     (tmp_path / ".lock").write_text(DEAD)
-    assert judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60).state == "failed"
+    assert judged(tmp_path, [START, SAVED, START], 60).state == "failed"
 
 
 def test_a_run_that_a_lost_rank_has_ended_is_not_running_though_its_process_still_is(tmp_path):
     """The page is begun before the process ends, which frees its memory before its lock."""
-    lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
     with lock(tmp_path):
-        verdict = judged(tmp_path, LAUNCH + lost, 40)
+        verdict = judged(tmp_path, [START, *ended(1)], 40)
         assert verdict.state == "failed" and "rank 1 (host" in verdict.reason and verdict.resume
-        assert judged(tmp_path, LAUNCH + lost + LAUNCH, 60).state == "running"
+        assert judged(tmp_path, [START, *ended(1), START], 60).state == "running"
 
 
 def test_a_run_that_is_resumed_after_a_lost_rank_is_running_while_it_restores(tmp_path):
-    """Its lock is newer than the last line of the log, and its own first line comes later."""
-    lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
-    assert judged(tmp_path, LAUNCH + lost, 40).state == "failed"
-    os.utime(tmp_path / "log.txt", (1e9, 1e9))
+    """Its lock is newer than the last event, and its own first one comes later."""
+    assert judged(tmp_path, [START, *ended(1)], 40).state == "failed"
+    os.utime(tmp_path / "events.jsonl", (1e9, 1e9))
     with lock(tmp_path):
         assert judge(run_folder.read(tmp_path, verify=False)).state == "running"
 
@@ -118,36 +130,34 @@ def test_a_run_that_ends_while_its_folder_is_read_has_not_failed(tmp_path, monke
         return found
 
     monkeypatch.setattr(journal, "read", read_until_the_end)
-    assert judged(tmp_path, LAUNCH, 40).state == "running"
+    assert judged(tmp_path, [START], 40).state == "running"
 
 
 def test_a_run_of_another_host_whose_lock_cannot_be_seen_is_not_called_failed(tmp_path):
     """Its file system has locks of each host, or the folder is a copy."""
     (tmp_path / ".lock").write_text(DEAD)
-    assert judged(tmp_path, LAUNCH, 40).state == "failed", "this host sees its own locks"
+    assert judged(tmp_path, [START], 40).state == "failed", "this host sees its own locks"
     (tmp_path / ".lock").write_text("host node17, pid 123\n")
-    verdict = judged(tmp_path, LAUNCH, 40)
+    verdict = judged(tmp_path, [START], 40)
     said = "State unknown: its lock was taken on host node17; last line at 2026-11-25 10:22:31"
     assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
     assert "only the host of its rank 0 can say which" in verdict.reason
-    lost = f"{DATE}{GROUP.describe(1, ENDED)}; this run ends here, and --resume auto resumes it\n"
-    for ending, state in ((SAVED, "stopped"), (lost, "failed")):
-        assert judged(tmp_path, LAUNCH + ending, 40).state == state, "a last line needs no lock"
+    for ending, state in (([SAVED], "stopped"), (ended(1), "failed")):
+        assert judged(tmp_path, [START, *ending], 40).state == state, "a last line needs no lock"
 
 
 @pytest.mark.parametrize("has_lock", [True, False])
 def test_a_copy_of_a_run_without_a_last_line_is_not_called_failed(tmp_path, has_lock):
     """Its lock file is missing, as after `cp run/*`, or names a process that writes into another folder."""
-    judged(tmp_path, LAUNCH, 40)
+    judged(tmp_path, [START], 40)
     (tmp_path / ".lock").unlink()
     if has_lock:
         lock(tmp_path).close()
     verdict = judge(run_folder.read(tmp_path, verify=False))
     said = "State unknown: this folder is a copy, or has lost its lock file; last line at 2026-11-25 10:22:31"
     assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
-    assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
-    lost = f"{DATE}{GROUP.describe(1, ENDED)}\n"
-    assert judged(tmp_path, LAUNCH + lost, 40).state == "failed", "the process may end later than its lock"
+    assert judged(tmp_path, [START, SAVED], 40).state == "stopped", "a last line needs no lock"
+    assert judged(tmp_path, [START, lost(1)], 40).state == "failed", "the process may end later than its lock"
 
 
 def test_a_killed_run_that_its_launcher_has_not_waited_for_has_failed(tmp_path):
@@ -157,14 +167,14 @@ def test_a_killed_run_that_its_launcher_has_not_waited_for_has_failed(tmp_path):
     words = [sys.executable, "-c", hold, str(tmp_path)]
     with subprocess.Popen(words, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank_0:
         assert rank_0.stdout.readline()
-        assert judged(tmp_path, LAUNCH, 40).state == "running"
+        assert judged(tmp_path, [START], 40).state == "running"
         rank_0.kill()
         os.waitid(os.P_PID, rank_0.pid, os.WEXITED | os.WNOWAIT)
-        assert judged(tmp_path, LAUNCH, 40).state == "failed"
+        assert judged(tmp_path, [START], 40).state == "failed"
 
 
 def test_a_damaged_checkpoint_counts_as_none_once_it_is_known(tmp_path):
-    judged(tmp_path, LAUNCH + DATE + "stopped: the disk is full\n", 40)
+    judged(tmp_path, [START, FULL], 40)
     saved.train(tmp_path / "run", "--checkpoint-every", "2", "--max-steps", "4")
     for folder in ("step-00000002", "step-00000004"):
         (tmp_path / "run" / "checkpoints" / folder).rename(tmp_path / "checkpoints" / folder)
@@ -186,17 +196,15 @@ def test_the_speed_of_a_run_is_that_of_its_steady_records_whatever_traces_graphs
         record(step, stage="second" if step >= 9 else "first", step_seconds=60.0 if step in traced else 0.5)
         for step in range(1, 12)
     ]
-    resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step 3 of 11;")
-    log = LAUNCH + resumed + RECOVERY.replace("step 50", "step 5")
-    run_folders.write(tmp_path, metrics="".join(lines), log=log, config='{"global_batch_size": 8}')
+    told = [START, started(3, 11), dataclasses.replace(RECOVERY, step=5)]
+    run_folders.write(tmp_path, metrics="".join(lines), told=told, config='{"global_batch_size": 8}')
     assert run_folder.read(tmp_path, verify=False).images_per_sec == 16
 
 
 def test_more_events_than_are_drawn_are_counted_and_the_end_of_many_stages_is_known(tmp_path):
-    resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step {} of 9000;")
-    log = LAUNCH + "".join(resumed.format(step) for step in range(1, 1001))
+    told = [START, *(started(step, 9000) for step in range(1, 1001)), SAVED]
     lines = [record(step, stage=f"stage{step}", loss=1.0) for step in range(1, 301)]
-    run_folders.write(tmp_path, metrics="".join(lines), log=log + SAVED)
+    run_folders.write(tmp_path, metrics="".join(lines), told=told)
     run = run_folder.read(tmp_path, verify=False)
     assert (
         judge(run).sentence.startswith("Stopped at step 300")
@@ -212,7 +220,7 @@ def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_
     """The first record holds the time of tracing."""
     times = [(60.0, 5.0), (0.5, 0.1), (0.5, 0.1)]
     lines = [record(n, step_seconds=a, between_seconds=b) for n, (a, b) in enumerate(times, 1)]
-    run_folders.write(tmp_path, metrics="".join(lines), log=LAUNCH, config='{"max_steps": 36003}')
+    run_folders.write(tmp_path, metrics="".join(lines), told=[START], config='{"max_steps": 36003}')
     with lock(tmp_path):
         sentence = judge(run_folder.read(tmp_path, verify=False)).sentence
     assert sentence == "Running at step 3 of 36,003, about 6 hours left"
@@ -226,15 +234,15 @@ def test_without_locks_a_run_without_a_last_line_is_not_called_failed(tmp_path, 
     (tmp_path / ".lock").touch()
     monkeypatch.setattr(fcntl, "flock", no_lock)
     monkeypatch.setattr(fcntl, "lockf", no_lock)
-    verdict = judged(tmp_path, LAUNCH + SAVED + LAUNCH, 60)
+    verdict = judged(tmp_path, [START, SAVED, START], 60)
     said = "State unknown: this file system has no locks; last line at 2026-11-25 10:22:31"
     assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
-    assert judged(tmp_path, LAUNCH + SAVED, 40).state == "stopped", "a last line needs no lock"
+    assert judged(tmp_path, [START, SAVED], 40).state == "stopped", "a last line needs no lock"
 
 
 def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_path):
     folder = tmp_path / "my run; rm"
-    verdict = judged(folder, LAUNCH + SAVED, 40)
+    verdict = judged(folder, [START, SAVED], 40)
     assert (
         verdict.resume
         == f"horovodrun -np 2 python -m hvdgan.train --config '{folder}/config.json' --run-dir '{folder}'"
@@ -242,36 +250,30 @@ def test_the_command_names_the_launcher_and_its_ranks_and_quotes_the_path(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("launched", "command"),
+    ("launcher", "ranks", "hosts", "command"),
     [
-        ("1 rank(s) on 1 host(s), launcher none", "python -m hvdgan.train FLAGS"),
-        ("4 rank(s) on 1 host(s), launcher mpirun", "mpirun -np 4 python -m hvdgan.train FLAGS"),
-        ("4 rank(s) on 1 host(s), launcher mpiexec", "launch/mpirun.sh -np 4 FLAGS"),
-        ("8 rank(s) on 2 host(s), launcher horovodrun", "launch/multi_node.sh -H HOSTS -np 8 FLAGS"),
-        ("8 rank(s) on 2 host(s), launcher mpirun", "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
-        ("8 rank(s) on 2 host(s), launcher mpiexec", "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
-        (
-            "8 rank(s) on 2 host(s), launcher srun",
-            "launch/multi_node.sh -np 8 FLAGS  # in an allocation; or submit the same job again (sbatch)",
-        ),
-        ("8 rank(s) on 2 host(s), launcher unheard-of", ""),
-        ("8 rank(s) on 2 host(s), launcher horovodrun, elastic", "launch/elastic.sh -H HOSTS FLAGS"),
+        ("none", 1, 1, "python -m hvdgan.train FLAGS"),
+        ("mpirun", 4, 1, "mpirun -np 4 python -m hvdgan.train FLAGS"),
+        ("mpiexec", 4, 1, "launch/mpirun.sh -np 4 FLAGS"),
+        ("horovodrun", 8, 2, "launch/multi_node.sh -H HOSTS -np 8 FLAGS"),
+        ("mpirun", 8, 2, "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
+        ("mpiexec", 8, 2, "launch/mpirun.sh -H HOSTS -np 8 FLAGS"),
+        ("srun", 8, 2, "launch/multi_node.sh -np 8 FLAGS  # in an allocation; or submit the same job again (sbatch)"),
+        ("unheard-of", 8, 2, ""),
     ],
 )
-def test_the_command_starts_as_many_ranks_on_as_many_hosts(tmp_path, launched, command):
-    launch = LAUNCH.replace("2 rank(s) on 1 host(s), launcher horovodrun", launched)
+def test_the_command_starts_as_many_ranks_on_as_many_hosts(tmp_path, launcher, ranks, hosts, command):
+    start = dataclasses.replace(START, launcher=launcher, ranks=ranks, hosts=hosts)
     flags = f"--config {tmp_path}/config.json --run-dir {tmp_path}"
-    assert judged(tmp_path, launch + SAVED, 40).resume == command.replace("FLAGS", flags)
+    assert judged(tmp_path, [start, SAVED], 40).resume == command.replace("FLAGS", flags)
+    elastic = dataclasses.replace(start, is_elastic=True)
+    assert judged(tmp_path, [elastic, SAVED], 40).resume == f"launch/elastic.sh -H HOSTS {flags}"
 
 
 def test_the_history_counts_what_has_happened(tmp_path):
-    resumed = LAUNCH.replace("a new run, which ends at step 10;", "resuming at step 40 of 100;")
-    bad = (
-        DATE
-        + "warning: step 55, stage both, update judge: loss or gradients are not finite; every rank skips the update\n"
-    )
-    lost = f"{DATE}{GROUP.describe(1, ENDED)}\n"
-    verdict = judged(tmp_path, LAUNCH + SAVED + resumed + lost + resumed + bad * 3, 60)
+    bad = [SkippedUpdate(step=55, stage="both", update="judge", times=times) for times in (1, 2, 3)]
+    resumed = started(40, 100)
+    verdict = judged(tmp_path, [START, SAVED, resumed, lost(1), resumed, *bad], 60)
     assert verdict.history == [
         "resumed from a checkpoint twice",
         "asked to stop by a signal, a stop file or its time budget, as before a requeue once",
@@ -282,28 +284,26 @@ def test_the_history_counts_what_has_happened(tmp_path):
 
 @pytest.mark.parametrize("kind", [FAILED, ENDED, SILENT, STANDING])
 def test_a_lost_rank_is_the_reason_and_counts_once(tmp_path, kind):
-    sentence = GROUP.describe(1, kind)
-    last = f"{sentence}; this run ends here, and --resume auto resumes it from the last checkpoint"
-    failure = f"stopped: a collective has failed: Horovod has been shut down; {sentence}"
-    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{sentence}\n{DATE}{last}\n", 60)
-    assert (verdict.state, verdict.reason, verdict.history) == ("failed", last, ["lost a rank once"])
-    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{sentence}\n{DATE}{failure}\n", 60)
-    assert verdict.reason == failure.removeprefix("stopped: ") and verdict.history == ["lost a rank once"]
+    told = ended(1, kind)
+    verdict = judged(tmp_path, [START, told[0], *told], 60)
+    assert (verdict.state, verdict.reason, verdict.history) == ("failed", told[-1].text, ["lost a rank once"])
+    failure = f"a collective has failed: Horovod has been shut down; {told[0].text}"
+    verdict = judged(tmp_path, [START, told[0], End(state="failed", text=failure)], 60)
+    assert verdict.reason == failure and verdict.history == ["lost a rank once"]
 
 
 def test_ranks_that_all_stand_still_are_the_reason(tmp_path):
     sentence = GROUP.describe(0, STALLED)
-    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{sentence}\n", 60)
+    verdict = judged(tmp_path, [START, Standstill(text=sentence)], 60)
     assert (verdict.reason, verdict.history) == (sentence, [])
 
 
 def test_an_elastic_run_counts_each_lost_rank_and_is_not_ended_by_those_that_it_continued_without(tmp_path):
-    lost = [f"{DATE}{GROUP.describe(rank, ENDED)}\n" for rank in (1, 2)]
-    verdict = judged(tmp_path, LAUNCH + lost[0] + RECOVERY + lost[1] + RECOVERY, 60)
+    verdict = judged(tmp_path, [START, lost(1), RECOVERY, lost(2), RECOVERY], 60)
     assert verdict.history == ["resumed from memory with other ranks twice", "lost a rank twice"]
-    assert "without a last line" in verdict.reason
+    assert "without a word" in verdict.reason
 
 
 def test_a_rank_that_an_earlier_start_has_lost_is_not_the_reason(tmp_path):
-    verdict = judged(tmp_path, f"{LAUNCH}{DATE}{GROUP.describe(1, ENDED)}\n{LAUNCH}", 60)
-    assert "without a last line" in verdict.reason and verdict.history == ["lost a rank once"]
+    verdict = judged(tmp_path, [START, lost(1), START], 60)
+    assert "without a word" in verdict.reason and verdict.history == ["lost a rank once"]

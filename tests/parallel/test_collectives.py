@@ -8,7 +8,7 @@ import pytest
 
 from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.shared_errors import agree, from_root
-from hvdgan.metrics.moments import Moments
+from hvdgan.evaluation.moments import Moments
 
 
 def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
@@ -90,9 +90,10 @@ def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
 def test_broadcast_gives_all_the_values_of_rank_0(ranks):
     weights = keras.Variable(np.arange(3, dtype=np.float32) + ranks.rank)
     count = keras.Variable(np.int64(5 + ranks.rank), dtype="int64", trainable=False)
-    ranks.broadcast([weights, count])
+    frozen = keras.Variable(1.5 + ranks.rank, dtype="bfloat16", trainable=False)
+    ranks.broadcast([weights, frozen, count])
     np.testing.assert_array_equal(weights.numpy(), [0, 1, 2])
-    assert count.numpy() == 5
+    assert count.numpy() == 5 and float(frozen.numpy()) == 1.5
 
 
 def test_each_rank_keeps_to_cores_of_its_own(ranks):

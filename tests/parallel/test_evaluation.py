@@ -10,7 +10,7 @@ from building import tiny_run
 from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.data import BadImage
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.evaluation.held_out import Evaluator
+from hvdgan.evaluation.held_out import Evaluator
 from measured import Measured
 from tiny import Tiny
 
@@ -29,13 +29,13 @@ def test_an_error_on_one_rank_is_raised_on_all(ranks):
     if ranks.rank:
         run.held_out.fetch_batch = fetch
     with pytest.raises(RunError, match="the disk of rank 1"):
-        Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)()
+        Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)()
 
 
 def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
     """As hvdgan.evaluate on more ranks than a run was trained on; one of the metrics is a random draw."""
     run = tiny_run(Measured, global_batch_size=1)
-    parts = run.recipe, run.state, run.held_out
+    parts = run.recipe, run.state.sampling_nets, run.held_out
     together = Evaluator(*parts, dataclasses.replace(ranks, slice_unit=1), run.config)()
     assert together == pytest.approx(Evaluator(*parts, run.ranks, run.config)(), rel=1e-6)
 
@@ -67,7 +67,7 @@ def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(rank
 
     if ranks.rank:
         run.held_out.fetch, run.held_out.fetch_batch = fetch, fetch_batch
-    evaluator = Evaluator(run.recipe, run.state, run.held_out, ranks, run.config)
+    evaluator = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)
     assert -1 < evaluator()["eval/brightness"] < 1
     assert len(evaluator.bad_files) == (48 if ranks.rank else 0)  # its halves of 6 whole batches
     run.held_out.fetch, run.held_out.fetch_batch = fetch, fetch_batch

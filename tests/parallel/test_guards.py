@@ -1,9 +1,10 @@
 """Ranks skip the same step and stop after the same step.
 
-Modules: training.monitoring.drift.
+Modules: training.drift.
 """
 
 import contextlib
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -15,15 +16,15 @@ from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.between import Between
+from hvdgan.training.commits import Commits
+from hvdgan.training.drift import check_ranks
 from hvdgan.training.loop import Loop, steps_from
-from hvdgan.training.monitoring.drift import check_ranks
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
-from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.pending import PendingSteps
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.stopping import Stopping
 from tiny import Tiny
 
 
@@ -35,9 +36,9 @@ def loop_of(ranks, tmp_path):
         run, found = tiny_run(recipe, ranks=ranks, **settings), ResumePoint()
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
         observations = Observations(run, found, record)
-        between = Between(run, found, record, Commits(), observations)
+        between = PeriodicTasks(run, found, record, Commits(), observations)
         stopping = Stopping(ranks, tmp_path / "stop", None)
-        return run, Loop(run, found, stopping, Outstanding(observations, 1), between), observations
+        return run, Loop(run, found, stopping, PendingSteps(observations, 1), between), observations
 
     return make
 
@@ -102,7 +103,7 @@ def test_data_that_fail_on_a_rank_do_not_hide_the_updates_that_were_skipped_befo
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     with Stopping(ranks, tmp_path / "stop", None) as stopping:
         answers = [stopping.is_time()]
         if ranks.rank == 1:
@@ -113,7 +114,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, mo
 
 def test_both_ranks_check_after_the_same_steps(ranks, tmp_path, monkeypatch):
     """Rank 1 is slower. If the ranks checked after different steps, they would wait for each other."""
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.002)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.002)
     steps, checked, stack = [], [], Ranks.stack
     monkeypatch.setattr(Ranks, "stack", lambda self, values: checked.append(len(steps)) or stack(self, values))
     stopping = Stopping(ranks, tmp_path / "stop", None)
@@ -123,3 +124,14 @@ def test_both_ranks_check_after_the_same_steps(ranks, tmp_path, monkeypatch):
         tf.reduce_sum(tf.ones((400 * ranks.rank + 1, 400)))
     everyones = ranks.gather(checked, "checked")
     assert 1 < len(checked) < 1000 and everyones[0] == everyones[1]
+
+
+def test_a_recipe_whose_file_differs_between_ranks_is_named_on_both(ranks, tmp_path, monkeypatch):
+    """Each rank reads a file of its own disk; the networks are the same."""
+    (tmp_path / "differing.py").write_text(
+        f"from tiny import Tiny\n\nclass Differing(Tiny):\n    weight = {ranks.rank}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = importlib.import_module("differing").Differing
+    with pytest.raises(RunError, match='the files of the recipe: differing.py is ".* on rank 0 and ".* on rank 1;'):
+        tiny_run(recipe, ranks=ranks)

@@ -10,10 +10,10 @@ import tensorflow as tf
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Plateau, Stage
-from hvdgan.training.evaluation.held_out import Evaluator
-from hvdgan.training.monitoring.plateau import Watch
+from hvdgan.training.window import Watch
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
@@ -269,5 +269,5 @@ def test_two_ranks_evaluate_what_one_does(ranks):
         values = []
         for each in (peers, Ranks()):
             run = tiny_run(Measured, ranks=each, global_batch_size=batch_size)
-            values.append(Evaluator(run.recipe, run.state, run.held_out, each, run.config)())
+            values.append(Evaluator(run.recipe, run.state.sampling_nets, run.held_out, each, run.config)())
         assert values[0] == pytest.approx(values[1], rel=1e-6)

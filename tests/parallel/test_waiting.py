@@ -1,6 +1,6 @@
 """Two ranks: between two logs neither reads anything of its device, but for one verdict per step, by other threads.
 
-Modules: training.outstanding, training.loop.
+Modules: training.pending, training.loop.
 """
 
 import contextlib
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from building import data_of, tiny_run
 from hvdgan.networks.devices import device
-from hvdgan.training.between import Between
+from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, steps_from
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import Stopping
 from hvdgan.training.observations import Observations
-from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.pending import PendingSteps
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.stopping import Stopping
 from readings import recorded
 from tiny import Tiny, TinyOptions
 
@@ -36,15 +36,15 @@ class Batches(contextlib.nullcontext):
 
 def test_two_ranks_read_nothing_between_two_logs(ranks, tmp_path, monkeypatch):
     """Once a second the ranks ask each other whether to stop; here only before the first step."""
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 1e9)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 1e9)
     folder = Path(ranks.gather(str(tmp_path), "folder")[0])
     with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
         periods = {"log_every": 8, "sample_every": 0, "checkpoint_every": 0, "check_ranks_every": 0}
         run = tiny_run(Tiny, TinyOptions(steps=16), ranks, run_dir=folder, **periods)
         point, record = ResumePoint(), Record(run.run_dir, is_root=False, start_step=0, total_steps=16)
         observations = Observations(run, point, record)
-        between = Between(run, point, record, Commits(), observations)
-        loop = Loop(run, point, Stopping(ranks, folder / "stop", None), Outstanding(observations, 4), between)
+        between = PeriodicTasks(run, point, record, Commits(), observations)
+        loop = Loop(run, point, Stopping(ranks, folder / "stop", None), PendingSteps(observations, 4), between)
         batches, seen = Batches(data_of(run)), recorded(monkeypatch)
         assert loop.train(batches, steps_from(run, 0))
     assert set(seen.by_loop) == {0, 8, 16} and seen.by_others == seen.begun == 16

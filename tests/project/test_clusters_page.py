@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hvdgan import slurm
-from hvdgan.training.building import command as cli
+from hvdgan.training import command as cli
 from launching import ROOT, environment
 
 PAGE = (ROOT / "docs" / "clusters.md").read_text()

@@ -7,8 +7,8 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
+from hvdgan.evaluation.features import open_features
 from hvdgan.recipe import DataSpec
-from hvdgan.training.evaluation.features import open_features
 from launching import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

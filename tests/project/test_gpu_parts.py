@@ -195,7 +195,7 @@ def test_the_peak_of_each_stage_is_read_from_the_log():
 @pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("recipe", setting.known_recipes())
 def test_every_recipe_takes_its_flags(recipe, small):
-    from hvdgan.training.building.command import parse
+    from hvdgan.training.command import parse
 
     command = parse(["--recipe", recipe, *recipes.flags_of(recipe, 200, small=small)])
     steps = [
@@ -206,7 +206,7 @@ def test_every_recipe_takes_its_flags(recipe, small):
 
 @pytest.mark.parametrize("option", options.OPTIONS)
 def test_each_option_changes_one_setting(option):
-    from hvdgan.training.building.command import parse
+    from hvdgan.training.command import parse
 
     plain, given = (parse(["--recipe", "dcgan", *flags]).config for flags in ([], options.OPTIONS[option]))
     names = [field.name for field in dataclasses.fields(plain)]

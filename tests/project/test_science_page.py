@@ -12,7 +12,7 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import open_source
-from hvdgan.training.building.command import parse
+from hvdgan.training.command import parse
 from hvdgan.values import value_map
 from launching import ROOT, run
 

@@ -1,6 +1,6 @@
 """What a recipe knows of the data: shapes, physical units with gradients, and what older checkpoints say.
 
-Modules: recipe.samples.data_spec.
+Modules: recipe.data_spec.
 """
 
 import json
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.samples.data_spec import of_json
+from hvdgan.recipe.data_spec import of_json
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
 from hvdgan.values.steps import NUMPY, Standard
 from hvdgan.values.value_map import ValueMap, parse

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.recipe.draws import Random
-from hvdgan.training.sampling.sample_random import SampleRandom
 
 
 def draws(seed=0, step=0, scope="", key="latents"):

@@ -1,6 +1,6 @@
 """Mistakes in a user's recipe: one line with the recipe, the place in the file, the value, and what to write.
 
-Modules: recipe.batch, recipe.checks.results, recipe.loading, recipe.recipe, training.building.recipe_parts.
+Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.recipe_parts.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import pytest
 import wrong
 import wrong_losses
 from hvdgan.train import main
-from hvdgan.training.building.command import parse, parse_saved
+from hvdgan.training.command import parse, parse_saved
 from launching import EACH_CONTROLLER, launcher, run, train
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
@@ -81,7 +81,10 @@ def line_of(name):
         ("Deep", FOOL + "the loss fails: ValueError: "),
         ("Compiled", FOOL + "the loss fails: ValueError: "),
         ("FewArguments", "takes 2 positional arguments but 3 were given; it must take (self, nets, batch)"),
-        ("Untouched", FOOL + "the loss does not depend on generator/dense"),
+        (
+            "Untouched",
+            FOOL + "the loss does not depend on generator/dense/kernel of generator, generator/dense/bias of",
+        ),
         ("NetworksList", "networks() returns a list of 2; it must return a dict of built Keras models by name"),
         ("NoModel", "networks() gives generator as a list of 1; it must return a dict of built Keras models"),
         ("NotBuilt", "network generator is not built; call it on an example, or give it an Input"),
@@ -95,6 +98,7 @@ def line_of(name):
             "ScalesLosses",
             "optimizers() gives an optimizer with loss_scale_factor for generator; leave the scaling out: hv",
         ),
+        ("Several", "optimizers() gives a MultiOptimizer for generator; give one optimizer, or split the network"),
         (
             "ScalesLossesByItself",
             "optimizers() gives a LossScaleOptimizer for generator; leave the scaling out: hvdgan sc",
@@ -144,6 +148,7 @@ def line_of(name):
         ("SamplesOne", "sample() returns float32 (8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),
         ("SamplesNothing", "sample() returns None; it must return images (N, H, W, C) in [-1, 1]"),
         ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
+        ("BlankInputs", "sample() reads batch.inputs, which is blank for samples; set shows_data = True in the class"),
         ("BlankImagesToGenerate --eval-samples 8", "generate() reads batch.images, which is blank for samples; set"),
         ("Evaluates", "evaluate() returns float32 (); it must return a dict of metrics by name"),
         ("EvaluatesText", "evaluate() returns name as 'x'; it must return a dict of metrics by name"),

@@ -1,6 +1,6 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written.
 
-Modules: training.building.run.
+Modules: training.run.
 """
 
 import json

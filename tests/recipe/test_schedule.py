@@ -6,8 +6,8 @@ import re
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.checks.stages import checked_stages
 from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import Stage, Update
 
 

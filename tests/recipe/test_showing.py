@@ -8,9 +8,8 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.files import field_pictures
-from hvdgan.recipe import DataSpec
-from hvdgan.recipe.samples import showing
-from hvdgan.recipe.samples.showing import save_samples, shown
+from hvdgan.recipe import DataSpec, showing
+from hvdgan.recipe.showing import save_samples, shown
 from hvdgan.values.sample_values import SampleValues, of_pixels
 from hvdgan.values.value_map import ValueMap, parse
 

@@ -1,11 +1,14 @@
-"""Stages and updates are data; those that cannot run are refused."""
+"""Stages and updates are data; those that cannot run are refused.
+
+Modules: recipe.stage_checks.
+"""
 
 import dataclasses
 
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.checks.stages import checked_stages
+from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 
 

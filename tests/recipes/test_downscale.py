@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.export import main as export
+from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipes.downscale import Downscale, DownscaleOptions, power_spectrum, spectrum_crps
 from hvdgan.train import main
-from hvdgan.training.inference.trained import load_trained
 from launching import train as launch
 from saved import state
 from tiny_arrays import pairs

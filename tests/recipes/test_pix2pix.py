@@ -13,7 +13,7 @@ from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipe.unpacking import unpack
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions, shrink
 from hvdgan.train import main
-from hvdgan.training.monitoring.samples import Sampler
+from hvdgan.training.samples import Sampler
 
 ALL = "images=l1:100,half=mse:3,quarter=bce:0.5"
 

@@ -20,6 +20,7 @@ from hvdgan.recipe import Stage, Update, recipe, stages
 from hvdgan.recipes.calo3d import Calo3DOptions
 from hvdgan.recipes.downscale import DownscaleOptions
 from hvdgan.train import main as train
+from keras_cases import CASES, GROUPS, NOT_TRIED, PARTS, documented
 from launching import ROOT, run
 from tiny import Tiny
 
@@ -174,3 +175,9 @@ def test_constraints_are_applied_after_each_update():
     after = values_of(run)
     (kernel,) = [value for name, value in after.items() if re.fullmatch(r"networks/discriminator/.*kernel", name)][:1]
     assert 0 < np.abs(kernel).max() <= np.float32(0.01)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_class_of_keras_has_a_case_in_the_table(group):
+    known = {*CASES[group], *NOT_TRIED.get(group, {}), *PARTS}
+    assert not [names for names in documented(group) if not names & known], "add a case to tests/support/keras_cases.py"

@@ -11,9 +11,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
-from hvdgan.training.building.run import Run, build
-from hvdgan.training.steps.step import StageStep
-from hvdgan.training.variables.host_copies import copies_of
+from hvdgan.training.run import Run, build
+from hvdgan.training.statistics import copies_of
+from hvdgan.training.step import StageStep
 from tiny import Tiny, TinyOptions
 
 _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}

@@ -1,16 +1,17 @@
 """Run folders with contents that nobody should have to read; each is shown rightly or named."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
 
 import run_folders
+from hvdgan.cli.events import Caution, End, SkippedFile, Stage, Update
 from hvdgan.cli.files.lock import Lock, lock
-from run_folders import LAUNCH, record
+from run_folders import START, record
 
 EVIL = """<script>window.struck = 1</script>"'><img src=x onerror="window.struck = 1">"""
 ANSI = "\x1b[31mred\x1b[0m \u202egnirts"
-DATE = "2026-11-25 10:30:00 "
 TIMES = record(1, step_seconds=1.0) + record(2, step_seconds=1.0)
 _HELD: list[Lock] = []
 """locks of the runs that seem to be alive, as long as this process is"""
@@ -23,7 +24,7 @@ def _everywhere(folder: Path) -> None:
         metrics=record(10, **{f"{EVIL}/loss": 1.0, f"eval/{EVIL}": 2.0, "$\\frac{": 3.0}).replace(
             '"both"', json.dumps(EVIL)
         ),
-        log=f"{LAUNCH}{DATE}warning: {EVIL}\n{DATE}skipped {EVIL}: {EVIL}\n{DATE}stopped: {EVIL}\n",
+        told=[START, Caution(text=EVIL), SkippedFile(name=EVIL, reason=EVIL), End(state="failed", text=EVIL)],
         config=json.dumps({"recipe": EVIL, "data": EVIL, EVIL: EVIL, "best_metric": f"eval/{EVIL}"}),
     )
     (folder / "evaluation.jsonl").write_text(json.dumps({"step": 1, f"eval/{EVIL}": EVIL, "features": EVIL}) + "\n")
@@ -34,9 +35,8 @@ def _everywhere(folder: Path) -> None:
 
 def _ansi(folder: Path) -> None:
     metrics = record(10, **{f"{ANSI}/loss": 1.0})
-    run_folders.write(
-        folder, metrics=metrics, log=f"{LAUNCH}{DATE}stopped: {ANSI}\n", config=json.dumps({"data": ANSI})
-    )
+    told = [START, End(state="failed", text=ANSI)]
+    run_folders.write(folder, metrics=metrics, told=told, config=json.dumps({"data": ANSI}))
 
 
 def _million_keys(folder: Path) -> None:
@@ -69,7 +69,7 @@ def _huge_numbers(folder: Path) -> None:
 
 
 def _half_picture(folder: Path) -> None:
-    run_folders.write(folder, log=LAUNCH)
+    run_folders.write(folder, told=[START])
     whole = run_folders.grid(folder, "step-00000010.png", 200)
     whole.write_bytes(whole.read_bytes()[:5000])
     (folder / "samples" / "real.png").write_bytes(b"\x89PNG\r\n\x1a\n")
@@ -77,7 +77,7 @@ def _half_picture(folder: Path) -> None:
 
 
 def _links(folder: Path) -> None:
-    run_folders.write(folder, log=LAUNCH, config=None)
+    run_folders.write(folder, told=[START], config=None)
     (folder / "samples").mkdir()
     secret = folder.parent / f"secret of {folder.name}"
     secret.write_text('{"data": "a secret"}')
@@ -90,13 +90,16 @@ def _links(folder: Path) -> None:
 def _pipes(folder: Path) -> None:
     run_folders.write(folder, config="{}")
     os.mkfifo(folder / "metrics.jsonl")
-    (folder / "log.txt").mkdir()
+    (folder / "events.jsonl").mkdir()
     (folder / "checkpoints").write_text("a file")
 
 
 def _garbage(folder: Path) -> None:
     noise = bytes(range(256)) * 50
-    run_folders.write(folder, metrics=noise, log=LAUNCH.encode() + noise, config="[" * 100_000)
+    run_folders.write(folder, metrics=noise, told=[START], config="[" * 100_000)
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(noise + b'\n{"event": ["end"]}\n{"event": "end", "state": 3}\n')
+    (folder / "log.txt").write_bytes(noise)
     broken = folder / "checkpoints" / "step-00000004"
     broken.mkdir(parents=True)
     (broken / "manifest.json").write_bytes(b'{"format_version": 1, "step": "four"}')
@@ -122,8 +125,11 @@ def _odd_types(folder: Path) -> None:
 
 
 def _no_number_of_steps(folder: Path) -> None:
-    start = LAUNCH.splitlines(keepends=True)
-    run_folders.write(folder, log="".join([*start[:-1], f"{DATE}stage x, ,, steps: judge owns b\n", start[-1]]))
+    update = Update(name="judge", owns=["b"], every=1, bytes=0)
+    start = dataclasses.replace(START, stages=[Stage(name="x", steps=0, updates=[update])])
+    run_folders.write(folder, told=[start])
+    told = folder / "events.jsonl"
+    told.write_text(told.read_text() + told.read_text().replace('"steps": 0', f'"steps": {10**400}'))
 
 
 def _huge_batch(folder: Path) -> None:
@@ -144,7 +150,7 @@ def _shaped(folder: Path, shape: list) -> None:
 
 
 def _huge_end_of_a_living_run(folder: Path) -> None:
-    run_folders.write(folder, metrics=TIMES, log=LAUNCH, config=json.dumps({"max_steps": 10**400}))
+    run_folders.write(folder, metrics=TIMES, told=[START], config=json.dumps({"max_steps": 10**400}))
     _HELD.append(lock(folder))
 
 
@@ -159,7 +165,7 @@ CASES = {
     "huge numbers": (_huge_numbers, ["that are no numbers are left out", "Without a finite value: loss"]),
     "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
     "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),
-    "pipes and folders": (_pipes, ["metrics.jsonl is not a regular file", "log.txt is not a regular file"]),
+    "pipes and folders": (_pipes, ["metrics.jsonl is not a regular file", "events.jsonl is not a regular file"]),
     "long evaluations": (_long_evaluations, ["… (900 characters)"]),
     "garbage": (_garbage, ["config.json is not a JSON object", "step-00000004"]),
     "no config": (_no_config, ["config.json is missing"]),

@@ -1,5 +1,7 @@
 """Recipes of digits with layers, regularisers and optimizers of Keras; tests name them as keras_parts:Recurrent."""
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 from keras import layers
@@ -111,6 +113,118 @@ class Synchronized(Critic):
 
     def inner(self):
         return [layers.Dense(8), layers.BatchNormalization(synchronized=True), layers.ReLU()]
+
+
+class SlowNormalization(layers.BatchNormalization):
+    """A user's BatchNorm with other defaults."""
+
+    def __init__(self, **settings):
+        super().__init__(momentum=0.9, synchronized=True, **settings)
+
+
+class SubclassSynchronized(Critic):
+    """A critic whose BatchNorm is of a class of its own, and synchronised."""
+
+    penalised = ()
+    norm = SlowNormalization
+
+    def inner(self):
+        return [layers.Dense(8), self.norm(), layers.ReLU()]
+
+
+class ScaledNormalization(SlowNormalization):
+    """A user's BatchNorm that computes in a way of its own."""
+
+    def call(self, inputs, training=None, mask=None):
+        return inputs / (1e-3 + keras.ops.std(inputs, axis=0))
+
+
+class OwnCall(SubclassSynchronized):
+    """A BatchNorm that cannot be synchronised."""
+
+    norm = ScaledNormalization
+
+
+class Wide(Critic):
+    """Convolutions in float64 and in bfloat16 between float32 layers; a frozen one keeps its weights in bfloat16."""
+
+    shape = (8, 8, 1)
+    penalised = ()
+    ema = ("critic",)
+
+    def inner(self):
+        norm = layers.BatchNormalization(dtype="float64")
+        wide = [layers.Conv2D(4, 3, dtype="float64"), norm, layers.LeakyReLU(dtype="float64")]
+        half = [layers.Conv2D(4, 3, dtype="bfloat16", trainable=False), layers.Activation("tanh", dtype="bfloat16")]
+        return [*wide, *half, layers.Flatten()]
+
+    def stages(self):
+        (stage,) = super().stages()
+        (update,) = stage.updates
+        return [dataclasses.replace(stage, updates=[dataclasses.replace(update, clip_norm=0.5)])]
+
+
+class Half(Critic):
+    """A layer whose weights themselves are in half precision."""
+
+    def inner(self):
+        return [layers.Dense(8, dtype="bfloat16")]
+
+
+class Reshaped(Shared):
+    """A generator that ends in a layer without weights, whose type is that of --precision."""
+
+    def networks(self):
+        images = [layers.Dense(64, "tanh", dtype="float32"), layers.Reshape((8, 8, 1), name="to_image")]
+        return {"generator": keras.Sequential([keras.Input((4,)), *images])}
+
+
+class Subclassed(keras.Model):
+    """A network that does not know its outputs before it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(64)
+
+    def call(self, x):
+        return keras.ops.reshape(self.dense(x), (-1, 8, 8, 1))
+
+
+class HalfSamples(Shared):
+    """Samples of such a network."""
+
+    def networks(self):
+        generator = Subclassed()
+        generator(tf.zeros((1, 4)))
+        critic = keras.Sequential([keras.Input(self.shape), layers.Dense(1, dtype="float32")])
+        return {"critic": critic, "generator": generator}
+
+    def judge(self, nets, batch):
+        return tf.reduce_mean(nets.critic(self.samples(batch))), {}
+
+    def fool(self, nets, batch):
+        return tf.reduce_mean(tf.cast(nets.generator(batch.latents), tf.float32)), {}
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents)
+
+
+class OfKeras2(layers.Layer):
+    """A layer written for Keras 2: its weight is a tf.Variable."""
+
+    def __init__(self):
+        super().__init__(name="scale")
+        self.gain = tf.Variable(tf.ones(8), name="weight")
+
+    def call(self, x):
+        return x * self.gain
+
+
+class Forgotten(Critic):
+    """A critic with such a layer in a network within it."""
+
+    def inner(self):
+        return [layers.Dense(8), keras.Sequential([OfKeras2()])]
 
 
 class Spectral(Shared):

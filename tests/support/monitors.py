@@ -40,6 +40,10 @@ class Printed:
     def say(self, text):
         print(text, flush=True)
 
+    def lose(self, kind, rank, text, *, aloud):
+        if aloud:
+            self.say(text)
+
     def end(self, kind, rank):
         print("end", kind.decode(), rank, flush=True)
 
@@ -52,6 +56,10 @@ class Noted:
 
     def say(self, text):
         self.said.put(text)
+
+    def lose(self, kind, rank, text, *, aloud):
+        if aloud:
+            self.say(text)
 
     def end(self, kind, rank):
         self.ends.put((kind, rank))

@@ -17,7 +17,7 @@ from hvdgan import train
 from hvdgan.cli.launcher import launched
 from hvdgan.data.batches import Batches
 from hvdgan.training import session
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.step import StageStep
 
 
 def main(folder: Path, arguments: list[str]) -> int:

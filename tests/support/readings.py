@@ -5,7 +5,7 @@ import threading
 
 import tensorflow as tf
 
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.step import StageStep
 
 
 @dataclasses.dataclass

@@ -1,5 +1,6 @@
 """Run folders that were written by hand, with any contents."""
 
+import dataclasses
 import json
 import random
 from collections.abc import Iterable
@@ -9,12 +10,26 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, STATE
+from hvdgan.cli import events
 
-LAUNCH = """\
-2026-11-25 10:22:31 hvdgan 0.1.0, recipe tiny:Tiny; Python 3.11
-2026-11-25 10:22:31 2 rank(s) on 1 host(s), launcher horovodrun, controller Gloo; 8 images each per step
-2026-11-25 10:22:31 run folder run: a new run, which ends at step 10; its config.json has every setting
-"""
+TIME = "2026-11-25 10:22:31"
+START = events.Start(
+    version="0.1.0",
+    recipe="tiny:Tiny",
+    step=0,
+    last_step=10,
+    ranks=2,
+    hosts=1,
+    launcher="horovodrun",
+    is_elastic=False,
+    slurm_job="",
+    slurm_restart=0,
+    networks=[],
+    stages=[],
+    data=[],
+    changed=[],
+    machine=["hvdgan 0.1.0, recipe tiny:Tiny; Python 3.11"],
+)
 
 
 def record(step: int, **values) -> str:
@@ -22,12 +37,24 @@ def record(step: int, **values) -> str:
     return json.dumps({"step": step, "stage": "both", "stage_step": step, **values}) + "\n"
 
 
-def write(folder: Path, *, metrics: str | bytes = "", log: str | bytes = "", config: str | None = "{}") -> Path:
-    """Write a run folder; empty texts make no file. With a log it has a lock, whose process is unknown."""
+def started(step: int, last_step: int) -> events.Start:
+    """A start that resumes at a step."""
+    return dataclasses.replace(START, step=step, last_step=last_step)
+
+
+def lines_of(told: Iterable[events.Event]) -> str:
+    """The lines of events.jsonl about some events, all at one time."""
+    return "".join(json.dumps({**json.loads(events.as_json(event)), "time": TIME}) + "\n" for event in told)
+
+
+def write(
+    folder: Path, *, metrics: str | bytes = "", told: Iterable[events.Event] = (), config: str | None = "{}"
+) -> Path:
+    """Write a run folder; empty texts make no file. With events it has a lock, whose process is unknown."""
     folder.mkdir(parents=True, exist_ok=True)
-    if log:
+    if told := list(told):
         (folder / ".lock").touch()
-    for name, text in (("metrics.jsonl", metrics), ("log.txt", log), ("config.json", config)):
+    for name, text in (("metrics.jsonl", metrics), (events.FILE, lines_of(told)), ("config.json", config)):
         if text:
             (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     return folder

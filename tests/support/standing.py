@@ -17,7 +17,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.launcher import launched
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.joining import is_elastic
-from hvdgan.training.evaluation import held_out
+from hvdgan.evaluation import held_out
 from tiny import Tiny
 
 WORK_SECONDS = 8

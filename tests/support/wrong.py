@@ -235,6 +235,13 @@ class BlankImages(Tiny):
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
 
 
+class BlankInputs(Tiny):
+    paired = True
+
+    def sample(self, nets, batch):  # here
+        return nets.generator(batch.latents) + batch.inputs
+
+
 class BlankImagesToGenerate(Tiny):
     def generate(self, nets, batch):  # here
         return nets.generator(batch.latents) + batch.images
@@ -362,3 +369,9 @@ class Lists(Tiny):
         perhaps: Optional[list[int]] = None  # noqa: UP045
         both: tuple[int, int] | None = None
         several: Sequence[int] = (7,)
+
+
+class Several(Tiny):
+    def optimizers(self):  # here
+        several = keras.optimizers.MultiOptimizer(lambda variable: keras.optimizers.Adam())
+        return {**super().optimizers(), "generator": several}

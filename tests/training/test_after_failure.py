@@ -1,6 +1,6 @@
 """A run that fails still names the updates that were skipped before.
 
-Modules: training.outstanding, training.monitoring.bad_updates.
+Modules: training.pending, training.bad_updates.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from hvdgan.data.batches import Batches
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.training.observations import Observations
-from hvdgan.training.outstanding import Begun, Outstanding
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.pending import PendingStep, PendingSteps
+from hvdgan.training.resume_point import ResumePoint
 
 
 @pytest.mark.parametrize("behind", [1, 4])
@@ -69,14 +69,17 @@ def test_a_verdict_that_never_comes_is_not_awaited():
         def say(self, line):
             pass
 
-        def say_alone(self, line, rank):
-            said.append(line)
+        def tell(self, event):
+            pass
+
+        def tell_alone(self, event, rank):
+            said.append(event.line)
 
     now = threading.Event()
     now.set()
-    outstanding = Outstanding(Observations(run, ResumePoint(), Said()), 4)
+    outstanding = PendingSteps(Observations(run, ResumePoint(), Said()), 4)
     for step, known in enumerate((now, never, now)):
-        outstanding.add(Begun(step, run.schedule.at(step), {}, {}, Verdict(known), 0.0, 0.0, 0.0))
+        outstanding.add(PendingStep(step, run.schedule.at(step), {}, {}, Verdict(known), 0.0, 0.0, 0.0))
     outstanding.settle_after_failure(seconds=0.2)
     never.set()
     assert [line.partition(",")[0] for line in said] == ["warning: step 0"]

@@ -1,6 +1,6 @@
 """Volumes and rectangular fields through the whole trainer: every promise of pictures holds for them.
 
-Modules: training.inference.physical
+Modules: inference.physical
 """
 
 import json

@@ -11,10 +11,10 @@ from building import data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.recipe.augment import check_augmentations, diff_augment, flip
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.unpacking import Parts
 from hvdgan.train import main
-from hvdgan.training.steps.augment import check_augmentations, diff_augment, flip
 from tiny import Tiny
 
 

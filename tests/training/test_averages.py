@@ -14,8 +14,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Stage
 from hvdgan.train import main
-from hvdgan.training.steps.averages import move_averages, share_of_images
-from hvdgan.training.variables.state import TrainState
+from hvdgan.training.averages import move_averages, share_of_images
+from hvdgan.training.state import TrainState
 from tiny import Tiny, TinyOptions
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.monitoring.bad_updates import BadUpdates
+from hvdgan.training.bad_updates import BadUpdates
 from saved import TINY, manifest, train
 from tiny import Tiny
 

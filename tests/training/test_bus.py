@@ -1,6 +1,6 @@
 """What is copied to the device with each batch: numbers of the data's own type, mapped to the same bits in the step.
 
-Modules: training.steps.forward.
+Modules: training.forward.
 """
 
 import dataclasses
@@ -16,14 +16,13 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import cached, open_source
+from hvdgan.data.batches import specs_of
 from hvdgan.data.statistics import with_statistics
-from hvdgan.networks.devices.device import CPU, GPU, computing_as
-from hvdgan.networks.devices.numbers import to_device
+from hvdgan.networks.devices.device import GPU, computing_as, to_device
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.unpacking import unpack
 from hvdgan.train import main
-from hvdgan.training.building.run import spec_of
-from hvdgan.training.steps.forward import specs_of
+from hvdgan.training.run import spec_of
 from packed import prepare, write_images
 from packed_arrays import pack
 from reading import batches_of
@@ -155,8 +154,7 @@ def batch_of(source, **changes):
 def test_a_batch_has_the_type_of_the_data_and_the_step_expects_it(opened, device):
     stored, source, dtype = opened
     batch = batch_of(source, device=device)
-    with computing_as(GPU if device else CPU):
-        specs = specs_of(source, 6)
+    specs = specs_of(source, 6, on_device=device is not None)
     assert {name: (each.dtype, each.shape) for name, each in batch.items() if name != "index"} == {
         name: (spec.dtype, spec.shape) for name, spec in specs.items()
     }

@@ -18,7 +18,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.evaluate import main as evaluate
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
-from hvdgan.training.resuming.changes import check_settings
+from hvdgan.training.changes import check_settings
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -187,6 +187,26 @@ def test_an_option_that_changes_more_is_refused_by_name(tmp_path, capsys, recipe
     assert train(tmp_path, recipe) == 0
     assert train(tmp_path, recipe, *flags) == 2
     assert f"was made with {named}, and this run has" in capsys.readouterr().err
+
+
+def test_an_option_that_the_recipe_has_got_or_lost_since(tmp_path, monkeypatch, capsys):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Wider(OwnOptions):
+        width: int = 3
+        depth: int = 2
+
+    assert train(tmp_path, "Own", "--max-steps", "2") == 0
+    monkeypatch.setattr(Own, "Options", Wider)
+    capsys.readouterr()
+    assert train(tmp_path, "Own", "--max-steps", "3") == 2
+    error = capsys.readouterr().err
+    assert "was made before there was an option width, and this run has 3 (and depth); start anew" in error
+    (allowed,) = re.findall(r"with (--allow-changed \S+)$", error)
+    assert train(tmp_path, "Own", "--max-steps", "3", *allowed.split()) == 0
+    monkeypatch.setattr(Own, "Options", OwnOptions)
+    capsys.readouterr()
+    assert train(tmp_path, "Own", "--max-steps", "4") == 0
+    assert "warning: width was 3, and there is no such option any more" in capsys.readouterr().err
 
 
 def test_what_else_depends_on_the_steps_is_warned_of(tmp_path):

@@ -6,8 +6,8 @@ from PIL import Image
 
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
+from hvdgan.inference.inputs import as_in_run
 from hvdgan.recipe import DataSpec
-from hvdgan.training.inference.class_numbers import as_in_run
 
 SPEC = DataSpec((8, 8, 1), 9, 3, class_names=("a", "b", "c"))
 

@@ -13,7 +13,7 @@ import tiny
 from hvdgan.pages.reading import journal
 from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.building.code_state import digest_of_code, folder_of_code, git_state
+from hvdgan.training.code_state import digest_of_code, folder_of_code, git_state
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

@@ -10,8 +10,8 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.compiling.compiler import check_jit
-from hvdgan.training.steps.graphs import operations
+from hvdgan.training.compiler import check_jit
+from hvdgan.training.graphs import operations
 from saved import state, train
 from small import long_but, settings, small, write_showers
 from tiny import Exploding, Staged, Tiny, TinyOptions
@@ -199,4 +199,4 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_withou
     assert train(parts, "--jit", "--norm", "batch", "--max-steps", "5") == 0
     assert train(parts, "--jit", "--norm", "batch") == 0
     assert state(whole, 8) == state(parts, 8)
-    assert train(parts, "--norm", "batch", "--steps", "9", "--gradient-groups", "1") == 0
+    assert train(parts, "--norm", "batch", "--steps", "9") == 0

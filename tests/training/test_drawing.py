@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.training.sampling.drawing import slerp
+from hvdgan.recipe.drawing import slerp
 
 
 def test_slerp_keeps_to_the_arc():

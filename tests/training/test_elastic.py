@@ -1,6 +1,6 @@
 """Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
 
-Modules: training.resuming.commits, training.resuming.loop_state.
+Modules: training.commits, training.observations.
 """
 
 import json
@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from hvdgan.prepare import main as prepare
 from hvdgan.train import main
-from hvdgan.training.building.command import parse
+from hvdgan.training.command import parse
 from launching import ROOT, environment, run
 from small import write_showers
 from tiny_arrays import pairs
@@ -128,7 +128,7 @@ def test_a_lost_rank_changes_nothing_for_volumes_and_fields(tmp_path, monkeypatc
     assert prepare([data, "shards", "--shards", "3", "--workers", "1", *packing]) == 0
     usual = f"--recipe failing_arrays:{name} --steps 16 --commit-every 3 {RECIPES[name]}".split()
     usual += [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] in SHARED for word in pair]
-    words = ["--data", str(tmp_path / "shards"), "--gradient-groups", "3"]
+    words = ["--data", str(tmp_path / "shards")]
     code, said = elastic(tmp_path, *words, faults=["6-1-kill"], usual=usual)
     assert code == 0 and not list((tmp_path / "faults").iterdir()), said
     went_on = re.findall(r"1 rank\(s\) resume at step (\d+) of", (tmp_path / "run" / "log.txt").read_text())

@@ -9,9 +9,9 @@ import tensorflow as tf
 from hvdgan.cli.errors import LostPeer
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import elastic, session
-from hvdgan.training.building.command import parse
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.resuming.commits import Commits
+from hvdgan.training.command import parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.page import Page
 
 
 def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):

@@ -11,10 +11,10 @@ from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.config import PipelineConfig
-from hvdgan.data.picture_arrays import Resized
+from hvdgan.data.picture_arrays import ResizedStore
 from hvdgan.data.pictures import PictureFiles
+from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.train import main
-from hvdgan.training.evaluation.held_out import Evaluator
 from packed import prepare
 from tiny import Tiny
 
@@ -48,7 +48,7 @@ def run_on(data, threads=1, **settings):
 
 
 def evaluator_of(run):
-    return Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)
+    return Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)
 
 
 def one_by_one(run):
@@ -112,13 +112,13 @@ def test_images_are_decoded_while_others_are_measured(folder, monkeypatch):
 
 def test_packed_pictures_are_read_together(shards, monkeypatch):
     run = run_on(shards)
-    calls, fetch_batch = [], Resized.read
+    calls, fetch_batch = [], ResizedStore.read
 
     def counting(self, indices):
         calls.append(len(indices))
         return fetch_batch(self, indices)
 
-    monkeypatch.setattr(Resized, "read", counting)
+    monkeypatch.setattr(ResizedStore, "read", counting)
     assert evaluator_of(run)()
     assert sum(calls) == len(run.held_out) and len(calls) == math.ceil(len(run.held_out) / 4)
 

@@ -1,6 +1,6 @@
 """Evaluations of held-out images.
 
-Modules: training.evaluation.held_out.
+Modules: evaluation.held_out.
 """
 
 import json
@@ -14,8 +14,8 @@ from building import tiny_run
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluate import main as evaluate
+from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.train import main
-from hvdgan.training.evaluation.held_out import Evaluator
 from measured import Bright, Measured
 
 TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4".split()
@@ -25,11 +25,11 @@ def test_every_held_out_image_counts_once():
     """90 images in batches of 16: the last is filled up, and the filling must not count."""
     run = tiny_run(Measured)
     assert len(run.held_out) == 100 and len(run.source) == 1697
-    values = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)()
+    values = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)()
     images = run.held_out.fetch_batch(np.arange(100)) / 127.5 - 1
     assert values["eval/brightness"] == pytest.approx(images.mean(), rel=1e-5)
     assert values["eval/label"] == pytest.approx(run.held_out.labels.mean())
-    again = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)()
+    again = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)()
     assert values == again
 
 
@@ -46,13 +46,13 @@ def test_a_broken_image_is_left_out():
 
     run.held_out.fetch = fetch
     run.held_out.fetch_batch = lambda indices: np.stack([fetch(index) for index in indices])
-    values = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)()
+    values = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)()
     assert values["eval/label"] == pytest.approx(np.delete(run.held_out.labels, 7).mean())
 
 
 def test_the_averages_are_what_is_evaluated():
     run = tiny_run(Measured)
-    evaluator = Evaluator(run.recipe, run.state, run.held_out, run.ranks, run.config)
+    evaluator = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)
     before = evaluator()["eval/made"]
     for variable in run.state.networks["generator"].trainable_variables:
         variable.assign(tf.ones_like(variable.value))
@@ -150,7 +150,7 @@ def test_data_that_is_not_what_it_was_is_an_error_of_all_ranks():
 
     run.held_out.fetch_batch = changed
     with pytest.raises(RunError, match="the file of another"):
-        Evaluator(run.recipe, run.state, run.held_out, OneOfTwo(size=2), run.config)()
+        Evaluator(run.recipe, run.state.sampling_nets, run.held_out, OneOfTwo(size=2), run.config)()
     assert told == [[None, ["the file of this rank", RunError.exit_code]]]
 
 

@@ -1,6 +1,6 @@
 """The settings that differ from the defaults, as flags that give the same settings.
 
-Modules: training.building.flags
+Modules: training.summary
 """
 
 import json
@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 
-from hvdgan.training.building.command import parse
-from hvdgan.training.building.flags import changed_flags
+from hvdgan.training.command import parse
+from hvdgan.training.summary import changed_flags
 
 ALL = (
     "--run-dir 'a $run' --image-size 64,32 --channels 1 --tfrecord-image photo --crop 4,4 --flip "

@@ -6,7 +6,7 @@ import pytest
 
 from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, step_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.inference import following
+from hvdgan.inference import following
 
 
 class Known:

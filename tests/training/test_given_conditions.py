@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hvdgan.cli.errors import UserError
+from hvdgan.inference.given_conditions import described, given
 from hvdgan.recipe import DataSpec
-from hvdgan.training.inference.given_conditions import described, given
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 

@@ -23,7 +23,7 @@ from hvdgan.distributed import backend
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
-from hvdgan.training.steps.graphs import operations
+from hvdgan.training.graphs import operations
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import NARROW
 from launching import ROOT
@@ -157,7 +157,7 @@ def horovod():
     [
         ("dcgan", {}),
         ("dcgan", {"sync_batch_norm": True, "accumulate": 2}),
-        ("dcgan", {"compression": "fp16", "gradient_groups": 2, "precision": "mixed_float16"}),
+        ("dcgan", {"compression": "fp16", "precision": "mixed_float16"}),
         (Waiting, {"deterministic": True}),
     ],
 )

@@ -1,6 +1,6 @@
 """--accumulate: micro-batches one after another give the gradients of the whole batch.
 
-Modules: training.steps.forward.
+Modules: training.forward.
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
 """Layers of Keras train as in Keras' own loop, or are refused in one line."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,8 +8,24 @@ from safetensors.numpy import load_file
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
+from hvdgan.recipe import losses
 from hvdgan.recipe.draws import Random
-from keras_parts import Critic, Dropping, InBranch, Recomputed, Regularised, Shared, Spectral, SpectralNaN
+from keras_parts import (
+    Critic,
+    Dropping,
+    Forgotten,
+    Half,
+    HalfSamples,
+    InBranch,
+    OwnCall,
+    Recomputed,
+    Regularised,
+    Reshaped,
+    Shared,
+    Spectral,
+    SpectralNaN,
+    Wide,
+)
 from launching import train
 
 
@@ -93,6 +110,66 @@ def test_losses_of_layers_that_cannot_be_taken_are_refused():
             tiny_run(recipe)
 
 
+def test_layers_in_float64_and_bfloat16_train_as_in_a_plain_loop():
+    """Clipping and the averages included."""
+    run = tiny_run(Wide, ema_decay=0.5)
+    critic = run.state.networks["critic"]
+    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
+    fake = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16).scoped("judge_critic").normal("fake", (8, 8, 1))
+    plain, weights = keras.models.clone_model(critic), critic.get_weights()
+    plain.set_weights(weights)
+    with tf.GradientTape() as tape:
+        loss = losses.hinge_discriminator(plain(images, training=True), plain(fake, training=True))
+    gradients = tape.gradient(loss, [variable.value for variable in plain.trainable_variables])
+    factor = 0.01 * min(1.0, 0.5 / np.sqrt(sum(np.sum(np.square(gradient)) for gradient in gradients)))
+    keras.optimizers.SGD(1.0).apply([factor * gradient for gradient in gradients], plain.trainable_variables)
+    stage_step(run)(0, 0, data_of(run))
+    for variable, expected, start, average in zip(
+        critic.variables, plain.variables, weights, run.state.ema["critic"], strict=True
+    ):
+        assert variable.dtype == expected.dtype == average.dtype
+        np.testing.assert_allclose(variable.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5, err_msg=variable.path)
+        mean = 0.1 * start.astype(np.float64) + 0.9 * expected.numpy().astype(np.float64)  # in the first step
+        np.testing.assert_allclose(average.numpy().astype(np.float64), mean, rtol=1e-2, atol=1e-4)
+
+
+def test_layers_in_other_types_resume_with_the_same_bits(tmp_path):
+    arguments = "--recipe keras_parts:Wide --image-size 8 --global-batch-size 16 --checkpoint-every 3".split()
+    train(tmp_path, *arguments, "--run-dir", "whole")
+    train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", "3")
+    train(tmp_path, *arguments, "--run-dir", "parts")
+    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
+    assert whole.keys() == parts.keys() and {"float64", "bfloat16"} <= {str(each.dtype) for each in whole.values()}
+    assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "precision", "complaint"),
+    [
+        (
+            Half,
+            "float32",
+            r"network critic trains .*dense.*/kernel in bfloat16, .* give the layer dtype=\"mixed_bfloat16\"",
+        ),
+        (Reshaped, "mixed_float16", r"network generator ends in float16, with layer to_image; .* dtype=\"float32\""),
+        (HalfSamples, "mixed_bfloat16", r"sample\(\) returns bfloat16 .*; give its last layer dtype=\"float32\""),
+    ],
+)
+def test_weights_and_results_in_half_precision_are_refused_with_what_to_write(recipe, precision, complaint):
+    with pytest.raises(UserError, match=complaint):
+        tiny_run(recipe, precision=precision)
+
+
+def test_a_bare_variable_in_a_layer_is_refused_by_name():
+    with pytest.raises(UserError, match=r"network critic, layer scale: gain is a tf.Variable, which .*add_weight"):
+        tiny_run(Forgotten)
+
+
+def test_a_batch_norm_with_a_call_of_its_own_is_not_said_to_be_synchronised():
+    with pytest.raises(UserError, match=r"network critic, layer .*: ScaledNormalization has a call\(\) of its own"):
+        tiny_run(OwnCall)
+
+
 def test_spectral_normalisation_of_keras_is_undone_in_an_update_that_is_not_finite():
     run = tiny_run(SpectralNaN)
     step = stage_step(run)
@@ -123,3 +200,16 @@ def test_spectral_normalisation_of_keras_trains_as_in_a_plain_loop(parts):
         variable.assign_sub(0.01 * tf.add_n(of_parts) / parts)
     for variable, value in zip(generator.variables, ended, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=variable.path)
+
+
+class Factored(Critic):
+    """Its optimizer gives variables of all weights the same names."""
+
+    def optimizers(self):
+        return {"critic": keras.optimizers.Adafactor()}
+
+
+def test_the_variables_of_an_optimizer_have_names_of_their_own_in_a_checkpoint():
+    run = tiny_run(Factored)
+    named = [name for name in run.state.tensors() if name.startswith("optimizers/")]
+    assert len(named) == len(run.state.optimizers["critic"].variables)

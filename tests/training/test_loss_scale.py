@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.train import main
-from hvdgan.training.variables import loss_scale as scaling
-from hvdgan.training.variables.loss_scale import LossScale
+from hvdgan.training import loss_scale as scaling
+from hvdgan.training.loss_scale import LossScale
 from tiny import Tiny, TinyOptions
 
 

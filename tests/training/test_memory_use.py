@@ -1,6 +1,6 @@
 """What a run says about its memory: after a stage, and when there is too little.
 
-Modules: training.peak_memory, training.out_of_memory.
+Modules: training.memory.
 """
 
 import contextlib
@@ -16,11 +16,10 @@ import tensorflow as tf
 from building import tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.monitoring.record import Record
+from hvdgan.training.memory import MemoryGuard, peak_memory
 from hvdgan.training.observations import Observations
-from hvdgan.training.out_of_memory import MemoryGuard
-from hvdgan.training.peak_memory import peak_memory
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
 from launching import EACH_CONTROLLER, launcher, run, train
 from tiny import Staged
 

@@ -1,6 +1,6 @@
 """Learning rates, decays and clipping of an update.
 
-Modules: training.steps.learning_rate.
+Modules: training.learning_rate.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stages import LearningRate
-from hvdgan.training.steps.learning_rate import rate_at
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.learning_rate import rate_at
+from hvdgan.training.step import StageStep
 from tiny import Staged, Tiny
 
 

@@ -1,6 +1,6 @@
 """The same command resumes its run, also with --resume CHECKPOINT or never; another run's folder is refused.
 
-Modules: training.resuming.restore, training.resuming.resume_point.
+Modules: training.restore, training.resume_point.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from hvdgan.train import main
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.step import StageStep
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
 LAST = "checkpoints/step-00000004"
@@ -43,7 +43,7 @@ def one_step(monkeypatch):
     def run(run_dir, *arguments):
         with monkeypatch.context() as patch:
             patch.setattr(StageStep, "__call__", signalled)
-            patch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+            patch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
             return train(run_dir, "--steps", "7", *arguments)
 
     return run
@@ -123,8 +123,8 @@ def test_never_refuses_a_requeued_job_whose_folder_another_began(tmp_path, monke
 def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(tmp_path, monkeypatch):
     from building import tiny_run
     from hvdgan.cli.errors import UserError
-    from hvdgan.training.building.command import Resume
-    from hvdgan.training.resuming import run_folder
+    from hvdgan.training import run_folder
+    from hvdgan.training.command import Resume
 
     run = tiny_run(run_dir=tmp_path)
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")

@@ -11,8 +11,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.training.building.run import spec_of
-from hvdgan.training.inference.inputs import open_data
+from hvdgan.inference.inputs import open_data
+from hvdgan.training.run import spec_of
 
 RNG = np.random.default_rng(0)
 

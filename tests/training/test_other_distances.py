@@ -7,8 +7,8 @@ import pytest
 from building import tiny_run
 from ending import EndingOnDistance
 from hvdgan.train import main
-from hvdgan.training.resuming.other_distances import begin_anew, scale_of
-from hvdgan.training.resuming.resume_point import ResumePoint
+from hvdgan.training.other_distances import begin_anew, scale_of
+from hvdgan.training.resume_point import ResumePoint
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --eval-every 2 --checkpoint-every 2".split()
 FLAGS += "--keep 0 --eval-features pooled:pooled --best-metric eval/frechet".split()

@@ -1,6 +1,6 @@
 """Samples of another program, as --images of hvdgan.evaluate names them: their size, their axes and their numbers.
 
-Modules: training.inference.inputs.
+Modules: inference.inputs.
 """
 
 from pathlib import Path
@@ -14,9 +14,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
+from hvdgan.inference.inputs import open_data, open_samples
 from hvdgan.recipe.unpacking import unpack
-from hvdgan.training.building.run import spec_of
-from hvdgan.training.inference.inputs import open_data, open_samples
+from hvdgan.training.run import spec_of
 from packed import prepare
 from packed_arrays import pack
 from tfrecord_files import png, write

@@ -1,6 +1,6 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
 
-Modules: training.loop, training.between, training.due, training.steps.skipping.
+Modules: training.loop, training.periodic, training.periodic, training.skipping.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ import small
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.between import Between
+from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, steps_from
-from hvdgan.training.monitoring.record import Record
-from hvdgan.training.monitoring.stopping import STOPPED, Stopping
 from hvdgan.training.observations import Observations
-from hvdgan.training.outstanding import Begun as BegunStep
-from hvdgan.training.outstanding import Outstanding
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.resume_point import ResumePoint
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.pending import PendingStep as PendingStep
+from hvdgan.training.pending import PendingSteps
+from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.step import StageStep
+from hvdgan.training.stopping import STOPPED, Stopping
 from readings import recorded
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -93,7 +93,7 @@ def reads(tmp_path):
         point = ResumePoint()
         record = Record(run.run_dir, is_root=False, start_step=0, total_steps=12)
         observations = Observations(run, point, record)
-        between = Between(run, point, record, Commits(), observations)
+        between = PeriodicTasks(run, point, record, Commits(), observations)
         stopping = Stopping(run.ranks, tmp_path / "stop", None)
         begun, requested, read = Events(), Events(), []
 
@@ -104,7 +104,7 @@ def reads(tmp_path):
             return {"fool/loss": 1.0}, Late(step, begun, requested, read, after)
 
         steps = ((step, at, compute) for step, at, _ in steps_from(run, 0))
-        assert Loop(run, point, stopping, Outstanding(observations, behind), between).train(Batches(), steps)
+        assert Loop(run, point, stopping, PendingSteps(observations, behind), between).train(Batches(), steps)
         assert sorted(step for step, *_ in read) == list(range(12))
         assert behind == 1 or requested == [(step, step + 1) for step in range(12)]
         return read
@@ -263,7 +263,7 @@ def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
             (tmp_path / "stop").touch()
         return begin(compute, step, *more)
 
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     monkeypatch.setattr(StageStep, "__call__", stopping)
     flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
     with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
@@ -313,11 +313,11 @@ def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(mo
         def add(self, step, at, data, metrics, skipped, seconds, newest):
             seen.append(seconds["step_seconds"])
 
-    outstanding = Outstanding(Seen(), most)
+    outstanding = PendingSteps(Seen(), most)
     for log in range(3):
         for step in range(6):
             begin, now[0] = now[0], now[0] + 1.0
-            outstanding.add(BegunStep(6 * log + step, at, {}, {}, tf.constant([True, True]), begin, 0.0, 0.0))
+            outstanding.add(PendingStep(6 * log + step, at, {}, {}, tf.constant([True, True]), begin, 0.0, 0.0))
         outstanding.settle()
         now[0] += 5.0
         assert sum(seen[6 * log :]) == 6.0

@@ -13,7 +13,7 @@ from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
-from hvdgan.training.monitoring.plateau import Watch
+from hvdgan.training.window import Watch
 
 RULE = Plateau("fool/loss", window=2, patience=2)
 

@@ -1,6 +1,6 @@
 """The files of a run: metrics.jsonl, TensorBoard events and log.txt.
 
-Modules: training.monitoring.progress.
+Modules: training.record.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from hvdgan.training.monitoring.record import Record
+from hvdgan.training.record import Record
 
 VALUES = {"images_per_sec": 100.0, "step_seconds": 0.5, "wait_seconds": 0.01, "judge/loss": 1.25}
 

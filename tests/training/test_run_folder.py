@@ -1,6 +1,6 @@
 """Resuming with other settings than before, and starting from a checkpoint of another run.
 
-Modules: training.variables.tensor_names.
+Modules: training.tensor_names.
 """
 
 import json
@@ -14,9 +14,9 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.lock import lock
 from hvdgan.train import main
-from hvdgan.training.building.command import Resume
-from hvdgan.training.resuming import run_folder
-from hvdgan.training.resuming.saving import snapshot
+from hvdgan.training import run_folder
+from hvdgan.training.command import Resume
+from hvdgan.training.saving import snapshot
 from tiny import TinyOptions
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()

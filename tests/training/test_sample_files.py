@@ -10,9 +10,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
+from hvdgan.inference import sample_files
+from hvdgan.inference.inputs import open_samples
 from hvdgan.recipe import DataSpec
-from hvdgan.training.inference import sample_files
-from hvdgan.training.inference.inputs import open_samples
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 

@@ -12,9 +12,9 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.samples.showing import to_uint8
-from hvdgan.training.monitoring.samples import Sampler
-from hvdgan.training.steps.step import StageStep
+from hvdgan.recipe.showing import to_uint8
+from hvdgan.training.samples import Sampler
+from hvdgan.training.step import StageStep
 from tiny import Tiny, TinyOptions
 
 

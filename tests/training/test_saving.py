@@ -1,7 +1,7 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
 
-Modules: checkpoints.saver, training.between, training.loop, training.monitoring.stopping, training.observations,
-training.resuming.tensors, training.session, training.summary.
+Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
+training.tensors, training.session, training.summary.
 """
 
 import json
@@ -11,6 +11,7 @@ import shutil
 import signal
 import threading
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,11 +21,11 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
+from hvdgan.evaluation.held_out import Evaluator
+from hvdgan.evaluation.results import records
 from hvdgan.training import session
-from hvdgan.training.evaluation.held_out import Evaluator
-from hvdgan.training.evaluation.results import records
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.step import StageStep
+from hvdgan.training.stopping import Stopping
 from saved import TINY, manifest, state, steps, train
 from tiny import Tiny
 
@@ -206,7 +207,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(
     assert train(tmp_path / "whole") == 0
     before = signal.getsignal(which)
     signalled(2, which)
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     assert train(tmp_path / "cut") == 75
     monkeypatch.undo()
     assert signal.getsignal(which) is before
@@ -218,7 +219,7 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(
 
 
 def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hvdgan.training.monitoring.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
     tmp_path.joinpath("a").mkdir()
     (tmp_path / "a" / "stop").touch()
     assert train(tmp_path / "a") == 75
@@ -428,6 +429,24 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
     assert train(tmp_path / "third", "--init-from", str(tmp_path / "nowhere")) == 2
     assert train(tmp_path / "third", "--init-networks", "generator") == 2
     assert not (tmp_path / "third").exists()
+
+
+class ScheduleFree(Tiny):
+    """Its optimizers keep a copy of the weights, to which the first step returns."""
+
+    def optimizers(self):
+        rate = self.options.learning_rate
+        return {name: keras.optimizers.ScheduleFreeAdamW(rate) for name in ("generator", "discriminator")}
+
+
+@pytest.mark.skipif(not hasattr(keras.optimizers, "ScheduleFreeAdamW"), reason="needs a newer Keras")
+def test_an_optimizer_that_keeps_a_copy_of_the_weights_begins_with_those_of_another_run(tmp_path):
+    assert train(tmp_path / "first", "--seed", "5", "--recipe", "test_saving:ScheduleFree") == 0
+    flags = ["--init-from", str(tmp_path / "first"), "--max-steps", "1", "--learning-rate", "1e-12"]
+    assert train(tmp_path / "second", *flags, "--recipe", "test_saving:ScheduleFree") == 0
+    first, second = load(tmp_path)
+    for name in (name for name in first if name.startswith("networks/")):
+        np.testing.assert_allclose(second[name], first[name], atol=1e-9, err_msg=name)
 
 
 def load(tmp_path):

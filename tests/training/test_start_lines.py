@@ -11,7 +11,7 @@ from hvdgan.data import open_source
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from hvdgan.train import main
-from hvdgan.training.start_lines import shortened
+from hvdgan.training.summary import shortened
 from launching import train as launch
 from tiny_arrays import UNITS, volumes
 
@@ -165,22 +165,6 @@ def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch, restarts
     assert line.endswith(f"images each per step{said and '; '}{said}")
     history = judge(run_folder.read(folder / "run", verify=False)).history
     assert history == ([f"requeued by Slurm, latest as {said}"] if said else [])
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--gradient-groups", "3", "--jit"], "--gradient-groups 3 has no use with --jit: all"),
-        (["--gradient-groups", "2", "--accumulate", "2"], "--gradient-groups 2 has no use with --accumulate 2: all"),
-        (["--gradient-groups", "2"], ""),
-        (["--gradient-groups", "1", "--accumulate", "2"], ""),
-    ],
-)
-def test_groups_of_gradients_that_are_ready_together_are_named(folder, capsys, flags, said):
-    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --max-steps 1 --report never --run-dir run".split()
-    assert main([*words, *flags]) == 0
-    warnings = [line for line in capsys.readouterr().err.splitlines() if "has no use" in line]
-    assert len(warnings) == bool(said) and said in "".join(warnings)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from PIL import Image
 
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.building.command import parse
-from hvdgan.training.building.run import build
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.restore import restore
+from hvdgan.training.command import parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.restore import restore
+from hvdgan.training.run import build
 from launching import train
 
 

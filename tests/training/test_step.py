@@ -1,6 +1,6 @@
 """A step changes only the networks that its updates own, by their gradients.
 
-Modules: training.steps.graphs, training.variables.state.
+Modules: training.graphs, training.state.
 """
 
 import dataclasses

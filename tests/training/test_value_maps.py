@@ -9,9 +9,9 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import statistics
 from hvdgan.train import main
-from hvdgan.training.building.command import Resume
-from hvdgan.training.resuming import run_folder
-from hvdgan.training.resuming.saving import snapshot
+from hvdgan.training import run_folder
+from hvdgan.training.command import Resume
+from hvdgan.training.saving import snapshot
 
 
 def built(folder):

@@ -1,6 +1,6 @@
 """Means over the steps between two log lines, also of windows that several ranks merge.
 
-Modules: training.monitoring.meter.
+Modules: training.observations.
 """
 
 import dataclasses
@@ -13,8 +13,7 @@ import tensorflow as tf
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Plateau
-from hvdgan.training.monitoring.plateau import Watch
-from hvdgan.training.monitoring.window import Window, merge_states
+from hvdgan.training.window import Watch, Window, merge_states
 
 
 def test_a_window_averages_each_metric_over_the_steps_that_had_it():

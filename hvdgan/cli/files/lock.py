@@ -26,7 +26,7 @@ _HOLDER = re.compile(r"host (.+), pid (\d+)")
 _NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
-class Held(UserError):
+class LockHeldError(UserError):
     """Another process holds the lock.
 
     lost: True if that process may be gone: it is unknown, runs on another host, or its pid is not in use.
@@ -90,7 +90,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
         file.seek(0)
         holder, _, process = file.read().strip().partition("\n")
         file.close()
-        raise Held(
+        raise LockHeldError(
             f"{named or f'--run-dir {run_dir}'}: another {by} writes into it "
             f"({holder or 'unknown process'}); wait for its end, or name another folder",
             lost=_may_be_lost(holder, process),
@@ -118,7 +118,7 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
     while True:
         try:
             held = lock(run_dir, named=named, by=by)
-        except Held as error:
+        except LockHeldError as error:
             if not (error.lost or living):
                 raise
             if not waited:
@@ -126,7 +126,7 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
                 print(f"hvdgan: {waited}; waiting up to {LEASE_SECONDS:g} s for its lock", file=sys.stderr, flush=True)
             if (seconds := time.monotonic() - begin) >= LEASE_SECONDS:
                 text, _, hint = str(error).partition(";")
-                raise Held(f"{text}, still after {seconds:.0f} s;{hint}", lost=error.lost) from error
+                raise LockHeldError(f"{text}, still after {seconds:.0f} s;{hint}", lost=error.lost) from error
             time.sleep(POLL_SECONDS)
         else:
             if waited:

@@ -92,14 +92,6 @@ def replace_folder(new: Path, target: Path, aside: Path) -> None:
 
     If the file system cannot exchange two names in one step, the old folder is renamed first. A crash before the second
     rename leaves it under the name `aside`, where readers look too, and finish_replacing() renames it back.
-
-    Args:
-        new: folder that is whole and on the disk.
-        target: name that it gets, in the same parent folder; a folder that has the name is deleted.
-        aside: name for the old folder until it is deleted, in the same parent folder.
-
-    Raises:
-        OSError: the folder cannot be renamed; `target` is what it was.
     """
     if not target.exists():
         new.rename(target)

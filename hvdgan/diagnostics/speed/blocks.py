@@ -27,14 +27,7 @@ class Block:
 
 
 def plan(steps: int, cycle: int, lead: int, *, several: bool) -> list[Block]:
-    """Plan the blocks of a stage; the first of each kind warms up.
-
-    Args:
-        steps: minimal number of steps to measure of each kind; rounded up so that all blocks are equal.
-        cycle: number of steps after which the same updates are due again; blocks measure whole cycles.
-        lead: number of first steps of each block that are not measured.
-        several: True if there are several ranks; with one rank there are no steps without all-reduce.
-    """
+    """Plan the blocks of a stage; the first of each kind warms up."""
     blocks = min(_BLOCKS, math.ceil(steps / cycle))
     measured = math.ceil(steps / blocks / cycle) * cycle
     kinds = (True, False) if several else (True,)
@@ -43,11 +36,7 @@ def plan(steps: int, cycle: int, lead: int, *, several: bool) -> list[Block]:
 
 
 class Clock:
-    """Finds the block of each step, and averages the times of each block.
-
-    Args:
-        blocks: blocks of the stage, in order.
-    """
+    """Finds the block of each step, and averages the times of each block."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         lengths = [block.lead + block.measured for block in blocks]
@@ -73,13 +62,7 @@ class Clock:
         return self._left == 1 or len(self._kept) + 1 == self._now.measured
 
     def add(self, step: float, wait: float, call: float) -> None:
-        """Add the times of a step.
-
-        Args:
-            step: seconds since the end of the step before.
-            wait: seconds of these that the loop waited for data.
-            call: seconds of these in the compiled call.
-        """
+        """Add the times of a step."""
         if self._left:
             self._left -= 1
             return
@@ -89,16 +72,7 @@ class Clock:
 
 
 def parts(with_reduction: Sequence[Sequence[float]], without: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Split a step's seconds into parts that add up to it.
-
-    Args:
-        with_reduction: (step, wait, call) seconds of each block with all-reduce.
-        without: (step, wait, call) seconds of each block without; empty if there is one rank.
-
-    Returns:
-        step_seconds; compute_seconds, the call without all-reduce; exposed_allreduce_seconds, the additional time of
-        the call with it (negative if below the noise); input_wait_seconds; host_seconds, the rest.
-    """
+    """Split a step's seconds into parts that add up to it."""
     # The parts are those of the median block: medians of each part would not add up.
     step, wait, call = sorted(map(tuple, with_reduction))[(len(with_reduction) - 1) // 2]
     compute = statistics.median(call for _, _, call in without) if without else call

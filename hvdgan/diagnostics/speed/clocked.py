@@ -20,11 +20,11 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.training.building.run import Run
-from hvdgan.training.outstanding import Requests
-from hvdgan.training.peak_memory import peak_memory
-from hvdgan.training.steps.forward import used
-from hvdgan.training.steps.step import StageStep
+from hvdgan.training.forward import used
+from hvdgan.training.memory import peak_memory
+from hvdgan.training.pending import Requests
+from hvdgan.training.run import Run
+from hvdgan.training.step import StageStep
 
 
 class Unreduced(Ranks):
@@ -39,7 +39,7 @@ class Unreduced(Ranks):
         return values
 
 
-class Apart:
+class WithoutCommunication:
     """A context in which this rank's networks do not communicate, not even for --sync-batch-norm."""
 
     def __init__(self, run: Run) -> None:
@@ -74,12 +74,7 @@ class Ends:
         self._waiting: deque[Callable[[float | None], list[bool]]] = deque()
 
     def wait(self, finite: tf.Tensor, *, settle: bool) -> None:
-        """Wait for the ends of those steps that the loop would wait for.
-
-        Args:
-            finite: verdicts of the newest step.
-            settle: True to wait for all steps.
-        """
+        """Wait for the ends of those steps that the loop would wait for."""
         self._waiting.append(self._request(finite))
         settle |= self._most == 1  # on a CPU the step has ended
         while len(self._waiting) > (0 if settle else self._most):
@@ -112,16 +107,9 @@ class Session:
 
 
 class ClockedStep:
-    """A stage's step, with and without all-reduce, and its clock.
+    """A stage's step, with and without all-reduce, and its clock."""
 
-    Args:
-        inner: step of the stage.
-        apart: context without communication.
-        clock: clock of the stage's blocks.
-        session: state shared with the steps of other stages.
-    """
-
-    def __init__(self, inner: StageStep, apart: Apart, clock: Clock, session: Session) -> None:
+    def __init__(self, inner: StageStep, apart: WithoutCommunication, clock: Clock, session: Session) -> None:
         self.inner = inner
         self.stage = inner.stage
         self.apart = apart

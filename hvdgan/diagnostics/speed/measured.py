@@ -23,26 +23,27 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
-from hvdgan.diagnostics.speed.clocked import Apart, ClockedBatches, ClockedStep, Session
+from hvdgan.diagnostics.speed.clocked import ClockedBatches, ClockedStep, Session, WithoutCommunication
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import backend
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.checks.results import stages_of
-from hvdgan.recipe.checks.stages import checked_stages
+from hvdgan.recipe.results import stages_of
 from hvdgan.recipe.schedule import Position, Schedule
+from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
-from hvdgan.training.building.command import Resume, parse
-from hvdgan.training.building.run import Run, build
-from hvdgan.training.loop import Compute, steps_from
-from hvdgan.training.monitoring.page import Page
-from hvdgan.training.monitoring.stopping import Stopping
-from hvdgan.training.peak_memory import largest
-from hvdgan.training.resuming.commits import Commits
-from hvdgan.training.resuming.restore import restore
-from hvdgan.training.steps.graphs import operations
+from hvdgan.training.command import Resume, parse
+from hvdgan.training.commits import Commits
+from hvdgan.training.graphs import operations
+from hvdgan.training.loop import steps_from
+from hvdgan.training.memory import largest
+from hvdgan.training.page import Page
+from hvdgan.training.restore import restore
+from hvdgan.training.run import Run, build
+from hvdgan.training.step import Compute
+from hvdgan.training.stopping import Stopping
 
 _MORE = 10**9
 """additional steps of the last stage, for copies that wait for others"""
@@ -51,23 +52,10 @@ _TIMELINE_STEPS = 10
 
 
 def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) -> dict[str, Any]:
-    """Train a run and measure it; every rank calls this.
-
-    Args:
-        spec: settings of the launch.
-        ranks: ranks of the run; a copy is one rank.
-        run_dir: folder for the files of the run.
-        meeting: signals between the copies; None for ranks.
-
-    Returns:
-        The figures of all ranks, on each rank.
-
-    Raises:
-        UserError, RunError: errors of hvdgan.train.
-    """
+    """Train a run and measure it; every rank calls this."""
     run = _build(spec, ranks, run_dir)
     session = Session(ranks, meeting, spec.began)
-    apart = Apart(run)
+    apart = WithoutCommunication(run)
     clocked = []
     for step in run.steps:
         cycle = math.lcm(*(update.every for update in step.stage.updates))

@@ -9,13 +9,7 @@ _WAIT_SECONDS = 600.0
 
 
 class Meeting:
-    """Signals between the copies, by files in a shared folder.
-
-    Args:
-        folder: path that all copies share.
-        number: index of this copy.
-        count: number of copies.
-    """
+    """Signals between the copies, by files in a shared folder."""
 
     def __init__(self, folder: Path, number: int, count: int) -> None:
         self._folder = folder
@@ -23,11 +17,7 @@ class Meeting:
         self._count = count
 
     def wait(self) -> None:
-        """Wait until all copies are ready.
-
-        Raises:
-            RunError: some copies are not ready after ten minutes.
-        """
+        """Wait until all copies are ready."""
         end = time.monotonic() + _WAIT_SECONDS
         while not self._all("ready"):
             if time.monotonic() > end:

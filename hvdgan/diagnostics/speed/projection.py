@@ -62,13 +62,7 @@ class Model:
         return self.fixed_seconds + self.seconds_per_byte * size
 
     def seconds(self, size: float, ranks: int, link: Link) -> float:
-        """Return the seconds over other ranks and links, never faster per byte than was measured here.
-
-        Args:
-            size: size of the message in bytes.
-            ranks: number of ranks, >= 2.
-            link: network between them.
-        """
+        """Return the seconds over other ranks and links, never faster per byte than was measured here."""
         measured = self.seconds_per_byte * self.ranks / (2 * (self.ranks - 1))
         per_byte = max(measured, link.seconds_per_byte)
         hops = 2 * (ranks - 1)
@@ -99,15 +93,7 @@ def _one_term(column: np.ndarray) -> float:
 
 
 def efficiency(alone_seconds: float, reductions: Mapping[float, float], model: Model, ranks: int, link: Link) -> float:
-    """Return the part of a step that does not wait for all-reduces, if none of them overlaps with computing.
-
-    Args:
-        alone_seconds: seconds of a step without all-reduces.
-        reductions: number of all-reduces per step, by their size in bytes.
-        model: cost of an all-reduce.
-        ranks: number of ranks, >= 2.
-        link: network between them.
-    """
+    """Return the part of a step that does not wait for all-reduces, if none of them overlaps with computing."""
     waiting = sum(count * model.seconds(size, ranks, link) for size, count in reductions.items())
     return alone_seconds / (alone_seconds + waiting)
 

@@ -34,11 +34,7 @@ class Launcher:
         return self.name == "srun" or bool(self.hosts)
 
     def spread(self, count: int) -> list[int]:
-        """Distribute processes over the hosts as evenly as the slots allow; returns the number for each host.
-
-        Raises:
-            UserError: there are fewer slots than processes.
-        """
+        """Distribute processes over the hosts as evenly as the slots allow; returns the number for each host."""
         if self.name == "srun" or not self.hosts:
             hosts = min(count, self.nodes) if self.name == "srun" else 1
             return [count // hosts + (host < count % hosts) for host in range(hosts)]
@@ -58,12 +54,7 @@ class Launcher:
         return max(1, min(map(int, words)) // max(self.spread(count))) if words else 0
 
     def words(self, count: int, cores: int) -> list[str]:
-        """Return the words to put before a command.
-
-        Args:
-            count: number of processes.
-            cores: cores of each process; 0: no such option.
-        """
+        """Return the words to put before a command."""
         if self.name == "srun":
             mpi = os.environ.get("SRUN_MPI", "pmix")
             words = ["srun", f"--mpi={mpi}", "--kill-on-bad-exit=1", f"--nodes={len(self.spread(count))}"]

@@ -21,13 +21,7 @@ from hvdgan.diagnostics.speed.spec import Spec
 
 
 def bind(cores: int, processes: int, index: int) -> None:
-    """Bind this process to its share of the host's cores, before any library makes threads.
-
-    Args:
-        cores: number of cores of each process; 0: the host's cores divided by `processes`.
-        processes: largest number of processes on any host.
-        index: index of this process on its host.
-    """
+    """Bind this process to its share of the host's cores, before any library makes threads."""
     mine = hosts.cores()
     cores = cores or max(1, len(mine) // processes)
     # If a launcher has bound this process already, `mine` are its own cores, and it stays within them.
@@ -47,7 +41,7 @@ def main(spec: Spec) -> None:
     """Measure, and write the result to the launch's folder: rank 0 for all ranks, each copy for itself."""
     from hvdgan.diagnostics.speed.measured import measure
     from hvdgan.distributed import devices, joining
-    from hvdgan.training.building.command import parse
+    from hvdgan.training.command import parse
 
     joining.claim()
     command = parse(spec.arguments)

@@ -61,11 +61,7 @@ class Activity:
 
     @contextlib.contextmanager
     def at(self, point: str) -> Iterator[None]:
-        """Be at a meeting point; every rank reaches it.
-
-        Args:
-            point: name of the point, such as "step 3".
-        """
+        """Be at a meeting point; every rank reaches it."""
         self._reached += 1
         self._within = point
         try:
@@ -93,11 +89,7 @@ class Activity:
 
     @contextlib.contextmanager
     def beside(self, sign: Callable[[], object]) -> Iterator[None]:
-        """Count another sign of work as a move, while the main thread only waits for that work.
-
-        Args:
-            sign: function whose value changes as the work proceeds; the heartbeat's thread calls it.
-        """
+        """Count another sign of work as a move, while the main thread only waits for that work."""
         self._signs.append(sign)
         try:
             yield

@@ -27,12 +27,7 @@ class Message(NamedTuple):
 
 
 class Connection:
-    """A non-blocking connection to one rank; bytes that are no message with the run's token close it.
-
-    Args:
-        peer: the connected socket.
-        token: 16 bytes that only the ranks of this run know.
-    """
+    """A non-blocking connection to one rank; bytes that are no message with the run's token close it."""
 
     def __init__(self, peer: socket.socket, token: bytes) -> None:
         peer.setblocking(False)
@@ -43,13 +38,7 @@ class Connection:
         self._received = b""
 
     def send(self, kind: bytes, rank: int, pulse: Pulse | None = None) -> None:
-        """Send a message about a rank; one that cannot be sent is dropped, because the next heartbeat replaces it.
-
-        Args:
-            kind: one of the constants above.
-            rank: the rank that the message is about.
-            pulse: pulse of that rank.
-        """
+        """Send a message about a rank; one that cannot be sent is dropped, because the next heartbeat replaces it."""
         pulse = pulse or Pulse()
         text = pulse.where.encode(errors="backslashreplace")[:_TEXT_BYTES]
         message = _HEADER.pack(self._token, kind, rank, pulse.reached, pulse.moves, len(text)) + text

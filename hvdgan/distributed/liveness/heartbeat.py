@@ -13,13 +13,14 @@ import secrets
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hvdgan.cli import events
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.events import End, Event, LostRank, Standstill
 from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.hosts import addresses, allow_open_files, kill, listen, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity
@@ -70,12 +71,11 @@ def start(
     rank: int,
     gather: Callable[[Any, str], list[Any]],
     seconds: float,
-    log: Path | None,
+    run_dir: Path | None,
     *,
     elastic: bool = False,
     stall_seconds: float = 0.0,
     activity: Activity | None = None,
-    before_exit: Callable[[], None] = lambda: None,
 ) -> Heartbeat:
     """Start the heartbeats; every rank calls it.
 
@@ -83,11 +83,10 @@ def start(
         rank: this rank.
         gather: Ranks.gather.
         seconds: silence in seconds after which a rank counts as dead; 0: no heartbeats. Rank 0's value holds for all.
-        log: file to which rank 0 appends its last words, if the folder exists.
+        run_dir: folder to whose events and log rank 0 appends its last words, if it exists.
         elastic: True if the other ranks continue without a dead one.
         stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
         activity: Ranks.activity.
-        before_exit: function that is called where a lost rank ends this process at once; it must not wait.
 
     Raises:
         UserError: stall_seconds is shorter than a few heartbeats, so that moving ranks would seem to stand still.
@@ -108,7 +107,7 @@ def start(
         if listener:
             listener.close()
         raise UserError(complaint)
-    words = _LastWords(rank, group, log, before_exit, elastic=elastic)
+    words = _LastWords(rank, group, run_dir, elastic=elastic)
     monitor: Monitor
     monitor = RootMonitor(listener, group, words, activity) if listener else MemberMonitor(rank, group, words, activity)
     monitor.start()
@@ -145,18 +144,21 @@ def _too_short(group: Group) -> str | None:
 class _LastWords:
     """Logs a lost rank, and ends this process."""
 
-    def __init__(
-        self, rank: int, group: Group, log: Path | None, before_exit: Callable[[], None], *, elastic: bool
-    ) -> None:
+    def __init__(self, rank: int, group: Group, run_dir: Path | None, *, elastic: bool) -> None:
         self._rank = rank
         self._group = group
-        self._log = log
-        self._before_exit = before_exit
+        self._run_dir = run_dir
         self._elastic = elastic
 
     def say(self, text: str) -> None:
         """Write a line to stderr, and on rank 0 to the log."""
         _attempt(lambda: self._write(text))
+
+    def lose(self, kind: bytes, rank: int, text: str, *, aloud: bool) -> None:
+        """Write that a rank is lost, or that none moves; `aloud` as a line, too."""
+        member = self._group.members[rank]
+        event: Event = LostRank(rank=rank, host=member.host, pid=member.process[0], text=text)
+        _attempt(lambda: self._write(text if aloud else None, Standstill(text=text) if kind == STALLED else event))
 
     def end(self, kind: bytes, rank: int) -> None:
         """End this process, whose main thread may wait for ever for a rank that is dead or stands still.
@@ -169,13 +171,13 @@ class _LastWords:
         if is_this_one and self._elastic:
             self.say("this rank ends here, and the others continue without it")
         elif not continues:
-            self.say(f"{found}; this run ends here, and --resume auto resumes it from the last checkpoint")
+            last = f"{found}; this run ends here, and --resume auto resumes it from the last checkpoint"
+            _attempt(lambda: self._write(last, End(state="failed", text=last, is_of_lost_rank=True)))
         elif kind in (SILENT, STANDING):
             self.say(f"{found}; this run continues without it")
         if kind == SILENT:
             kill(self._group.members[rank].process)  # a launcher cannot end a frozen process of another host
         if not continues:
-            _attempt(self._before_exit)
             os._exit(1)
 
     def show_stacks(self) -> None:
@@ -187,11 +189,15 @@ class _LastWords:
 
         _attempt(show)
 
-    def _write(self, text: str) -> None:
-        print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)
-        if self._rank == 0 and self._log and self._log.parent.is_dir():
-            with open(self._log, "a", encoding="utf-8", opener=in_place) as log:
-                log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    def _write(self, text: str | None, event: Event | None = None) -> None:
+        if text is not None:
+            print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)
+        if self._rank != 0 or self._run_dir is None or not self._run_dir.is_dir():
+            return
+        for name, line in ((events.LOG, text and events.dated(text)), (events.FILE, event and events.as_json(event))):
+            if line:
+                with open(self._run_dir / name, "a", encoding="utf-8", opener=in_place) as file:
+                    file.write(line)
 
 
 def _attempt(work: Callable[[], None]) -> None:

@@ -22,14 +22,7 @@ from hvdgan.distributed.liveness.monitor import Monitor, Reactions
 
 
 class MemberMonitor(Monitor):
-    """Monitors rank 0 from any other rank; rank 0 reports the loss of further ranks.
-
-    Args:
-        rank: this rank, > 0.
-        group: the members and their settings.
-        reactions: actions upon a lost rank.
-        activity: progress of this rank's main thread.
-    """
+    """Monitors rank 0 from any other rank; rank 0 reports the loss of further ranks."""
 
     def __init__(self, rank: int, group: Group, reactions: Reactions, activity: Activity | None = None) -> None:
         super().__init__(group, reactions, rank, activity)

@@ -54,12 +54,7 @@ class Group:
         return f"rank {rank} (host {member.host}, pid {member.process[0]})"
 
     def describe(self, rank: int, kind: bytes) -> str:
-        """A sentence about a rank that is lost.
-
-        Args:
-            rank: the rank; ignored with STALLED, which concerns all ranks.
-            kind: FAILED, ENDED, SILENT, STANDING or STALLED.
-        """
+        """A sentence about a rank that is lost."""
         if kind == STALLED:
             return (
                 f"no rank has made progress for {self.stall_seconds:g} s, and no rank is behind the others, so the "

@@ -23,6 +23,9 @@ class Reactions(Protocol):
     def say(self, text: str) -> None:
         """Log a line."""
 
+    def lose(self, kind: bytes, rank: int, text: str, *, aloud: bool) -> None:
+        """Log that a rank is lost; only among the events unless `aloud`."""
+
     def end(self, kind: bytes, rank: int) -> None:
         """End this process, because that rank is dead or stands still."""
 
@@ -31,14 +34,7 @@ class Reactions(Protocol):
 
 
 class Monitor:
-    """A thread that sends heartbeats and judges those of other ranks; RootMonitor and MemberMonitor say which ranks.
-
-    Args:
-        group: the members and their settings.
-        reactions: actions upon a lost rank.
-        rank: this rank.
-        activity: progress of this rank's main thread.
-    """
+    """A thread that sends heartbeats and judges those of other ranks; RootMonitor and MemberMonitor say which ranks."""
 
     def __init__(self, group: Group, reactions: Reactions, rank: int, activity: Activity | None) -> None:
         self._group = group
@@ -71,11 +67,7 @@ class Monitor:
         return not self._thread.is_alive()
 
     def stop(self, *, failed: bool = False) -> None:
-        """Leave the group: tell the others that this rank will be silent from now on, and end the thread.
-
-        Args:
-            failed: True if this rank leaves with an error.
-        """
+        """Leave the group: tell the others that this rank will be silent from now on, and end the thread."""
         self._goodbye = FAILED if failed else GOODBYE
         with contextlib.suppress(BlockingIOError):
             self._wake.send(b"x")
@@ -111,13 +103,13 @@ class Monitor:
         return self._group.describe(rank, kind) + (f": {details}" if details else "")
 
     def _miss(self, rank: int, kind: bytes, details: str = "", *, aloud: bool = False) -> None:
-        """Record a lost rank, and log it if `aloud`."""
+        """Record a lost rank, and log it, also for people if `aloud`."""
         with self._news:
             if self._missing.get(rank) != FAILED:
                 self._missing[rank], self._details[rank] = kind, details
             self._news.notify_all()
-        if aloud:
-            self._reactions.say(self._describe(rank, kind))  # at once, because a launcher may kill this process next
+        # At once, because a launcher may kill this process next.
+        self._reactions.lose(kind, rank, self._describe(rank, kind), aloud=aloud)
 
     def _meet(self, reached: int) -> None:
         """Record that every rank has reached this number of meeting points."""
@@ -133,6 +125,8 @@ class Monitor:
     def _end(self, kind: bytes, rank: int) -> None:
         if kind == STALLED or (kind == STANDING and rank == self._rank):
             self._reactions.show_stacks()
+        if rank not in self._missing:
+            self._miss(rank, kind)
         self._reactions.end(kind, rank)
         self._goodbye = GOODBYE  # in an elastic run end() returns, and this rank leaves the group
 

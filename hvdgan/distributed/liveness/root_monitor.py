@@ -49,14 +49,7 @@ class _Peer:
 
 
 class RootMonitor(Monitor):
-    """Monitors all ranks but rank 0, on which it runs, and reports a lost rank to the others.
-
-    Args:
-        listener: socket at which rank 0 listens.
-        group: the members and their settings.
-        reactions: actions upon a lost rank.
-        activity: progress of rank 0's main thread.
-    """
+    """Monitors all ranks but rank 0, on which it runs, and reports a lost rank to the others."""
 
     def __init__(
         self, listener: socket.socket, group: Group, reactions: Reactions, activity: Activity | None = None
@@ -147,14 +140,7 @@ class RootMonitor(Monitor):
             self._tell(ALIVE, 0, Pulse(reached))
 
     def _drop(self, connection: Connection, now: float, *, waited: bool) -> None:
-        """Close a connection, and record its rank as lost unless the rank has left in order.
-
-        Args:
-            connection: connection that the other side has closed.
-            now: current time, in seconds.
-            waited: True if the other side closed it before rank 0 accepted it. Its rank may have given up waiting and
-                connected again, so it is dead only if no newer connection arrives within the grace period.
-        """
+        """Close a connection, and record its rank as lost unless the rank has left in order."""
         rank = self._close(connection)
         if rank is None:
             return

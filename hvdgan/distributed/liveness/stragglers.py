@@ -6,11 +6,7 @@ from hvdgan.distributed.liveness.activity import Pulse
 
 
 class Progress:
-    """The progress of a rank as rank 0 knows it from heartbeats.
-
-    Args:
-        now: time at which the record begins, in seconds.
-    """
+    """The progress of a rank as rank 0 knows it from heartbeats."""
 
     def __init__(self, now: float) -> None:
         self.moved = now
@@ -36,12 +32,7 @@ class Progress:
         self._pulse = pulse
 
     def compare(self, furthest: int, now: float) -> None:
-        """Record whether the rank is behind.
-
-        Args:
-            furthest: number of meeting points that the furthest rank has reached.
-            now: current time, in seconds.
-        """
+        """Record whether the rank is behind."""
         if self.reached == furthest:
             self.behind = None
         elif self.behind is None:
@@ -73,11 +64,6 @@ def stragglers(everyones: Mapping[int, Progress], now: float, seconds: float) ->
     """The ranks that have been behind for this long and have not moved.
 
     Every rank reaches the same meeting points in the same order, so a rank that is ahead waits for the others.
-
-    Args:
-        everyones: progress by rank, compared.
-        now: current time, in seconds.
-        seconds: time without a move; 0: no rank is a straggler.
     """
     return [rank for rank, each in everyones.items() if each.behind is not None and each.stands(now, seconds)]
 

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from hvdgan.networks.devices import device
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -73,3 +75,23 @@ def computing_as(choice: Choice) -> Iterator[None]:
         yield
     finally:
         _given.reset(token)
+
+
+def to_device(numbers: tf.Tensor) -> tf.Tensor:
+    """Bring numbers to the device that computes, inside of a tf.function.
+
+    Args:
+        numbers: int64 in the host's memory, a scalar or (n,).
+
+    Returns:
+        The same numbers.
+    """
+    if not device.chosen().own_memory:
+        return numbers
+    with tf.device("cpu:0"):
+        each = tf.unstack(tf.reshape(numbers, [-1]))
+        # Away from the largest and the smallest number, whose neighbour int64 cannot hold.
+        steps = [tf.where(one > 0, tf.constant(-1, tf.int64), tf.constant(1, tf.int64)) for one in each]
+        limits = [one + step for one, step in zip(each, steps, strict=True)]
+    found = tf.concat([tf.range(*one) for one in zip(each, limits, steps, strict=True)], 0)
+    return tf.reshape(found, numbers.shape)

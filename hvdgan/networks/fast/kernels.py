@@ -20,7 +20,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:
         """As keras.layers.BatchNormalization.call; (B, H, W, C)."""
         fits = len(inputs.shape) == 4 and self.axis in (3, -1) and mask is None and not getattr(self, "renorm", False)
-        if not (training and self.trainable and fits):
+        if not (training and self.trainable and fits and self.variable_dtype == "float32"):
             return super().call(inputs, training=training, mask=mask)
         channels = inputs.shape[-1]
         gamma = tf.cast(self.gamma, tf.float32) if self.scale else tf.ones((channels,))
@@ -107,7 +107,7 @@ class FastLeakyReLU(keras.layers.LeakyReLU):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """As keras.layers.LeakyReLU.call."""
         slope = float(self.negative_slope)
-        wide = tf.float32 if device.chosen().wide_slopes else inputs.dtype
+        wide = tf.float32 if device.chosen().wide_slopes and inputs.dtype != tf.float64 else inputs.dtype
 
         @tf.custom_gradient
         def leaky(x: tf.Tensor) -> tuple[tf.Tensor, object]:

@@ -81,12 +81,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
-    """Read the metrics of a run folder; a file that is missing leaves them empty.
-
-    Args:
-        folder: run folder.
-        resumptions: steps at which the run was resumed, ascending.
-    """
+    """Read the metrics of a run folder; a file that is missing leaves them empty."""
     metrics, resumed = Metrics(), collections.deque(resumptions)
     waiting: Waiting = collections.defaultdict(list)
     for records in folder.records(FILE):
@@ -136,14 +131,7 @@ def _add(
 
 
 def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> None:
-    """Add the curves of metrics that were measured after or beside the training alone, by hvdgan.evaluate.
-
-    Args:
-        metrics: metrics of the training.
-        evaluations: records of evaluation.jsonl, the latest last; of several of one step the latest counts. Records
-            that were measured with other features, numbers of samples, weights or bins than the latest cannot be
-            compared with it, and are left out.
-    """
+    """Add the curves of metrics that were measured after or beside the training alone, by hvdgan.evaluate."""
     found: dict[str, dict[int, float]] = {}
     measured_with = [", ".join(f"{what} {each[what]}" for what in _COMPARED if what in each) for each in evaluations]
     if len(set(measured_with)) > 1:

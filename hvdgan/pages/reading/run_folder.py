@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import contents, files
+from hvdgan.cli import events
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import lock
 from hvdgan.pages.reading import journal, metrics
@@ -16,7 +17,7 @@ from hvdgan.pages.reading.metrics import is_number, is_step
 from hvdgan.pages.reading.untrusted import Folder
 
 _CHECKPOINTS = "checkpoints"
-_SIGNS = ("config.json", metrics.FILE, journal.FILE, _CHECKPOINTS)
+_SIGNS = ("config.json", metrics.FILE, events.FILE, _CHECKPOINTS)
 _GRID = re.compile(r"step-(\d{1,15})\.png")
 _MOST_CHECKPOINTS = 200
 _MOST_EVALUATIONS = 500
@@ -26,7 +27,7 @@ Facts = dict[str, Any]
 
 
 @dataclasses.dataclass
-class Saved:
+class SavedCheckpoint:
     """A checkpoint on the disk.
 
     Args:
@@ -61,14 +62,14 @@ class RunFacts:
         folder: folder, with remarks about what could not be read.
         config: settings; None if config.json is missing or damaged.
         metrics: curves.
-        journal: facts of log.txt.
+        journal: facts of events.jsonl.
         evaluations: latest records of evaluation.jsonl.
         checkpoints: checkpoints, the newest first.
         grids: step and name of each grid of samples.
         holder: process that holds the lock of the folder; empty if none does; None if its file system has no locks.
         other_host: host whose process was the last to lock the folder, if it is not this one; its lock may not be seen
             here.
-        is_locked_anew: True if the lock was taken after the last line of the log.
+        is_locked_anew: True if the lock was taken after the last event.
         is_copy: True if nobody holds its lock as far as can be seen, and its lock file is missing, or names a process
             of this host that is running: then the folder is a copy.
         evaluations_left_out: number of earlier records of evaluation.jsonl.
@@ -79,7 +80,7 @@ class RunFacts:
     metrics: metrics.Metrics
     journal: journal.Journal
     evaluations: list[Facts]
-    checkpoints: list[Saved]
+    checkpoints: list[SavedCheckpoint]
     grids: list[tuple[int, str]]
     holder: str | None
     other_host: str
@@ -130,7 +131,7 @@ def is_run(path: Path) -> bool:
 def expand(path: Path) -> list[Path]:
     """Return the run folder itself, or the run folders inside it and inside its subfolders.
 
-    A folder that holds runs may have a config.json or log.txt of its own, by accident: without metrics and checkpoints
+    A folder that holds runs may have a config.json of its own, by accident: without metrics and checkpoints
     it counts as a folder of runs.
 
     Raises:
@@ -173,10 +174,10 @@ def read(path: Path, *, verify: bool) -> RunFacts:
         verify: True to read all tensors of all checkpoints, and compare them with what was written.
     """
     folder = Folder(path)
-    # Before the log: a run that ends meanwhile has written its last line before its lock is released.
+    # Before the events: a run that ends meanwhile has written its last one before its lock is released.
     has_lock = folder.find(".lock") is not None
     holder = lock.held_by(path) if has_lock else ""
-    is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / journal.FILE)
+    is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / events.FILE)
     log = journal.read(folder)
     measured, (evaluations, left_out) = metrics.read(folder, log.resumptions), _evaluations(folder)
     metrics.add_evaluations(measured, evaluations)
@@ -219,7 +220,7 @@ def _grids(folder: Folder) -> list[tuple[int, str]]:
     return sorted((int(match[1]), name) for name in folder.names("samples") if (match := _GRID.fullmatch(name)))
 
 
-def _checkpoints(folder: Folder, *, verify: bool) -> list[Saved]:
+def _checkpoints(folder: Folder, *, verify: bool) -> list[SavedCheckpoint]:
     if not folder.names("checkpoints"):
         return []
     found = files.newest_first(folder.path / "checkpoints")
@@ -228,9 +229,9 @@ def _checkpoints(folder: Folder, *, verify: bool) -> list[Saved]:
     return [_saved(folder, path, verify=verify) for path in found[:_MOST_CHECKPOINTS]]
 
 
-def _saved(folder: Folder, path: Path, *, verify: bool) -> Saved:
+def _saved(folder: Folder, path: Path, *, verify: bool) -> SavedCheckpoint:
     name = f"checkpoints/{path.name}"
-    saved = Saved(path.name, files.step_of(path), None)
+    saved = SavedCheckpoint(path.name, files.step_of(path), None)
     inside = [folder.find(f"{name}/{file}") for file in (files.MANIFEST, files.STATE)]
     if None in inside:
         saved.problem = "not whole: a file is missing or leads out of the folder"

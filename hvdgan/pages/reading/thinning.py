@@ -10,16 +10,7 @@ _KEPT, _PENDING = 2000, 16_000
 
 
 def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """Thin a curve; the least and the greatest value of each part of the steps stay, and so do both ends.
-
-    Args:
-        steps: positions of the points, (N,).
-        values: finite numbers, (N,).
-        points: number of points to leave, at least 4.
-
-    Returns:
-        Steps in ascending order, and their values.
-    """
+    """Thin a curve; the least and the greatest value of each part of the steps stay, and so do both ends."""
     if (np.diff(steps) < 0).any():
         order = np.argsort(steps, kind="stable")
         steps, values = steps[order], values[order]
@@ -73,13 +64,7 @@ class Series:
         return mean if 0 < mean < float("inf") else None
 
     def add(self, steps: np.ndarray, values: np.ndarray, *, are_steady: bool = True) -> None:
-        """Add values, and thin the curve if it has become long.
-
-        Args:
-            steps: their steps, (N,).
-            values: numbers, (N,); those that are not finite are counted.
-            are_steady: False for the first records of a start or a stage, in which graphs are traced.
-        """
+        """Add values, and thin the curve if it has become long."""
         finite = np.isfinite(values)
         if not finite.all():
             self.not_finite += int((~finite).sum())

@@ -15,12 +15,7 @@ _PORTION = 1 << 16
 
 
 def plain(text: str, most: int = LONGEST_TEXT) -> str:
-    """Return a text that can be shown: control characters and other invisible ones as escapes, and not too long.
-
-    Args:
-        text: any characters, lone surrogates and ANSI codes among them.
-        most: number of characters to keep.
-    """
+    """Return a text that can be shown: control characters and other invisible ones as escapes, and not too long."""
     cut = text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
     if cut.isprintable():
         return cut
@@ -49,11 +44,7 @@ def _values(lines: list[bytes]) -> list[Any]:
 
 
 class Folder:
-    """A folder that is read and never written.
-
-    Args:
-        path: path of the folder.
-    """
+    """A folder that is read and never written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,11 +53,7 @@ class Folder:
         """lines for the reader of the page: what could not be read, and why"""
 
     def find(self, name: str | Path) -> Path | None:
-        """Return the path of a regular file inside the folder; None, with a remark unless it is missing, if it is not.
-
-        Args:
-            name: path relative to the folder.
-        """
+        """Return the path of a regular file inside the folder, else None, with a remark unless it is missing."""
         path = self.path / name
         try:
             real = path.resolve(strict=True)
@@ -84,11 +71,7 @@ class Folder:
         return None
 
     def names(self, name: str) -> list[str]:
-        """List the entries of a subfolder inside the folder, sorted; empty if there is none.
-
-        Args:
-            name: path relative to the folder.
-        """
+        """List the entries of a subfolder inside the folder, sorted; empty if there is none."""
         path = self.path / name
         try:
             if not path.is_dir():
@@ -101,11 +84,7 @@ class Folder:
         return []
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """Yield the lines of a file without their ends; those that are too long are counted and left out.
-
-        Args:
-            name: path relative to the folder.
-        """
+        """Yield the lines of a file without their ends; those that are too long are counted and left out."""
         for lines in self.batches(name):
             yield from lines
 
@@ -114,9 +93,6 @@ class Folder:
 
         Lines that are too long are counted and left out. The last line ends the file, and is empty if that ends in a
         line's end.
-
-        Args:
-            name: path relative to the folder.
         """
         path, too_long = self.find(name), 0
         if path is None:
@@ -142,11 +118,7 @@ class Folder:
             self.remarks.append(f"{name}: lines of more than {LONGEST_LINE:,} bytes are left out ({too_long:,})")
 
     def records(self, name: str) -> Iterator[list[dict[str, Any]]]:
-        """Yield the JSON objects of a file, one from each line, as many as are read at once; other lines are counted.
-
-        Args:
-            name: path relative to the folder.
-        """
+        """Yield the JSON objects of a file, one from each line, as many as are read at once; count other lines."""
         unreadable, last = 0, b""
         for lines in self.batches(name):
             last, values = lines[-1], _values(lines)
@@ -162,12 +134,7 @@ class Folder:
             self.remarks.append(f"{name}: lines that are no JSON objects are left out ({unreadable:,})")
 
     def json_object(self, name: str, most: int = 1 << 22) -> dict[str, Any] | None:
-        """Read a file that holds one JSON object; None, with a remark unless it is missing, if it does not.
-
-        Args:
-            name: path relative to the folder.
-            most: size of the file above which it is not read (bytes).
-        """
+        """Read a file that holds one JSON object; None, with a remark unless it is missing, if it does not."""
         path = self.find(name)
         if path is None:
             return None

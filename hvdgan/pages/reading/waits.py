@@ -20,12 +20,7 @@ class Waits:
         self._is_first = True
 
     def add(self, ranks: np.ndarray, seconds: np.ndarray) -> None:
-        """Add records; values that cannot be a rank or a time are left out.
-
-        Args:
-            ranks: (n,) numbers of the ranks that waited longest, as floats.
-            seconds: (n,) seconds that they waited in each step.
-        """
+        """Add records; values that cannot be a rank or a time are left out."""
         ranks, seconds = (ranks[1:], seconds[1:]) if self._is_first else (ranks, seconds)
         self._is_first = False
         # NaN fails each comparison.
@@ -38,11 +33,7 @@ class Waits:
             self._seconds = sums + np.pad(self._seconds, (0, size - len(self._seconds)))
 
     def longest(self, most: int) -> list[tuple[int, int, float]]:
-        """Return rank, number of records, and their mean seconds of a step, of the ranks that waited most in all.
-
-        Args:
-            most: number of ranks, at most.
-        """
+        """Return rank, number of records, and their mean seconds of a step, of the ranks that waited most in all."""
         order = np.argsort(-self._seconds, kind="stable")[:most]
         return [
             (int(rank), int(self._counts[rank]), float(self._seconds[rank] / self._counts[rank]))

@@ -1,0 +1,291 @@
+"""What happens in a run, as facts: events.jsonl holds them, and its log, its page and its state are made from them.
+
+A line of the file is a JSON object with `time`, a local date and time, `event`, the kind of the event, and the fields
+of its class.
+"""
+
+import dataclasses
+import json
+import time
+import typing
+from typing import Any, ClassVar
+
+FILE = "events.jsonl"
+LOG = "log.txt"
+_MOST = 1 << 53
+"""integers of this size and more are no facts: nobody can count with them"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happens in a run."""
+
+    is_shown: ClassVar[bool] = True
+    """False for an event that the terminal need not show"""
+
+    @property
+    def line(self) -> str:
+        """The line of the log about it."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network and its numbers of parameters."""
+
+    name: str
+    trainable: int
+    other: int
+    is_frozen: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Update:
+    """An update of a stage; `bytes` is the size of its all-reduce, 0 with one rank."""
+
+    name: str
+    owns: list[str]
+    every: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A stage of the schedule."""
+
+    name: str
+    steps: int
+    updates: list[Update]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start(Event):
+    """A start of the run, new or resumed; `data`, `changed` and `machine` are lines for people."""
+
+    version: str
+    recipe: str
+    step: int
+    last_step: int
+    ranks: int
+    hosts: int
+    launcher: str
+    is_elastic: bool
+    slurm_job: str
+    slurm_restart: int
+    networks: list[Network]
+    stages: list[Stage]
+    data: list[str]
+    changed: list[str]
+    machine: list[str]
+
+    @property
+    def line(self) -> str:
+        if self.step == 0:
+            return f"a new run, which ends at step {self.last_step:,}"
+        return f"{'resuming' if self.step < self.last_step else 'ended'} at step {self.step} of {self.last_step}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recovery(Event):
+    """An elastic run continues from memory, with other ranks."""
+
+    ranks: int
+    step: int
+    last_step: int
+
+    @property
+    def line(self) -> str:
+        return f"{self.ranks} rank(s) resume at step {self.step} of {self.last_step}, from the last commit"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SkippedUpdate(Event):
+    """An update that no rank has applied, for the `times`-th time in a row."""
+
+    step: int
+    stage: str
+    update: str
+    times: int
+
+    @property
+    def line(self) -> str:
+        return (
+            f"warning: step {self.step}, stage {self.stage}, update {self.update}: loss or gradients are not finite; "
+            f"every rank skips the update ({self.times} in a row)"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SkippedFile(Event):
+    """A sample that cannot be used."""
+
+    name: str
+    reason: str
+
+    @property
+    def line(self) -> str:
+        return f"skipped {self.name}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint(Event):
+    """A checkpoint was written: seconds for which the steps waited, and of the thread that wrote it."""
+
+    is_shown = False
+    step: int
+    waited: float
+    written: float
+
+    @property
+    def line(self) -> str:
+        return f"checkpoint of step {self.step}: the steps waited {self.waited:.3f} s, written in {self.written:.3f} s"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(Event):
+    """Figures of held-out or generated samples by their names; None for one that is not finite."""
+
+    step: int
+    what: str
+    values: dict[str, float | None]
+
+    @property
+    def line(self) -> str:
+        figures = (f"{name} {'nan' if value is None else format(value, '.4g')}" for name, value in self.values.items())
+        return f"step {self.step} {self.what}: {' '.join(figures)}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Caution(Event):
+    """A warning of any other kind."""
+
+    text: str
+
+    @property
+    def line(self) -> str:
+        return f"warning: {self.text}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputSpeed(Event):
+    """Whether reading keeps up with computing, after the first steps."""
+
+    is_bottleneck: bool
+    text: str
+
+    @property
+    def line(self) -> str:
+        return f"warning: {self.text}" if self.is_bottleneck else self.text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LostRank(Event):
+    """A rank that has failed, ended, fallen silent, or stands still."""
+
+    rank: int
+    host: str
+    pid: int
+    text: str
+
+    @property
+    def line(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Standstill(Event):
+    """No rank moves, and none is behind the others."""
+
+    text: str
+
+    @property
+    def line(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageEnd(Event):
+    """A stage ends early, because its metric no longer improves."""
+
+    stage: str
+    steps: int
+    planned: int
+    metric: str
+    last_step: int
+
+    @property
+    def line(self) -> str:
+        return (
+            f"stage {self.stage} ends after {self.steps} of {self.planned} steps: {self.metric} no longer improves; "
+            f"this run ends at step {self.last_step}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class End(Event):
+    """The run ends: `state` is finished, stopped (on request) or failed, `text` says how.
+
+    is_saved: True if a checkpoint of this step is written.
+    is_of_lost_rank: True if a lost rank ends the processes, which may hold the lock of the folder a moment longer.
+    """
+
+    state: str
+    text: str
+    is_saved: bool = False
+    is_of_lost_rank: bool = False
+
+    @property
+    def line(self) -> str:
+        return f"stopped: {self.text}" if self.state == "failed" and not self.is_of_lost_rank else self.text
+
+
+KINDS: dict[str, type[Event]] = {
+    "start": Start,
+    "recovery": Recovery,
+    "skipped_update": SkippedUpdate,
+    "skipped_file": SkippedFile,
+    "checkpoint": Checkpoint,
+    "evaluation": Evaluation,
+    "warning": Caution,
+    "input_speed": InputSpeed,
+    "lost_rank": LostRank,
+    "standstill": Standstill,
+    "stage_end": StageEnd,
+    "end": End,
+}
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def dated(text: str) -> str:
+    """A line of log.txt, with the date and time and its end."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
+
+
+def as_json(event: Event) -> str:
+    """The line of events.jsonl about an event, with its end."""
+    facts = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "event": _NAMES[type(event)], **dataclasses.asdict(event)}
+    return json.dumps(facts) + "\n"
+
+
+def of_json(record: dict[str, Any]) -> Event | None:
+    """The event of a line of events.jsonl; None if it is of no known kind, or its facts are not of their types."""
+    kind = record.get("event")
+    try:
+        return _as(KINDS[kind], record) if isinstance(kind, str) and kind in KINDS else None
+    except (TypeError, KeyError):
+        return None
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """A value of JSON as one of a type; raises a TypeError or a KeyError if it is none."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        types = typing.get_type_hints(kind)
+        return kind(**{each.name: _as(types[each.name], value[each.name]) for each in dataclasses.fields(kind)})
+    of = typing.get_args(kind)
+    if typing.get_origin(kind) is list and type(value) is list:
+        return [_as(of[0], each) for each in value]
+    if typing.get_origin(kind) is dict and type(value) is dict:
+        return {_as(of[0], name): _as(of[1], each) for name, each in value.items()}
+    if type(value) not in (*of, kind) or (type(value) is int and abs(value) >= _MOST):
+        raise TypeError(f"not {kind}")
+    return value

@@ -1,0 +1,152 @@
+"""Evaluates the networks on the held-out images, over all ranks."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError
+from hvdgan.cli.shared_errors import from_all
+from hvdgan.data import BadFile, Samples
+from hvdgan.data.batches import ImageReader, specs_of
+from hvdgan.distributed.affinity import reading_threads
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.results import measured, prepare
+
+Refuse = Callable[["tf.types.experimental.ConcreteFunction", str], None]
+"""what refuses a traced function that a resumed run could not repeat, by its name in the message"""
+# Neither a training step nor the samples' step: every evaluation draws the same, and nothing else draws it.
+_FIRST_STEP = -2
+
+
+class Evaluator:
+    """Runs a recipe's evaluate() over held-out images, each once, with the same draws every time.
+
+    Args:
+        recipe: recipe with evaluate().
+        nets: networks of the run in inference mode; averaged where the run has averages.
+        source: held-out images.
+        ranks: ranks that share the images.
+        config: configuration; seed, batch size and threads are used.
+    """
+
+    def __init__(self, recipe: Recipe, nets: Nets, source: Samples, ranks: Ranks, config: Config) -> None:
+        self._recipe = recipe
+        self._nets = nets
+        self._source = source
+        self._ranks = ranks
+        self._config = config
+        self._first, self._last = _slice_of(config.global_batch_size, ranks)
+        threads = reading_threads(config.pipeline.threads, ranks)
+        self._reader = ImageReader(source, max(1, self._last - self._first), threads)
+        self.measure = tf.function(self._values, autograph=False)
+        """compiled function of a number of the draws and a batch: the values of each image by name"""
+
+    def __call__(self) -> dict[str, float]:
+        """Return the means by name over all readable images, on every rank; every rank calls this.
+
+        Raises:
+            RunError: on every rank, if no image can be read, or the data of a rank has changed.
+        """
+        everyones = from_all(lambda: [*self.sums(), self.bad_files[:1]], self._ranks, "evaluation")
+        total = sum(count for _, count, _ in everyones)
+        if not total:
+            first = next(": ".join(bad) for *_, some in everyones for bad in some)
+            raise RunError(
+                f"--data {self._source.name}: none of the {len(self._source)} images held out can be read; the first: "
+                f"{first}"
+            )
+        return {name: math.fsum(theirs.get(name, 0.0) for theirs, *_ in everyones) / total for name in everyones[0][0]}
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Distinct broken images that this rank has met, by their index: threads meet them in any order."""
+        return [bad for _, bad in sorted(self._reader.bad.items())]
+
+    def remark(self, before: int | None) -> str | None:
+        """Return a warning if the interrupted run evaluated other images; None if not.
+
+        Args:
+            before: number of images that the interrupted run evaluated; None: all held-out ones, or it had none.
+        """
+        if before is None or before == len(self._source):
+            return None
+        return (
+            f"warning: evaluations look at {len(self._source):,} held-out images, and looked at {before:,} before; "
+            "the best checkpoint is chosen among metrics of both"
+        )
+
+    def trace(self, refuse: Refuse) -> set[str]:
+        """Trace evaluate() without an image, so that a mistake in it is found before the first evaluation is due.
+
+        Args:
+            refuse: function that refuses a traced function which a resumed run could not repeat.
+
+        Returns:
+            The names of the metrics.
+
+        Raises:
+            Mistake: evaluate() fails, or does not return metrics.
+            UserError: evaluate() draws random numbers that a resumed run could not repeat.
+        """
+        data = specs_of(self._source, self._last - self._first)
+        traced = self.measure.get_concrete_function(tf.TensorSpec((), tf.int64), data)
+        refuse(traced, f"recipe {type(self._recipe).__name__}: evaluate()")
+        return set(traced.structured_outputs)
+
+    def sums(self) -> tuple[dict[str, float], int]:
+        """Return the sums by name over this rank's readable images, and the number of those images."""
+        sums: dict[str, float] = {}
+        count = 0
+        if self._first == self._last:
+            return sums, count
+        size = self._config.global_batch_size
+        numbers = np.arange(math.ceil(len(self._source) / size))
+        everything = numbers[:, None] * size + np.arange(self._first, self._last)
+        for number, indices, (images, readable) in zip(numbers, everything, self._reader(everything), strict=True):
+            facts = self._source.facts(np.minimum(indices, len(self._source) - 1))
+            data = {name: tf.constant(each) for name, each in {"images": images, **facts}.items()}
+            step = tf.constant(_FIRST_STEP - int(number), tf.int64)
+            for name, values in self.measure(step, data).items():
+                sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
+            count += int(readable.sum())
+        return sums, count
+
+    def _values(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        config, count = self._config, self._last - self._first
+        random = Random(config.seed, step, self._first, count)
+        prepared = prepare(self._recipe, data, random, "for the evaluation: ")
+        values = measured(self._recipe, self._nets, prepared.batch("evaluate"), count)
+        return {f"eval/{name}": value for name, value in values.items()}
+
+
+def refuse_taken_names(recipe: Recipe, evaluated: Collection[str], distances: Collection[str]) -> None:
+    """Refuse metrics of evaluate() that have the names of distances, which would take their place in the record.
+
+    Args:
+        recipe: recipe with evaluate().
+        evaluated, distances: names of the metrics and of the distances, as metrics.jsonl has them.
+
+    Raises:
+        Mistake: a name is taken.
+    """
+    if taken := sorted(set(evaluated) & set(distances)):
+        names = ", ".join(name.removeprefix("eval/") for name in taken)
+        raise Mistake(f"evaluate() returns {names}, and a distance has that name; name it otherwise", recipe.evaluate)
+
+
+def _slice_of(batch_size: int, ranks: Ranks) -> tuple[int, int]:
+    """The first and past the last of this rank's images in a batch; equal if there are fewer images than ranks.
+
+    Whatever the number of ranks, the batches are those of the run, because the random draws depend on them.
+    """
+    if ranks.rank >= batch_size:
+        return batch_size, batch_size
+    return dataclasses.replace(ranks, size=min(ranks.size, batch_size)).slice_of(batch_size)

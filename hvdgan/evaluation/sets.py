@@ -1,0 +1,251 @@
+"""The two sets that are compared: real samples and generated ones, each shared out over the ranks by its number."""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data import BadFile, Samples
+from hvdgan.data.batches import ImageReader, specs_of
+from hvdgan.data.order import sample_indices
+from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.augment import AXES
+from hvdgan.recipe.drawing import Drawing, SampleRandom, are_classes
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import drawn_by, generated
+from hvdgan.recipe.unpacking import unpack
+
+_ORDER_SEED = 0
+"""seed of the order in which the data are taken: any first part of the set is a fair choice, the same in every run"""
+
+
+class SampleBatch(NamedTuple):
+    """Some samples of a set.
+
+    numbers: their numbers in the set, int64 (N,).
+    samples: samples as networks see them, float32 (N, ..., C).
+    labels: their classes, (N,), or None.
+    conditions: their conditions as networks see them, (N, k), or None.
+    """
+
+    numbers: np.ndarray
+    samples: np.ndarray
+    labels: np.ndarray | None
+    conditions: np.ndarray | None
+
+    def where(self, kept: np.ndarray) -> "SampleBatch":
+        """Those samples for which a mask (N,) is true."""
+        labels, conditions = (None if each is None else each[kept] for each in self[2:])
+        return SampleBatch(self.numbers[kept], self.samples[kept], labels, conditions)
+
+
+class SampleSet(Protocol):
+    """A set of samples that the ranks share."""
+
+    source: Samples
+    """samples of the data, or of another program, that the set holds or starts from"""
+    count: int
+    """number of samples"""
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the samples belong to the classes that their labels name."""
+
+    @property
+    def fewest_of_class(self) -> int:
+        """Number of samples of the rarest class, at most; the samples have classes."""
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Distinct broken samples of the data that this rank has met."""
+
+    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
+        """Compute or read this rank's part of the set."""
+
+
+class RealSet:
+    """Samples of a source, in an order that does not depend on the run; broken ones are left out.
+
+    Args:
+        source: mapped samples.
+        spec: facts about the data.
+        count: number of samples to take; all, if the source has fewer.
+        batch_size: samples read at a time.
+        threads: threads that read.
+        mirrored: names of the axes along which the set also holds each sample mirrored.
+        max_bad_fraction: largest fraction of the samples to take that may be broken, in [0, 1].
+    """
+
+    def __init__(
+        self,
+        source: Samples,
+        spec: DataSpec,
+        *,
+        count: int,
+        batch_size: int,
+        threads: int,
+        mirrored: Sequence[str] = (),
+        max_bad_fraction: float = 1.0,
+    ) -> None:
+        self.source, self.mirrored, self.max_bad_fraction = source, list(mirrored), max_bad_fraction
+        subsets = (itertools.combinations(mirrored, some) for some in range(len(mirrored) + 1))
+        self._mirrors = [tuple(AXES[name] for name in names) for names in itertools.chain.from_iterable(subsets)]
+        self.spec, self._images, self._batch_size, self._threads = spec, min(count, len(source)), batch_size, threads
+        self.count = self._images * len(self._mirrors)
+        self._reader = ImageReader(source, batch_size, threads)
+
+    def first(self, count: int) -> "RealSet":
+        """The set of some first samples of the order, none of them mirrored."""
+        count = min(count, self._images)
+        return RealSet(self.source, self.spec, count=count, batch_size=self._batch_size, threads=self._threads)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the data have classes."""
+        return self.source.num_classes > 1
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes 0, 1, ...; their numbers, if the data name none."""
+        names = self.source.class_names
+        return [str(number) for number in range(self.source.num_classes)] if names is None else list(names)
+
+    @property
+    def fewest_of_class(self) -> int:
+        """Number of samples of the rarest class, if all can be read; the data have classes."""
+        labels = self.source.facts(self._order)["labels"]
+        return int(np.bincount(labels, minlength=self.source.num_classes).min()) * len(self._mirrors)
+
+    @property
+    def _order(self) -> np.ndarray:
+        """Places of the samples in the source."""
+        return sample_indices(_ORDER_SEED, 0, self._images, len(self.source))
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Distinct broken samples that this rank has met."""
+        return [bad for _, bad in sorted(self._reader.bad.items())]
+
+    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
+        """Read this rank's part of the set, a batch at a time."""
+        size, last = self._batch_size, self._images - 1
+        places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
+        indices = np.where(places <= last, self._order[np.minimum(places, last)], len(self.source))
+        for numbers, some, (records, readable) in zip(places, indices, self._reader(indices), strict=True):
+            samples = unpack(tf.constant(records), self.spec).images.numpy()
+            facts = self.source.facts(np.minimum(some, len(self.source) - 1))
+            for number, axes in enumerate(self._mirrors):
+                yield SampleBatch(
+                    numbers * len(self._mirrors) + number,
+                    np.flip(samples, axes) if axes else samples,
+                    facts.get("labels"),
+                    facts.get("conditions"),
+                ).where(readable)
+
+
+class GeneratedSet:
+    """Samples that networks generate: sample i depends on the seed and i alone, not on ranks or batches.
+
+    Labels, conditions and inputs are those of the data, in the order of RealSet.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        nets: Nets,
+        source: Samples,
+        *,
+        seed: int,
+        count: int,
+        batch_size: int,
+        threads: int,
+        truncation: float = 1.0,
+    ) -> None:
+        self.source, self.count = source, count
+        self._recipe, self._nets, self._batch_size = recipe, nets, batch_size
+        self._drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
+        self._reader = ImageReader(source, batch_size, threads)
+        self._function = tf.function(self._compute, autograph=False)
+
+    @functools.cached_property
+    def has_classes(self) -> bool:
+        """Whether the recipe draws the classes of its samples."""
+        drawn = drawn_by(self._recipe, SampleRandom(0, tf.constant([0], tf.int64)))
+        return self._recipe.data.num_classes > 1 and are_classes(drawn.get("classes"))
+
+    @property
+    def fewest_of_class(self) -> int:
+        """Number of samples of the rarest class, at most: the same of each."""
+        return self.count // self._recipe.data.num_classes
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Distinct broken samples that this rank has met, from which no sample could start."""
+        return [bad for _, bad in sorted(self._reader.bad.items())]
+
+    @functools.cached_property
+    def traced(self) -> "tf.types.experimental.ConcreteFunction":
+        """The traced function of sample numbers and data."""
+        numbers = tf.TensorSpec((self._batch_size,), tf.int64)
+        return self._function.get_concrete_function(numbers, specs_of(self.source, self._batch_size))
+
+    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
+        """Generate this rank's part of the set, a batch at a time."""
+        each = int(self.traced.structured_outputs[0].shape[0])  # a recipe may return fewer samples than it gets
+        first = np.arange(peers.rank * each, self.count, peers.size * each)
+        numbers = first[:, None] + np.arange(self._batch_size)
+        indices = np.stack([self._order(int(number)) for number in first]) if len(first) else numbers
+        for some, places, (records, readable) in zip(numbers, indices, self._records(indices), strict=True):
+            data = {name: tf.constant(fact) for name, fact in self.source.facts(places).items()}
+            made = self._function(tf.constant(some), {"images": tf.constant(records), **data})
+            samples = made[0].numpy()
+            labels, conditions = (each if each is None else each.numpy() for each in made[1:])
+            kept = readable[:each] & (some[:each] < self.count)
+            yield SampleBatch(some[:each], samples, _first(labels, each), _first(conditions, each)).where(kept)
+
+    def _order(self, first: int) -> np.ndarray:
+        return sample_indices(_ORDER_SEED, first, self._batch_size, len(self.source))
+
+    def _records(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Records to start from; blank ones, unless the recipe looks at them."""
+        if self._recipe.shows_data:
+            yield from self._reader(indices)
+            return
+        blank, everywhere = self.source.blank(self._batch_size), np.ones(self._batch_size, bool)
+        for _ in indices:
+            yield blank, everywhere
+
+    def _compute(
+        self, numbers: tf.Tensor, data: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
+        batch = self._drawing.batch(numbers, data)
+        return generated(self._recipe, self._nets, batch), batch.labels, batch.conditions
+
+
+def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peers) -> str | None:
+    """How many samples could not be read, and the first of them, in words; None if all could. Every rank calls this.
+
+    Args:
+        missing: number of samples that could not be read, on all ranks together.
+        count: number of all samples.
+        bad_files: broken samples that this rank has met.
+        peers: ranks that have shared the samples.
+    """
+    if not missing:
+        return None
+    some = peers.gather([": ".join(bad) for bad in bad_files[:1]], "broken samples")
+    first = next((f"; the first: {text}" for texts in some for text in texts), "")
+    return f"{missing:,} of {count:,} samples cannot be read{first}"
+
+
+def in_short(names: Sequence[str]) -> str:
+    """The first five names, in words."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _first(values: np.ndarray | None, count: int) -> np.ndarray | None:
+    return None if values is None else values[:count]

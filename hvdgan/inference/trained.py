@@ -1,0 +1,135 @@
+"""Loads the networks of a checkpoint for use: their weights and averages, without ranks, optimizers or data."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints.files import find
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launcher import warn_once
+from hvdgan.distributed import devices, joining
+from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe.data_spec import of_json
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import make_recipe
+from hvdgan.training.command import parse_saved
+from hvdgan.training.frozen import digest_of_network, frozen_network
+from hvdgan.training.state import TrainState, build_state, prepare_keras
+
+PRECISION = "float32"
+"""dtype policy of the networks, also of those that were trained in mixed precision"""
+USED = ("networks/", "ema/")
+"""beginnings of the names of the tensors that are restored"""
+Weights = Literal["averaged", "trained"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedNetworks:
+    """The networks of a checkpoint and the recipe that uses them.
+
+    checkpoint: folder of the checkpoint.
+    step: number of steps that the run had done.
+    config: settings of the run.
+    recipe: recipe of the run.
+    state: networks and averages; the optimizers have not been restored.
+    manifest: manifest of the checkpoint, with the checksums of these tensors.
+    """
+
+    checkpoint: Path
+    step: int
+    config: Config
+    recipe: Recipe
+    state: TrainState
+    manifest: dict[str, Any]
+
+    def nets(self, weights: Weights) -> Nets:
+        """The networks in inference mode.
+
+        Args:
+            weights: "averaged": averages over time, for the networks that the run averages; "trained": the weights
+                themselves.
+        """
+        networks, frozen = self.state.networks, self.state.frozen
+        return self.state.sampling_nets if weights == "averaged" else Nets(networks, frozen=frozen, training=False)
+
+
+def load_trained(path: Path) -> TrainedNetworks:
+    """Build the networks of a checkpoint in float32 and restore their values.
+
+    Args:
+        path: run folder, of which the newest checkpoint is loaded, or folder of a checkpoint.
+
+    Raises:
+        UserError: path is neither, the recipe cannot be found, or functions of a value map have been edited.
+        RunError: the checkpoint is damaged, or the recipe now makes other networks.
+    """
+    joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
+    devices.refuse_cpu_by_mistake()
+    found = find(path)
+    manifest = files.read_manifest(found)
+    command = parse_saved(manifest["config"], str(found))
+    spec = _spec(found, manifest, paired=command.recipe.paired)
+    _check_functions(found, spec)
+    with mistakes.of(command.recipe):
+        prepare_keras(PRECISION, command.config.seed, "__init__()")
+        recipe = make_recipe(command.recipe, command.options, spec)
+        prepare_keras(PRECISION, command.config.seed)
+        state = build_state(recipe, command.config.ema_decay)
+    _check_frozen(found, manifest, state)
+    used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
+    checkpoint.restore(found, manifest, used, only=USED)
+    return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)
+
+
+class Changed:
+    """What stands in place of a frozen network that is not the one that the run was trained with.
+
+    A network that is not used need not be the same: a checkpoint may be sampled without the weights of its losses.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Refuse the call.
+
+        Raises:
+            UserError: names the network.
+        """
+        raise UserError(self._message)
+
+
+def _check_frozen(found: Path, manifest: dict[str, Any], state: TrainState) -> None:
+    """Let the use of each frozen network fail whose values differ from those that the run was trained with."""
+    before = manifest.get("frozen", {})
+    for name, network in state.frozen.items():
+        what = frozen_network(name)
+        if before.get(what) != digest_of_network(network):
+            state.frozen[name] = Changed(
+                f"{found}: {what} has other values than in training; restore the file that it is loaded from"
+            )
+
+
+def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:
+    try:
+        return of_json(manifest["data"]["spec"], paired=paired)
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{found}: its manifest.json does not describe the images (data, spec); resume the run for a step to get a "
+            "checkpoint that does"
+        ) from error
+
+
+def _check_functions(found: Path, spec: DataSpec) -> None:
+    """Refuse maps of the user's own whose file was edited: the networks learned the numbers of the old functions."""
+    for part, value_map in spec.values.parts().items() if spec.values else ():
+        for step in value_map.own_functions() if value_map else ():
+            if step.has_changed:
+                raise UserError(
+                    f"{found}: {step.file}, whose functions map the {part}, has changed since the run was trained; "
+                    "restore it, or adopt the new one by resuming the run for a step with --allow-changed data"
+                )
+            if step.file is not None:  # without it the commands that need it fail, and the others work
+                warn_once(f"{found}: the map of the {part} calls {step.there} and {step.back} of {step.file}")

@@ -1,1 +1,0 @@
-"""Distances between two sets of samples, from sums that add up over batches and ranks. Needs NumPy alone."""

@@ -1,1 +1,0 @@
-"""What the data are, as a recipe sees them, and how samples are shown to people."""

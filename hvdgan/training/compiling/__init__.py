@@ -1,1 +1,0 @@
-"""--jit: parts of a training step that XLA compiles."""

@@ -1,0 +1,79 @@
+"""What a run reads and never changes: frozen networks, and variables and constants outside of all networks.
+
+No checkpoint holds them: the recipe makes them anew at each start. So their digests are compared between the ranks, and
+with those in the checkpoint that a run resumes from.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.networks.layer_state import is_seed
+from hvdgan.training.state import TrainState
+from hvdgan.training.statistics import copy_of
+
+Digests = Mapping[str, str]
+"""the SHA-256 in hex of each frozen network and of all that is read outside of the networks, by a description"""
+
+
+def digests_of(state: TrainState) -> dict[str, str]:
+    """The digests of what the graphs of a run read, after these were traced, and no checkpoint holds."""
+    networks = {frozen_network(name): digest_of_network(network) for name, network in state.frozen.items()}
+    return {**networks, **{name: _digest([value.numpy()]) for name, value in state.outside.items()}}
+
+
+def frozen_network(name: str) -> str:
+    """The description of a frozen network."""
+    return f"the frozen network {name}"
+
+
+def digest_of_network(network: keras.Model) -> str:
+    """The SHA-256 of a network's variables, in their order; their names do not count."""
+    return _digest([copy_of(variable) for variable in network.variables if not is_seed(variable)])
+
+
+def differing(before: Digests, now: Digests) -> list[str]:
+    """The descriptions of what both have, with other values."""
+    return [name for name, digest in now.items() if before.get(name, digest) != digest]
+
+
+def agree_on_frozen(digests: Digests, ranks: Ranks) -> None:
+    """Check that what no checkpoint holds is the same on all ranks; every rank calls this."""
+    everyones = ranks.gather(dict(digests), "frozen networks")
+    for rank, theirs in enumerate(everyones):
+        if names := differing(everyones[0], theirs):
+            raise UserError(
+                f"{names[0]} has other values on rank {rank} than on rank 0{_more(names)}; load it from the same file "
+                "on every host, or make it with the initializers of Keras, which --seed seeds"
+            )
+
+
+def refuse_other_frozen(source: Any, before: Digests, now: Digests, *, allowed: bool) -> list[str]:
+    """Refuse to resume where what no checkpoint holds has other values than when the checkpoint was made."""
+    names = differing(before, now)
+    if not names:
+        return []
+    said = f"{source} was made with other values of {names[0]}{_more(names)}"
+    if allowed:
+        return [f"warning: {said}"]
+    raise UserError(
+        f"--resume: {said}; restore the file that it is loaded from, start anew in another --run-dir, or allow it with "
+        "--allow-changed frozen"
+    )
+
+
+def _more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if names[1:] else ""
+
+
+def _digest(values: list[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(f"{value.dtype}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()

@@ -1,1 +1,0 @@
-"""Watches a run between its steps: metrics, samples, evaluation, broken files, drift of the ranks, stopping."""

@@ -1,0 +1,235 @@
+"""Writes the run's record: metrics.jsonl, TensorBoard events, events.jsonl and log.txt."""
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tqdm import tqdm
+
+from hvdgan.cli import events
+from hvdgan.cli.events import Caution, Evaluation, Event
+from hvdgan.cli.files.in_place import in_place
+from hvdgan.cli.files.replacing import whole_file
+
+
+class Progress:
+    """Progress of the steps on stderr."""
+
+    def __init__(self, start_step: int, total_steps: int) -> None:
+        self._bar = tqdm(
+            total=total_steps, initial=start_step, unit="step", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            disable=not sys.stderr.isatty(),
+        )  # fmt: skip
+
+    def print(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
+        if self._bar.disable:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._bar.write(text, file=sys.stderr)
+
+    def advance(self, stage: str) -> None:
+        """Advance the bar by one step of this stage."""
+        if not self._bar.disable:
+            self._bar.set_description(stage, refresh=False)
+            self._bar.update()
+
+    def show(self, step: int, stage: str, values: dict[str, float]) -> str | None:
+        """Show the losses, the speed and the time left."""
+        losses = " ".join(f"{name} {value:.4g}" for name, value in values.items() if name.endswith("/loss"))
+        speed = f"{losses} {values['images_per_sec']:.1f} images/s"
+        if not self._bar.disable:
+            self._bar.set_postfix_str(speed)
+            return None
+        left = _clock((self._bar.total - step) * values["step_seconds"])
+        return f"step {step}/{self._bar.total} {stage} {speed}, {left} left"
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.close()
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+
+_SCALAR = tf.make_tensor_proto(0.0, tf.float32)
+_METADATA = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+)
+
+
+class Record:
+    """The record of a run. Only rank 0 writes it; on the other ranks each method does nothing."""
+
+    def __init__(self, run_dir: Path, *, is_root: bool, start_step: int, total_steps: int) -> None:
+        self._is_root = is_root
+        self._unwritten: set[str] = set()
+        if not is_root:
+            return
+        run_dir.mkdir(parents=True, exist_ok=True)
+        _drop_after(run_dir / "metrics.jsonl", start_step)
+        # The name of a file, which a line may hold, need not be UTF-8.
+        self._jsonl, self._events, self._log = (
+            open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
+            for name in ("metrics.jsonl", events.FILE, events.LOG)
+        )
+        tensorboard = str(run_dir / "tensorboard")
+        if (run_dir / "tensorboard").exists():
+            _purge_after(tensorboard, start_step)
+        self._summaries = tf.summary.create_file_writer(tensorboard)
+        self._progress = Progress(start_step, total_steps)
+
+    def tell(self, event: Event) -> None:
+        """Write an event to events.jsonl, and its line to log.txt and, unless it need not be shown, to the terminal."""
+        self.keep(event)
+        self.note(event.line)
+        if event.is_shown:
+            self.show(event.line)
+
+    def tell_alone(self, event: Event, rank: int) -> None:
+        """Tell of a rank that has failed; one without a log prints it, because rank 0 may end before it knows."""
+        if self._is_root:
+            self.tell(event)
+        else:
+            print(f"hvdgan: rank {rank}: {event.line}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Log a line, on the terminal and in log.txt; one that begins with `warning: ` is an event."""
+        if text.startswith("warning: "):
+            self.tell(Caution(text=text.removeprefix("warning: ")))
+        else:
+            self.note(text)
+            self.show(text)
+
+    def keep(self, event: Event) -> None:
+        """Write an event to events.jsonl alone."""
+        if self._is_root:
+            with self.tolerant(events.FILE):
+                self._events.write(events.as_json(event))
+                self._events.flush()
+
+    def note(self, text: str) -> None:
+        """Write a line to log.txt, and not to the terminal."""
+        if self._is_root:
+            with self.tolerant(events.LOG):
+                self._log.write(events.dated(text))
+                self._log.flush()
+
+    def show(self, text: str) -> None:
+        """Print a line on the terminal, and leave log.txt as it is."""
+        if self._is_root:
+            self._progress.print(text)
+            failure = getattr(sys.stderr, "failure", None)
+            if failure and "stderr" not in self._unwritten:
+                self._unwritten.add("stderr")
+                self._warn(f"standard error cannot be written: {failure}; the run continues")
+
+    @contextlib.contextmanager
+    def tolerant(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
+        """Let the run continue after a failure to write; the first one of `what` is a warning."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError, *kinds) as error:
+            if what not in self._unwritten:
+                self._unwritten.add(what)
+                found = error if isinstance(error, OSError) else repr(error)
+                text = f"{what} cannot be written: {found}; the run continues"
+                print(f"warning: {text}", file=sys.stderr, flush=True)
+                self._warn(text)
+
+    def advance(self, stage: str) -> None:
+        """Note that one more step of this stage is done."""
+        if self._is_root:
+            self._progress.advance(stage)
+
+    def write(self, step: int, stage: str, stage_step: int, values: dict[str, float]) -> None:
+        """Write one record of training metrics."""
+        if not self._is_root:
+            return
+        self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
+        if line := self._progress.show(step, stage, values):
+            self.say(line)
+
+    def write_evaluation(
+        self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str = "held out"
+    ) -> None:
+        """Write one record of the metrics of an evaluation."""
+        if not self._is_root:
+            return
+        self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
+        self.tell(Evaluation(step=step, what=what, values=_finite(values)))
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with self.tolerant("metrics.jsonl"):
+            self._jsonl.write(json.dumps(_finite(record)) + "\n")
+            self._jsonl.flush()
+        scalars = {name: value for name, value in record.items() if name not in ("step", "stage", "stage_step")}
+        with self.tolerant("tensorboard"), self._summaries.as_default():
+            tf.summary.experimental.write_raw_pb(_summary(scalars), record["step"])
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._is_root:
+            self._progress.close()
+            files = {"tensorboard": self._summaries, "metrics.jsonl": self._jsonl, events.FILE: self._events}
+            for what, file in {**files, events.LOG: self._log}.items():
+                with self.tolerant(what):
+                    file.close()
+
+    def _warn(self, text: str) -> None:
+        """Warn in the files alone."""
+        self.keep(Caution(text=text))
+        self.note(f"warning: {text}")
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with None for numbers that JSON has not."""
+    return {
+        name: value if not isinstance(value, float) or math.isfinite(value) else None for name, value in values.items()
+    }
+
+
+def _summary(scalars: dict[str, float]) -> bytes:
+    """Serialise what tf.summary.scalar would write of each scalar; one call for all is over four times as fast."""
+    values = [tf.compat.v1.Summary.Value(tag=name, tensor=_SCALAR, metadata=_METADATA) for name in scalars]
+    for value, scalar in zip(values, scalars.values(), strict=True):
+        value.tensor.float_val[0] = scalar
+    return tf.compat.v1.Summary(value=values).SerializeToString()
+
+
+def _purge_after(folder: str, step: int) -> None:
+    """Let TensorBoard drop the events after a step, which earlier files of the folder hold."""
+    with tf.Graph().as_default():  # the writer of TensorFlow 1, the only one of this event, refuses eager execution
+        writer = tf.compat.v1.summary.FileWriter(folder)
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        for _ in range(2):  # the first start of a folder purges nothing
+            writer.add_session_log(start, step + 1)
+        writer.close()
+
+
+def _drop_after(path: Path, step: int) -> None:
+    """Drop the records after a step, and a half-written last line."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = _parse(line)
+        if isinstance(record, dict) and record.get("step", step + 1) <= step:
+            kept.append(line + "\n")
+    with whole_file(path) as partial:
+        partial.write_text("".join(kept), encoding="utf-8")
+
+
+def _parse(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,157 @@
+"""Refuses graphs that a resumed run would not repeat: with stateful random draws, or state that is not saved."""
+
+import functools
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from hvdgan.cli.errors import UserError
+from hvdgan.networks.layer_state import seeds_of
+from hvdgan.recipe.draws import OF_SAMPLES
+from hvdgan.training.graphs import Flow, Handles, kind_of, operations
+from hvdgan.training.state import TrainState
+
+_HERE = Path(__file__).parents[2]
+# With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
+_RECIPES = f"{_HERE / 'recipes'}{os.sep}"
+# Operations of tf.random.Generator; all others that draw have an attribute "seed".
+_OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
+_WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
+_USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
+_OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
+_INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
+
+# Operations whose results are the same on all ranks, whatever they are given.
+_SAME_ON_ALL = re.compile(r"Horovod|(Shape|ShapeN|Size|Rank|ZerosLike|OnesLike)$")
+_KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
+
+
+def refuse_unrepeatable(
+    function: "tf.types.experimental.ConcreteFunction",
+    state: TrainState,
+    where: str,
+    scopes: Mapping[str, str] | None = None,
+) -> None:
+    """Refuse a traced function that computes other numbers on each rank, or after a resume.
+
+    What it reads outside of the networks is noted in state.outside.
+
+    Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
+    """
+    saved = {id(variable.value.handle) for variable in state.tensors().values()}
+    _note_outside(function, state, saved)
+    seeds = {
+        id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"
+        for name, network in state.networks.items()
+        for layer, variable in seeds_of(network)
+    }
+    outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+    for chain, handles in operations(function.graph, outside):
+        operation, place = chain[-1], functools.partial(_place, chain, scopes or {}, where)
+        if _draws(operation):
+            raise UserError(
+                f"{place()}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
+                f"draw again; {_INSTEAD}"
+            )
+        for handle in (handles.get(id(tensor)) for tensor in operation.inputs):
+            if id(handle) in seeds and _USES.search(operation.type):
+                raise UserError(
+                    f"{place()}: {seeds[id(handle)]}, which would depend on the rank; draw them with batch.random and "
+                    "give them to the network as an input"
+                )
+            if handle is not None and _WRITES.search(operation.type) and id(handle) not in saved:
+                name = _name(function, handle)
+                advice = _INSTEAD if _OF_SEEDS in name else _KEEP
+                raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")
+
+
+def refuse_state_of_samples(
+    function: "tf.types.experimental.ConcreteFunction",
+    samples: Collection[tf.Tensor],
+    state: TrainState,
+    where: str,
+    scopes: Mapping[str, str],
+) -> None:
+    """Refuse a traced step whose losses give state of a layer values that depend on the rank's own samples.
+
+    Code inside tf.py_function is not seen; state that differs between ranks is refused in the run, too.
+    """
+    kept = {id(variable.value.handle): name for name, variable in state.other_state().items()}
+    if not kept:
+        return
+    own = {id(variable.value.handle) for variable in state.statistics.variables()}  # each rank has its own
+    drawn = re.compile(rf"(.*/)?{OF_SAMPLES}(_\d+)?$")
+
+    def begins(operation: tf.Operation, handles: Handles) -> bool:
+        return bool(drawn.match(operation.name)) or any(id(handles.get(id(each))) in own for each in operation.inputs)
+
+    def visit(chain: tuple[tf.Operation, ...], handles: Handles, depends: bool) -> None:
+        place = _place(chain, scopes, "")
+        if not depends or not place.startswith(tuple(scopes.values())) or not _WRITES.search(chain[-1].type):
+            return
+        for handle in (handles.get(id(tensor)) for tensor in chain[-1].inputs):
+            if id(handle) in kept:
+                raise UserError(
+                    f"{place}: {kept[id(handle)]} depends on the rank's own samples, and a checkpoint holds one copy "
+                    'for all ranks; let it depend on the step alone, or make it with add_weight(..., aggregation="mean"'
+                    "), and checkpoints hold its mean over the ranks"
+                )
+
+    outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+    flow = Flow(begins, lambda operation: bool(_SAME_ON_ALL.match(operation.type)), visit)
+    flow.follow(function.graph, {tensor.name for tensor in samples}, outside)
+
+
+def _note_outside(
+    function: "tf.types.experimental.ConcreteFunction", state: TrainState, saved: Collection[int]
+) -> None:
+    """Add the variables and constants that a function reads, and that no network holds, to those of the run."""
+    frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
+    variables = {id(variable.handle): variable for variable in function.graph.variables}
+    for outer, inner in function.graph.captures:
+        value = variables.get(id(outer), outer)
+        known = id(outer) in saved or id(outer) in frozen or any(each is value for each in state.outside.values())
+        if known or (value is outer and outer.dtype in (tf.resource, tf.variant, tf.string)):
+            continue
+        what = f"constant {inner.op.name}" if value is outer else f"variable {value.name.removesuffix(':0')}"
+        name = f"the {what} outside of the networks"
+        number = sum(each.partition(" (number ")[0] == name for each in state.outside)
+        state.outside[f"{name} (number {number + 1})" if number else name] = value
+
+
+def _draws(operation: tf.Operation) -> bool:
+    """Whether an operation gives other results each time."""
+    kind = kind_of(operation)
+    if not kind.is_stateful or not ("seed" in kind.attributes or _OF_GENERATOR.match(operation.type)):
+        return False
+    # The kernel of a recurrent layer draws nothing without dropout.
+    return "dropout" not in kind.attributes or bool(operation.get_attr("dropout"))
+
+
+def _place(chain: tuple[tf.Operation, ...], scopes: Mapping[str, str], where: str) -> str:
+    """The place of the last operation of a chain; names inside a function do not begin with the caller's scope."""
+    for operation in chain:
+        for scope, place in scopes.items():
+            # TensorFlow appends a number to a scope that is entered again.
+            if re.match(rf"{re.escape(scope)}(_\d+)?/", operation.name):
+                return f"{place}{_line(chain[-1])}"
+    return f"{where}{_line(chain[-1])}"
+
+
+def _line(operation: tf.Operation) -> str:
+    """The last line of the user's own code on the way to an operation."""
+    for filename, line, *_ in reversed(list(operation.traceback or ())):
+        if not filename.startswith(_LIBRARIES) or filename.startswith(_RECIPES):
+            return f" ({Path(filename).name}, line {line})"
+    return ""
+
+
+def _name(function: "tf.types.experimental.ConcreteFunction", handle: tf.Tensor) -> str:
+    """The variable of a resource handle, in words."""
+    names = [variable.name.removesuffix(":0") for variable in function.graph.variables if variable.handle is handle]
+    return f"the variable {names[0]}" if names else "a variable"

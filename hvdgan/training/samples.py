@@ -1,0 +1,147 @@
+"""Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
+
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.errors import RunError
+from hvdgan.data import BadImage, Samples
+from hvdgan.data.batches import specs_of
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.results import check_methods, prepare, sampled
+from hvdgan.recipe.showing import restored, save_samples, shown
+from hvdgan.recipe.unpacking import unpack
+from hvdgan.training.record import Record
+from hvdgan.training.repeatable import refuse_unrepeatable
+from hvdgan.training.state import TrainState
+
+_GRID = 64
+_FIXED_STEP = -1  # not a training step, so that nothing else has the same draws
+
+
+class Sampler:
+    """Draws samples from the same latents each time, so that the grids of two steps can be compared."""
+
+    def __init__(self, recipe: Recipe, state: TrainState, source: Samples, seed: int) -> None:
+        self._recipe = recipe
+        self._state = state
+        self._source = source
+        self._seed = seed
+        self._function = tf.function(self._draw, autograph=False)
+
+    def __call__(self) -> np.ndarray:
+        """Draw samples with the current weights, as shown() returns them."""
+        spec = self._recipe.data
+        return restored(shown(self._function(self._examples).numpy(), spec), spec)
+
+    def trace(self) -> None:
+        """Trace sample() without an image, so that a mistake in it is found before the first grid is due."""
+        check_methods(type(self._recipe), "sample")
+        traced = self._function.get_concrete_function(specs_of(self._source, len(_places(self._source))))
+        where = f"recipe {type(self._recipe).__name__}: sample()"
+        refuse_unrepeatable(traced, self._state, where)
+
+    @property
+    def real(self) -> np.ndarray:
+        """Real samples, as shown() returns them; the two pictures of a pair side by side, a smaller input enlarged."""
+        spec = self._recipe.data
+        images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
+        real = restored(shown(images.numpy(), spec), spec)
+        if inputs is None or not spec.is_pictures:
+            return real
+        if inputs.shape[1:3] != images.shape[1:3]:
+            inputs = tf.image.resize(inputs, images.shape[1:3], "nearest")
+        return np.concatenate([shown(inputs.numpy(), spec), real], axis=2)
+
+    @functools.cached_property
+    def _examples(self) -> dict[str, np.ndarray]:
+        return _examples(self._source)
+
+    def save(self, path: Path, samples: np.ndarray) -> None:
+        """Write a grid of samples; arrays have the scale of the real ones."""
+        save_samples(path, samples, self._recipe.data, self.real)
+
+    def _draw(self, data: dict[str, tf.Tensor]) -> tf.Tensor:
+        count = data["images"].shape[0]
+        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
+        prepared = prepare(self._recipe, data, random, "for samples: ")
+        return sampled(self._recipe, self._state.sampling_nets, prepared.batch("sample"))
+
+
+class Grids:
+    """Writes grids to RUN_DIR/samples. Only rank 0 draws and writes; on the other ranks each method does nothing.
+
+    A thread encodes and writes them, because the steps of all ranks would wait for a slow disk.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        folder: Path,
+        record: Record,
+        join: Callable[[threading.Thread], None] = threading.Thread.join,
+        *,
+        is_root: bool,
+    ) -> None:
+        self._sampler = sampler
+        self._folder = folder
+        self._record = record
+        self._join = join
+        self._is_root = is_root
+        self._thread: threading.Thread | None = None
+
+    def write_real(self) -> None:
+        """Write the grid of real images."""
+        if self._is_root:
+            self._begin("real.png", self._sampler.real)
+
+    def write(self, done: int) -> None:
+        """Draw samples after `done` steps, and begin to write their grid."""
+        if self._is_root:
+            self._begin(f"step-{done:08d}.png", self._sampler())
+
+    def wait(self) -> None:
+        """Wait in another thread until the last grid is written, or has failed."""
+        if thread := self._thread:
+            thread.join()
+
+    def settle(self) -> None:
+        """Wait until the last grid is written, or has failed."""
+        if self._thread:
+            self._join(self._thread)
+            self._thread = None
+
+    def _begin(self, name: str, samples: np.ndarray) -> None:
+        self.settle()
+        # Not a daemon thread: a run that ends has its last grid.
+        self._thread = threading.Thread(target=self._save, args=(self._folder / name, samples), name="samples")
+        self._thread.start()
+
+    def _save(self, path: Path, samples: np.ndarray) -> None:
+        # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.
+        with self._record.tolerant("samples", Exception):
+            self._sampler.save(path, samples)
+
+
+def _places(source: Samples) -> np.ndarray:
+    """Choose up to 64 images, spread evenly, so that every class of a sorted folder is shown."""
+    return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
+
+
+def _examples(source: Samples) -> dict[str, np.ndarray]:
+    """Fetch the chosen samples that can be read, and what describes them."""
+    images, indices = [], []
+    for index in _places(source):
+        try:
+            images.append(source.fetch(int(index)))
+        except BadImage:
+            continue
+        indices.append(index)
+    if not images:
+        raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
+    return {"images": np.stack(images), **source.facts(np.array(indices))}

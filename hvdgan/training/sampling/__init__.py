@@ -1,1 +1,0 @@
-"""Drawing samples by their numbers, for the commands and for evaluations."""

@@ -1,0 +1,159 @@
+"""Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.retention import Best, Retention
+from hvdgan.checkpoints.saver import Saver
+from hvdgan.cli import shared_errors
+from hvdgan.training.commits import Commits
+from hvdgan.training.record import Record
+from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.run import Run
+from hvdgan.training.statistics import copies_of
+
+
+class Saving:
+    """Takes snapshots of a run, and follows its best metric."""
+
+    def __init__(
+        self,
+        run: Run,
+        resume_point: ResumePoint,
+        record: Record,
+        commits: Commits,
+        first: Callable[[], None],
+    ) -> None:
+        self._run = run
+        self._resume_point = resume_point
+        self._commits = commits
+        config, ranks = run.config, run.ranks
+        self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
+        self._say = record.say
+        self._warned = False
+        self._earlier: list[Best] = []
+        """what was the best before, the newest last"""
+        self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
+        self._evaluated: tuple[int, float] | None = None
+        """number of steps done at the last evaluation that measured the best metric, and its value"""
+        self._saver = Saver(
+            run.checkpoints,
+            Retention(config.keep),
+            record.say,
+            record.tell,
+            ranks.activity.join,
+            first,
+            is_root=ranks.is_root,
+        )
+
+    def add(self, values: dict[str, float]) -> None:
+        """Note means of training since the last checkpoint; the next checkpoint counts with the last of each."""
+        self._measured.update(values)
+
+    def add_evaluation(self, done: int, values: dict[str, float]) -> None:
+        """Note the figures of an evaluation, which count for a checkpoint of the same step; every rank calls this."""
+        if self._best is not None and self._best.metric in values:
+            mine = values[self._best.metric]
+            # Its last bits may differ between hosts, and all ranks must agree on which checkpoint is the best.
+            value, failed = shared_errors.from_root(
+                lambda: (mine, sorted(self._saver.failed)), self._run.ranks, "best metric"
+            )
+            self._evaluated = done, value
+            self._warn_of_nan(done, value)
+            self._forget_best(failed)
+
+    def has_new_best(self, done: int) -> bool:
+        """Check whether an evaluation after `done` steps has given the best value so far; the same on every rank."""
+        return self._best is not None and self._best.after(done, self._evaluated_at(done)) != self._best
+
+    def save(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+        """Copy the run to memory, from where a thread writes it; every rank calls this."""
+        if self._best:
+            value = self._evaluated_at(done)
+            if value is None:  # else all ranks have forgotten the same ones, as they must
+                self._forget_best(self._saver.failed)
+                value = self._measured.get(self._best.metric)
+                self._warn_of_nan(done, value)
+            best = self._best.after(done, value)
+            if best != self._best:
+                self._earlier.append(self._best)
+                self._best = best
+        self._measured, self._evaluated = {}, None
+        self._saver.save(lambda: self._snapshot(done, statistics, progress))
+
+    def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+        """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
+        self._commits.take(self._snapshot(done, statistics, {**progress, "measured": self._measured}))
+
+    def report(self) -> None:
+        """Log soon that a checkpoint could not be written."""
+        self._saver.report()
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is written, or has failed."""
+        self._saver.settle()
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is written; every rank calls this."""
+        shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
+
+    def _warn_of_nan(self, done: int, value: float | None) -> None:
+        """Log once that the best metric is not a number as long as it has never been one."""
+        if self._best is not None and self._best.value is None and value != value and not self._warned:
+            self._warned = True
+            self._say(
+                f"warning: step {done}: --best-metric {self._best.metric} is NaN; as long as it is, no checkpoint is "
+                "kept as the best"
+            )
+
+    def _forget_best(self, failed: Collection[int]) -> None:
+        """Return to the best before the checkpoints that could not be written, so that a better one than it is kept."""
+        while self._earlier and self._best is not None and self._best.step in failed:
+            self._best = self._earlier.pop()
+
+    def _evaluated_at(self, done: int) -> float | None:
+        """The best metric as an evaluation after `done` steps has measured it; None if none has."""
+        return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
+
+    def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
+        position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
+        best = self._best and dataclasses.asdict(self._best)
+        return snapshot(self._run, done, position, self._resume_point.run_id, statistics, {**progress, "best": best})
+
+
+def snapshot(
+    run: Run, step: int, position: int, run_id: str, statistics: np.ndarray, progress: dict[str, Any]
+) -> checkpoint.Snapshot:
+    """Copy everything that a checkpoint holds."""
+    at = run.schedule.at(max(step - 1, 0))
+    facts = {
+        "run_id": run_id,
+        "stage": at.stage.name,
+        "stage_index": at.index,
+        "stage_step": at.stage_step + 1,
+        "stages": [[stage.name, stage.steps] for stage in run.schedule.stages],
+        "samples_seen": position,
+        "data": {
+            "source": run.source.name,
+            "fingerprint": run.source.fingerprint,
+            "num_images": len(run.source),
+            "position": position,
+            "spec": run.recipe.data.to_json(),
+        },
+        "code": dict(run.code),
+        "frozen": dict(run.frozen),
+        "seed": run.config.seed,
+        "ranks": run.ranks.size,
+        "config": run.settings(),
+        "config_sha256": hashlib.sha256(json.dumps(run.settings(), sort_keys=True).encode()).hexdigest(),
+        "best": progress.get("best"),
+        "progress": progress,
+    }
+    with run.state.statistics.set_to_means(statistics):
+        return checkpoint.snapshot_of(step, copies_of(run.state.tensors()), statistics, facts)

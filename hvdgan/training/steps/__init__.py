@@ -1,1 +1,0 @@
-"""One training step: forward, gradients, reduction, optimizers."""

@@ -1,1 +1,0 @@
-"""The variables of a run, and how checkpoints name them."""

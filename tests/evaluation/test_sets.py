@@ -1,0 +1,138 @@
+"""The sets that are compared: which samples are in them, on any number of ranks."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from building import tiny_run
+from hvdgan.cli.errors import UserError
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluation.sets import GeneratedSet, RealSet, left_out
+from hvdgan.recipe.mistakes import Mistake
+from thread_ranks import Threads
+from tiny import Conditional, Tiny
+
+
+def of_all_ranks(chosen, size):
+    """The samples of a set by their numbers, as all ranks together have them; none twice."""
+    found = {}
+    for rank in range(size):
+        for some in chosen.batches(dataclasses.replace(Ranks(), rank=rank, size=size)):
+            assert not found.keys() & set(some.numbers.tolist())
+            found |= dict(zip(some.numbers.tolist(), some.samples, strict=True))
+    return found
+
+
+def generated(run, count=21, batch_size=4, **others):
+    settings = {"seed": 3, "count": count, "batch_size": batch_size, "threads": 2, **others}
+    return GeneratedSet(run.recipe, run.state.sampling_nets, run.source, **settings)
+
+
+def reals(run, count, batch_size=4, mirrored=()):
+    return RealSet(run.source, run.recipe.data, count=count, batch_size=batch_size, threads=2, mirrored=mirrored)
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return all(np.array_equal(one[number], other[number]) for number in one)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_a_generated_sample_depends_on_its_number_alone(size):
+    run = tiny_run()
+    first = of_all_ranks(generated(run), 1)
+    assert sorted(first) == list(range(21))
+    assert same(of_all_ranks(generated(run), size), first)
+    assert len({sample.tobytes() for sample in first.values()}) == 21
+    more = of_all_ranks(generated(run, count=30), size)
+    assert same({number: more[number] for number in range(21)}, first)
+    others = of_all_ranks(generated(run, batch_size=16), size)
+    assert all(np.allclose(others[number], first[number], atol=1e-6) for number in first)
+    assert not same(of_all_ranks(generated(run, seed=4), 1), first)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_the_real_samples_are_the_same_on_any_number_of_ranks(size):
+    run = tiny_run()
+    first = of_all_ranks(reals(run, 21), 1)
+    assert sorted(first) == list(range(21))
+    assert same(of_all_ranks(reals(run, 21, batch_size=5), size), first)
+    everything = of_all_ranks(reals(run, 10**6), size)
+    assert len(everything) == len(run.source) and same({n: everything[n] for n in range(21)}, first)
+    pixels = run.source.fetch_batch(np.arange(len(run.source))).astype(np.float32) / 127.5 - 1
+    assert sorted(each.tobytes() for each in everything.values()) == sorted(each.tobytes() for each in pixels)
+
+
+def test_there_may_be_more_real_samples_or_all_of_them():
+    for count, expected in ((None, 40), (90, 90), (0, len(tiny_run().source))):
+        run = tiny_run(eval_samples=40, eval_real_samples=count)
+        assert run.comparison.reals.count == expected and run.comparison.facts()["samples"] == 40
+
+
+def test_flips_add_each_sample_mirrored():
+    run = tiny_run()
+    plain = of_all_ranks(reals(run, 5), 1)
+    both = of_all_ranks(reals(run, 5, mirrored=["width"]), 2)
+    assert sorted(both) == list(range(10)) and reals(run, 5, mirrored=["width"]).count == 10
+    for number, sample in plain.items():
+        assert np.array_equal(both[2 * number], sample) and np.array_equal(both[2 * number + 1], sample[:, ::-1])
+
+
+def test_a_broken_file_is_left_out_and_named(tmp_path):
+    for number in range(12):
+        noise = np.random.default_rng(number).integers(0, 256, (32, 32), np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{number:02}.png")
+    (tmp_path / "07.png").write_bytes((tmp_path / "07.png").read_bytes()[:500])
+    run = tiny_run(data=str(tmp_path), channels=1, max_bad_fraction=0.5)
+    chosen = reals(run, 12)
+    found = of_all_ranks(chosen, 1)
+    assert len(found) == 11
+    assert [bad.name for bad in chosen.bad_files] == ["07.png"]
+    said = []
+
+    def work(peers):
+        mine = reals(run, 12)
+        measured = sum(len(some.numbers) for some in mine.batches(peers))
+        missing = 12 - sum(peers.gather(measured, "measured"))
+        said.append(left_out(missing, 12, mine.bad_files, peers))
+
+    assert Threads(2).run(work) == [None, None]  # one of them has not met it
+    assert said[0] == said[1] and said[0].startswith("1 of 12 samples cannot be read; the first: 07.png: ")
+
+
+def test_labels_are_the_drawn_classes_or_those_of_the_data():
+    run = tiny_run(Conditional)
+    chosen = generated(run, count=40)
+    assert chosen.has_classes
+    assert {int(label) for some in chosen.batches(Ranks()) for label in some.labels} > {0, 1, 2}
+    real = reals(run, 40)
+    assert real.has_classes and {int(label) for some in real.batches(Ranks()) for label in some.labels} > {0, 1, 2}
+    assert not generated(tiny_run()).has_classes
+
+
+def test_a_recipe_that_shows_more_than_samples_must_generate_them():
+    class Beside(Tiny):
+        def sample(self, nets, batch):
+            images = nets.generator(batch.latents)
+            return tf.concat([images, images], axis=2)
+
+    class Generating(Beside):
+        def generate(self, nets, batch):
+            return nets.generator(batch.latents)[:3]
+
+    with pytest.raises(Mistake, match=r"--eval-samples: sample\(\) returns .*write generate\(self, nets, batch\)"):
+        _ = generated(tiny_run(Beside)).traced
+    chosen = generated(tiny_run(Generating), count=20)
+    found = of_all_ranks(chosen, 2)  # of each batch of four it returns three
+    assert sorted(found) == list(range(20))
+    assert len({sample.tobytes() for sample in found.values()}) == 20
+
+
+def test_too_few_samples_are_refused_before_the_first_step():
+    with pytest.raises(UserError, match="--eval-samples: 5 samples are compared with 5 real ones.*at least 6"):
+        tiny_run(eval_samples=5)
+    with pytest.raises(UserError, match="--eval-real-samples: 40 samples are compared with 3 real ones.*raise it"):
+        tiny_run(eval_samples=40, eval_real_samples=3)

@@ -1,0 +1,238 @@
+"""Trains each case of keras_cases with hvdgan (one rank, all ranks, a resume), and in a plain loop of Keras."""
+
+import functools
+import gc
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+from building import data_of, stage_step, tiny_run, values_of
+from hvdgan.checkpoints import checkpoint, files
+from hvdgan.cli.errors import RankFailed, RunError, in_one_line
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import Recipe, Stage, Update, losses
+from hvdgan.recipe.draws import Random
+from hvdgan.training.drift import check_ranks
+from hvdgan.training.saving import snapshot
+from keras_cases import CASES, Case
+
+STEPS, HALF = 12, 6
+WORKS = "works"
+BATCH = 16
+
+
+class Trial(Recipe):
+    """A GAN whose two networks have the layer of a case."""
+
+    case: Case
+
+    def networks(self):
+        return {name: self.network(outputs) for name, outputs in (("generator", 64), ("critic", 10))}
+
+    def network(self, outputs):
+        inputs = keras.Input((64,))
+        x = layers.Dense(int(np.prod(self.case.shape)), "tanh")(inputs)
+        if len(self.case.shape) > 1:
+            x = layers.Reshape(self.case.shape)(x)
+        parts = [layers.Flatten()(each) for each in tf.nest.flatten(self.case.inner(x))]
+        x = layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
+        return keras.Model(inputs, layers.Dense(outputs, **self.case.dense())(x))
+
+    def optimizers(self):
+        return {name: self.case.optimizer() for name in ("generator", "critic")}
+
+    def stages(self):
+        judge, fool = Update("judge", ["critic"], self.judge), Update("fool", ["generator"], self.fool)
+        return [Stage("both", STEPS, [judge, fool])]
+
+    def draw(self, random):
+        return {"latents": random.normal("latents", (64,))}
+
+    def judge(self, nets, batch):
+        return self.judged(nets.critic, nets.generator, batch.images, batch.labels, batch.latents), {}
+
+    def fool(self, nets, batch):
+        return self.fooled(nets.critic, nets.generator, batch.labels, batch.latents), {}
+
+    def judged(self, critic, generator, images, labels, latents):
+        real = critic(tf.reshape(images, (-1, 64)))
+        if self.case.loss:
+            return self.case.loss(labels, real)
+        return losses.non_saturating_discriminator(real, critic(generator(latents)))
+
+    def fooled(self, critic, generator, labels, latents):
+        scores = critic(generator(latents))
+        return self.case.loss(labels, scores) if self.case.loss else losses.non_saturating_generator(scores)
+
+    def sample(self, nets, batch):
+        return tf.zeros((1, 8, 8, 1))
+
+
+def outcomes(chosen: Iterable[tuple[str, str]], ranks: Ranks) -> dict[tuple[str, str], str]:
+    """What becomes of each case, by group and name: WORKS, a refusal, or what differs; every rank calls this.
+
+    Args:
+        chosen: groups and names of cases.
+        ranks: ranks that train together. What one rank trains is divided among them.
+    """
+    chosen = list(chosen)
+    gc.freeze()  # Keras collects garbage whenever a run is built
+    together = [_attempted(lambda key=key: _trained(_recipe(key), ranks)) for key in chosen]
+    mine = {
+        number: _compared(_recipe(key), result)
+        for number, (key, result) in enumerate(zip(chosen, together, strict=True))
+        if number % ranks.size == ranks.rank
+    }
+    found = {int(number): text for part in ranks.gather(mine, "outcomes") for number, text in part.items()}
+    return {key: found[number] for number, key in enumerate(chosen)}
+
+
+def _recipe(key: tuple[str, str]) -> type[Trial]:
+    group, name = key
+    return type("Trial", (Trial,), {"case": CASES[group][name]})
+
+
+def _attempted(work: Callable[[], Any]) -> Any:
+    """The result of work, or the text of the error that ends it."""
+    try:
+        return work()
+    except RankFailed as error:
+        return f"fails: {error}"
+    except RunError as error:
+        return f"refused: {error}"
+    except Exception as error:  # a traceback for a user, and a row for the table
+        return f"fails: {type(error).__name__}: {in_one_line(error)[:300]}"
+
+
+def _run(recipe: type[Trial], ranks: Ranks) -> Any:
+    return tiny_run(recipe, ranks=ranks, global_batch_size=BATCH)
+
+
+def _trained(recipe: type[Trial], ranks: Ranks) -> dict[str, np.ndarray]:
+    """The variables of a run after all steps."""
+    run = _run(recipe, ranks)
+    _train(run, 0, STEPS)
+    with run.state.statistics.set_to_means(ranks.stack(run.state.statistics.read())):
+        return values_of(run)
+
+
+def _train(run: Any, first: int, last: int) -> None:
+    step = stage_step(run)
+    for number in range(first, last):
+        _, finite = step(number, number, data_of(run, number))
+        assert all(finite), "a loss or gradients are not finite"
+        if number == first:
+            check_ranks(run.ranks, run.state, number)
+
+
+def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str:
+    """The outcome of a case, given what all ranks have trained; no collective."""
+    if isinstance(together, str):
+        return together
+    run = _run(recipe, Ranks())
+    first = values_of(run)
+    alone = _attempted(lambda: _halves(recipe, run))
+    if isinstance(alone, str):
+        return alone
+    whole, resumed = alone
+    plain = _attempted(lambda: _plainly(run, first))
+    if isinstance(plain, str):
+        return f"plain Keras {plain}"
+    differences = [
+        "other bits after a resume" if _other_bits(whole, resumed) else "",
+        _far(whole, plain, "plain Keras"),
+        _far(whole, together, "two ranks"),
+    ]
+    return "; ".join(filter(None, differences)) or WORKS
+
+
+def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The variables of a run on one rank, and those of the same run after a resume from its middle."""
+    _train(run, 0, HALF)
+    with tempfile.TemporaryDirectory() as folder:
+        path = checkpoint.write(Path(folder), snapshot(run, HALF, 0, "trial", run.state.statistics.read()[None], {}))
+        _train(run, HALF, STEPS)
+        resumed = _run(recipe, Ranks())
+        checkpoint.restore(path, files.read_manifest(path), resumed.state.tensors())
+    _train(resumed, HALF, STEPS)
+    return values_of(run), values_of(resumed)
+
+
+def _other_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return any(one[name].tobytes() != other[name].tobytes() for name in one)
+
+
+def _plainly(run: Any, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The networks' variables after the same steps in a loop as Keras documents it.
+
+    Args:
+        run: run of the case, for its data; its layers may have other classes.
+        first: values of its variables before its first step.
+    """
+    recipe: Trial = type(run.recipe)(run.recipe.options, run.recipe.data)
+    keras.utils.clear_session()
+    networks, optimizers = recipe.networks(), recipe.optimizers()
+    for name, network in networks.items():
+        for variable, own in zip(network.variables, run.state.networks[name].variables, strict=True):
+            variable.assign(first[f"networks/{name}/{own.path}"])
+        optimizers[name].build(network.trainable_variables)  # some keep a copy of the weights
+
+    def update(owned: str, images: tf.Tensor, labels: tf.Tensor, latents: tf.Tensor) -> None:
+        of_calls: list[tf.Tensor] = []
+        called = {name: _caller(network, name == owned, of_calls) for name, network in networks.items()}
+        variables = networks[owned].trainable_variables
+        with tf.GradientTape() as tape:
+            if owned == "critic":
+                loss = recipe.judged(called["critic"], called["generator"], images, labels, latents)
+            else:
+                loss = recipe.fooled(called["critic"], called["generator"], labels, latents)
+            of_weights = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
+            loss = tf.add_n([tf.cast(each, tf.float32) for each in (loss, *of_calls, *of_weights)])
+        optimizers[owned].apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
+
+    updates = {
+        owned: tf.function(functools.partial(update, owned), autograph=False) for owned in ("critic", "generator")
+    }
+    for number in range(STEPS):
+        data = data_of(run, number)
+        images, labels = tf.cast(data["images"], tf.float32) / 127.5 - 1.0, tf.cast(data["labels"], tf.int32)
+        random = Random(run.config.seed, tf.constant(number, tf.int64), 0, BATCH)
+        for each in updates.values():
+            each(images, labels, recipe.draw(random.scoped("draw"))["latents"])
+    return {
+        f"networks/{name}/{number}": variable.numpy()
+        for name, network in networks.items()
+        for number, variable in enumerate(network.variables)
+    }
+
+
+def _caller(network: keras.Model, is_owned: bool, of_calls: list[tf.Tensor]) -> Callable[[Any], Any]:
+    """A network in training mode, whose losses of a call are noted; one that is not owned keeps its state."""
+
+    def call(x: Any) -> Any:
+        if not is_owned:
+            weights, others = network.trainable_variables, network.non_trainable_variables
+            return network.stateless_call(weights, others, x, training=True)[0]
+        output = network(x, training=True)
+        of_weights = sum(variable.regularizer is not None for variable in network.trainable_variables)
+        of_calls.extend(network.losses[: len(network.losses) - of_weights])
+        return output
+
+    return call
+
+
+def _far(whole: dict[str, np.ndarray], other: dict[str, np.ndarray], what: str) -> str:
+    """The largest difference of the networks' numbers, if it is more than that of the order of sums."""
+    mine = [(name, value) for name, value in whole.items() if name.startswith("networks/")]
+    others = [value for name, value in other.items() if name.startswith("networks/")]
+    most = 0.0
+    for (_, one), two in zip(mine, others, strict=True):
+        if "seed" not in str(one.dtype) and not np.allclose(one.astype(float), two.astype(float), rtol=1e-3, atol=1e-4):
+            most = max(most, float(np.abs(one.astype(float) - two.astype(float)).max()))
+    return f"differs from {what} by {most:.1g}" if most else ""
