@@ -99,11 +99,11 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
                 f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
                 at,
             )
-    outputs = getattr(network, "outputs", None) or ()  # a subclass of keras.Model does not know its own
-    layers = getattr(network, "output_names", None) or [network.layers[-1].name for _ in outputs]
-    for output, layer in zip(outputs, layers, strict=True):
-        if output.dtype in _HALF:
-            raise Mistake(f"network {name} ends in {output.dtype}, with layer {layer}; {_FLOAT32}", at)
+    outputs: list[Any] = getattr(network, "outputs", None) or []  # a subclass of keras.Model does not know its own
+    # One of several outputs may be features between layers; sample() is looked at by itself.
+    if len(outputs) == 1 and outputs[0].dtype in _HALF:
+        (layer,) = getattr(network, "output_names", None) or [network.layers[-1].name]
+        raise Mistake(f"network {name} ends in {outputs[0].dtype}, with layer {layer}; {_FLOAT32}", at)
 
 
 def optimizers_of(

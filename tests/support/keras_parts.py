@@ -267,3 +267,21 @@ class Dropping(Recurrent):
 
     def inner(self):
         return [layers.LSTM(3, dropout=0.5)]
+
+
+class HalfFeatures(Critic):
+    """A critic that returns features and a score."""
+
+    penalised = ()
+
+    def networks(self):
+        images = keras.Input(self.shape)
+        features = layers.Dense(8, "tanh")(images)
+        return {"critic": keras.Model(images, [features, layers.Dense(1, dtype="float32")(features)])}
+
+    def stages(self):
+        return [Stage("alone", 4, [Update("judge", ["critic"], self.match)])]
+
+    def match(self, nets, batch):
+        features, scores = nets.critic(self.samples(batch))
+        return tf.reduce_mean(scores) + tf.reduce_mean(tf.square(tf.cast(features, tf.float32))), {}

@@ -15,6 +15,7 @@ from keras_parts import (
     Dropping,
     Forgotten,
     Half,
+    HalfFeatures,
     HalfSamples,
     InBranch,
     OwnCall,
@@ -158,6 +159,15 @@ def test_layers_in_other_types_resume_with_the_same_bits(tmp_path):
 def test_weights_and_results_in_half_precision_are_refused_with_what_to_write(recipe, precision, complaint):
     with pytest.raises(UserError, match=complaint):
         tiny_run(recipe, precision=precision)
+
+
+def test_features_among_several_outputs_may_be_in_half_precision():
+    """As a critic returns them for the matching of features."""
+    run = tiny_run(HalfFeatures, precision="mixed_bfloat16")
+    critic = run.state.networks["critic"]
+    assert [output.dtype for output in critic.outputs] == ["bfloat16", "float32"]
+    metrics, finite = stage_step(run)(0, 0, data_of(run))
+    assert all(finite) and all(np.isfinite(float(value)) for value in metrics.values())
 
 
 def test_a_bare_variable_in_a_layer_is_refused_by_name():
