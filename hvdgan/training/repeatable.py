@@ -15,7 +15,7 @@ from hvdgan.recipe.draws import OF_SAMPLES
 from hvdgan.training.graphs import Flow, Handles, kind_of, operations
 from hvdgan.training.state import TrainState
 
-_HERE = Path(__file__).parents[2]
+_HERE = Path(__file__).parents[1]
 # With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
 _RECIPES = f"{_HERE / 'recipes'}{os.sep}"
