@@ -4,22 +4,11 @@ import dataclasses
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints.direction import mode_of
 from hvdgan.cli.errors import RunError, UserError
-
-_LARGEST = frozenset({"psnr", "ssim", "precision", "recall", "density", "coverage", "accuracy"})
-
-
-def mode_of(metric: str) -> Literal["min", "max"]:
-    """Return "max" for a metric whose largest value is the best, by the last word of its name; "min" for all others.
-
-    Args:
-        metric: name in metrics.jsonl, such as eval/hole_psnr or eval/inception_score.
-    """
-    name = metric.rpartition("/")[2]
-    return "max" if name == "inception_score" or name.rpartition("_")[2] in _LARGEST else "min"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ of its class.
 """
 
 import dataclasses
+import functools
 import json
 import time
 import typing
@@ -276,10 +277,15 @@ def of_json(record: dict[str, Any]) -> Event | None:
         return None
 
 
+@functools.cache
+def _types(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def _as(kind: Any, value: Any) -> Any:
     """A value of JSON as one of a type; raises a TypeError or a KeyError if it is none."""
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        types = typing.get_type_hints(kind)
+        types = _types(kind)
         return kind(**{each.name: _as(types[each.name], value[each.name]) for each in dataclasses.fields(kind)})
     of = typing.get_args(kind)
     if typing.get_origin(kind) is list and type(value) is list:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints.retention import mode_of
+from hvdgan.checkpoints.direction import mode_of
 from hvdgan.cli.errors import UserError
 from hvdgan.pages import settings, verdict
 from hvdgan.pages.curves import Chart, Marks, draw

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hvdgan.checkpoints.retention import Best, mode_of
+from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints.retention import Best
 
 
 @pytest.mark.parametrize(

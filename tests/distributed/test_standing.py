@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from hvdgan.pages.reading import run_folder
+from hvdgan.pages.verdict import judge
 from launching import EACH_CONTROLLER, launcher, run
-from monitors import wait_until
 
 STALL_SECONDS = 5
 # So long a rank may stand still at most, with all that a busy machine and a launcher add.
@@ -47,9 +48,8 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     assert f" rank {rank} (host " in line and "threading.py:" in line, line
     assert "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
-    report = tmp_path / "run" / "report.html"
-    wait_until(report.exists, "the page, which rank 0 begins at its end,")
-    assert "Failed after step" in report.read_text() and f"rank {rank} (host " in report.read_text()
+    verdict = judge(run_folder.read(tmp_path / "run", verify=False))
+    assert verdict.state == "failed" and f"rank {rank} (host " in verdict.reason, verdict
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

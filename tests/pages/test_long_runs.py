@@ -41,7 +41,7 @@ def test_half_a_million_steps_take_seconds_and_bounded_memory(tmp_path):
     run_folders.long_metrics(long / "metrics.jsonl", range(5, 500_001, 5))
     line = "2026-11-25 10:30:00 step {}/500000 both fool/loss 1.234 judge/loss 0.4567 1000.0 images/s, 0:01:24 left\n"
     (long / "log.txt").write_text("".join(map(line.format, range(5, 500_001, 5))))
-    saves = (Checkpoint(step=step, waited=0.01, written=0.1) for step in range(5, 500_001, 5))
+    saves = (Checkpoint(step=step, waited=0.01, written=0.1) for step in range(500, 500_001, 500))
     (long / "events.jsonl").write_text(run_folders.lines_of([run_folders.START, *saves]))
     for index in range(30):
         run_folders.grid(long, f"step-{index:08d}.png", 900)

@@ -84,4 +84,4 @@ def test_the_first_lines_of_a_run_and_its_report_name_it(repository, monkeypatch
     assert saved.train(Path("run"), "--recipe", "recipe:Tiny") == 0
     said = f"; {git_state(repository)}"
     assert said.endswith("not committed") and said in " ".join(capsys.readouterr().err.split())
-    assert said in journal.read(Folder(Path("run"))).machine[0]
+    assert said in journal.read(Folder(Path("run"))).start.machine[0]

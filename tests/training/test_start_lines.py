@@ -151,7 +151,7 @@ def test_the_log_has_what_the_terminal_leaves_out(folder, capsys):
     screen, log = first_screen(said), first_screen(logged(Path(words[-1])))
     assert len(screen) <= 15 < len(log) and sum(line.startswith("stage ") for line in log) == 8
     facts = run_folder.read(Path(words[-1]), verify=False)
-    assert [made.name for made in facts.journal.stages] == stages and len(facts.journal.networks) == 2
+    assert [made.name for made in facts.journal.stages] == stages and len(facts.journal.start.networks) == 2
     assert judge(facts).sentence == "Finished at step 1"
 
 
