@@ -16,7 +16,12 @@ class BadFile(NamedTuple):
 
 
 class BadImage(Exception):
-    """One sample cannot be read; the others can."""
+    """One sample cannot be read; the others can.
+
+    Args:
+        name: name of the sample within the data, such as `cats/tom.png`.
+        reason: reason why it cannot be read, in a few words.
+    """
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -52,7 +57,19 @@ def refuse_if_too_many(
     max_bad_fraction: float,
     flag: str = "--data ",
 ) -> None:
-    """Raise an error if a larger fraction of the data is broken than allowed."""
+    """Raise an error if a larger fraction of the data is broken than allowed.
+
+    Args:
+        error: type of the error.
+        name: value of `--data`.
+        bad_files: names and reasons of the distinct broken files so far.
+        total: number of all files, including broken ones, > 0.
+        max_bad_fraction: value of `--max-bad-fraction`, in [0, 1].
+        flag: flag that the name belongs to.
+
+    Raises:
+        error: the fraction is exceeded; the message names the data, both numbers, the first broken files and the flag.
+    """
     if len(bad_files) / total <= max_bad_fraction:
         return
     raise error(

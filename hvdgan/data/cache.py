@@ -16,7 +16,16 @@ _MEMORY_FRACTION = 0.8
 
 
 def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:
-    """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch."""
+    """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch.
+
+    Args:
+        source: the samples; those that memory holds are returned as they are.
+        kind: value of `--pipeline.cache`.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the samples do not fit into the memory of a host; raised on every rank.
+    """
     if kind == "none" or source.in_memory:
         return source
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")

@@ -20,6 +20,13 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
     The hash of an image's key decides where the image goes: a file's name, the pixels of a picture in an array, or the
     place of another sample in an array, see docs/data.md. By names and pixels, adding images moves no other image, and
     equal pictures of an array stay together.
+
+    Returns:
+        The images to train on, and those held out, or None if fraction is 0.
+
+    Raises:
+        UserError: one of the two would be empty.
+        RunError: the data cannot be read on some rank.
     """
     if not fraction:
         return source, None
@@ -96,7 +103,11 @@ class HeldOut:
         return len(self.samples)
 
     def some(self, most: int) -> Samples:
-        """Some of these images, in the same order; a smaller choice is part of a larger one."""
+        """Some of these images, in the same order; a smaller choice is part of a larger one.
+
+        Args:
+            most: largest number of images; 0: all.
+        """
         if not most or most >= len(self):
             return self.samples
         return self.samples.chosen(np.sort(np.argsort(self.places, kind="stable")[:most]))

@@ -35,6 +35,20 @@ def open_source(
     """Open what `--data` names.
 
     `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
+
+    Args:
+        config: settings of the data.
+        paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
+            hvdgan.data.arrays; of TFRecords: see hvdgan.data.records; all other pictures have their
+            outlines as inputs.
+        peers: the ranks; each calls this, and they share the work.
+        unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
+        in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
+            compressed as a whole then.
+
+    Raises:
+        UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
+        RunError: the ranks do not see the same files.
     """
     source = _with_table(_opened(config, paired, peers, unmapped, in_order), config)
     if source.is_pictures and not unmapped:

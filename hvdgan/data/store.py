@@ -70,7 +70,17 @@ def selection(indices: np.ndarray) -> slice | np.ndarray:
 
 
 class Store(abc.ABC):
-    """An array on a disk or in memory; its first axis counts the samples."""
+    """An array on a disk or in memory; its first axis counts the samples.
+
+    Args:
+        name: name for messages, such as `showers.h5:ECAL`.
+        shape: (N, ...).
+        dtype: type of the numbers; those of another byte order are converted when they are read.
+        units: unit of all numbers, or one for each channel; empty where the file does not say.
+        channels: names of the channels, where the file gives some.
+        axes: letters of a sample's axes, as in --axes, where the file names them; else "".
+        prepared: True if hvdgan.prepare would not make reading faster.
+    """
 
     dims: tuple[str, ...] = ()
     """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
@@ -110,10 +120,22 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Read some samples, (B, ...) of `dtype`; safe to call from several threads."""
+        """Read some samples, (B, ...) of `dtype`; safe to call from several threads.
+
+        Args:
+            indices: numbers of the samples, int64 (B,), in any order; one may occur twice.
+
+        Raises:
+            BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
+            RunError: the file has changed or the disk has failed.
+        """
 
     def readable(self, indices: np.ndarray) -> np.ndarray:
-        """Those of some samples that are not broken, (B, ...)."""
+        """Those of some samples that are not broken, (B, ...).
+
+        Raises:
+            UserError: all are.
+        """
         try:
             return self.read(indices)
         except BadImage as first:
@@ -146,14 +168,27 @@ class Store(abc.ABC):
         return self
 
     def whole(self) -> np.ndarray:
-        """All of it, for small arrays such as conditions."""
+        """All of it, for small arrays such as conditions.
+
+        Raises:
+            UserError: a number is missing or not valid.
+        """
         try:
             return self.read(np.arange(self.shape[0]))
         except BadImage as bad:
             raise UserError(f"--data {bad}") from bad
 
     def refuse_others(self, samples: "Store", flag: str) -> None:
-        """Refuse an array whose entries belong to others than the samples beside which it lies."""
+        """Refuse an array whose entries belong to others than the samples beside which it lies.
+
+        Args:
+            samples: the array of the samples, of the same file or files.
+            flag: flag that names this array.
+
+        Raises:
+            UserError: it has another first dimension, the same dimensions in another order, or other numbers of entries
+                in the files.
+        """
         mine, theirs = self.dims, samples.dims
         both_are_named = bool(mine and theirs and mine[0] and theirs[0])
         first_differs = both_are_named and mine[0] != theirs[0]
@@ -171,7 +206,12 @@ class Store(abc.ABC):
 
 
 class DerivedStore(Store):
-    """The samples of another store in another form, under the same names and keys."""
+    """The samples of another store in another form, under the same names and keys.
+
+    Args:
+        stored: the other store.
+        shape, dtype, others: arguments of Store.
+    """
 
     def __init__(self, stored: Store, shape: Sequence[int], dtype: Any, **others: Any) -> None:
         super().__init__(stored.name, shape, dtype, **{"prepared": stored.prepared, **others})
