@@ -61,7 +61,10 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start(Event):
-    """A start of the run, new or resumed; `data`, `changed` and `machine` are lines for people."""
+    """A start of the run, new or resumed, with paragraphs in the log instead of a line.
+
+    `data`, `changed` and `machine` are lines for people.
+    """
 
     version: str
     recipe: str
@@ -78,12 +81,6 @@ class Start(Event):
     data: list[str]
     changed: list[str]
     machine: list[str]
-
-    @property
-    def line(self) -> str:
-        if self.step == 0:
-            return f"a new run, which ends at step {self.last_step:,}"
-        return f"{'resuming' if self.step < self.last_step else 'ended'} at step {self.step} of {self.last_step}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,13 +256,12 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 
 def dated(text: str) -> str:
     """A line of log.txt, with the date and time and its end."""
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
+    return f"{_now()} {text}\n"
 
 
 def as_json(event: Event) -> str:
     """The line of events.jsonl about an event, with its end."""
-    facts = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "event": _NAMES[type(event)], **dataclasses.asdict(event)}
-    return json.dumps(facts) + "\n"
+    return json.dumps({"time": _now(), "event": _NAMES[type(event)], **dataclasses.asdict(event)}) + "\n"
 
 
 def of_json(record: dict[str, Any]) -> Event | None:
@@ -275,6 +271,10 @@ def of_json(record: dict[str, Any]) -> Event | None:
         return _as(KINDS[kind], record) if isinstance(kind, str) and kind in KINDS else None
     except (TypeError, KeyError):
         return None
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 @functools.cache

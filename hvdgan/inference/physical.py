@@ -1,4 +1,4 @@
-"""Wraps a network so that it takes and returns numbers in the units of the data."""
+"""The units of the data in an export: a network that takes and returns them, and the maps as JSON in its files."""
 
 import json
 import zipfile

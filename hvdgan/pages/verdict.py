@@ -6,7 +6,7 @@ from typing import Literal
 
 from hvdgan.pages.reading.run_folder import RunFacts
 
-# What starts ranks on one host, and on several, whose names and slots the log does not have.
+# What starts ranks on one host, and on several, whose names and slots the events do not have.
 _MPIRUN = "launch/mpirun.sh -H HOSTS -np {ranks} {flags}"
 _SBATCH = "launch/multi_node.sh -np {ranks} {flags}  # in an allocation; or submit the same job again (sbatch)"
 _LAUNCHERS = {
@@ -31,7 +31,7 @@ class Verdict:
     Args:
         state: one word.
         sentence: word and step, for a person.
-        reason: reason as the log has it; empty if there is none.
+        reason: reason as the events have it; empty if there is none.
         resume: command that resumes the run, with HOSTS to fill in; empty if it is running, if nothing is left to do or
             saved, or if its launcher is unknown.
         instead: sentence about what can be done if nothing is saved; else empty.
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def judge(run: RunFacts) -> Verdict:
-    """Judge a run by its lock, its log and its checkpoints."""
+    """Judge a run by its lock, its events and its checkpoints."""
     state = _state(run)
     return Verdict(
         state, _sentence(run, state), _reason(run, state), _resume(run, state), _instead(run, state), _history(run)

@@ -14,9 +14,8 @@ from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.bad_files import BadFiles
-from hvdgan.training.bad_updates import BadUpdates, without_skipped
+from hvdgan.training.bad_updates import BadUpdates, not_finite, without_skipped
 from hvdgan.training.bottleneck import InputCheck
-from hvdgan.training.diagnosis import not_finite
 from hvdgan.training.memory import forget_peak, used_by
 from hvdgan.training.other_distances import scale_of
 from hvdgan.training.record import Record

@@ -16,6 +16,11 @@ from hvdgan.cli.events import Caution, Evaluation, Event
 from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.replacing import whole_file
 
+_SCALAR = tf.make_tensor_proto(0.0, tf.float32)
+_METADATA = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+)
+
 
 class Progress:
     """Progress of the steps on stderr."""
@@ -58,12 +63,6 @@ def _clock(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"
-
-
-_SCALAR = tf.make_tensor_proto(0.0, tf.float32)
-_METADATA = tf.compat.v1.SummaryMetadata(
-    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
-)
 
 
 class Record:

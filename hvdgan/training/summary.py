@@ -34,6 +34,8 @@ from hvdgan.training.saved_settings import to_json
 
 _LINES = 15
 """lines with which a run begins on the terminal, warnings not counted; log.txt has all"""
+_WIDTH = 110
+"""characters of a line, where words allow it"""
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
@@ -44,8 +46,7 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         return
     start = start_of(run, devices.everyones_devices(run.ranks), resume_point.step)
     record.keep(start)
-    position = f"a new run, which {_ends(run)}" if start.step == 0 else start.line
-    last = [f"run folder {run.run_dir}:", f"{position};", "its config.json has every setting"]
+    last = [f"run folder {run.run_dir}:", f"{_position(run, start.step)};", "its config.json has every setting"]
     parts = paragraphs(run, start, last)
     for line in chain.from_iterable(parts):
         record.note(line)
@@ -92,6 +93,12 @@ def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
     return End(state="stopped", text=f"{when}; the same command resumes the run", is_saved=done > first)
 
 
+def _position(run: Run, step: int) -> str:
+    if step == 0:
+        return f"a new run, which {_ends(run)}"
+    return f"{'resuming' if step < run.last_step else 'ended'} at step {step} of {run.last_step}"
+
+
 def _ends(run: Run) -> str:
     total = run.schedule.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
@@ -103,9 +110,6 @@ def _one_of_many(ranks: Ranks) -> list[str]:
     if ranks.launcher == "none" and tasks is not None and tasks > 1:
         return [f"one process in a Slurm allocation of {tasks} tasks; srun, or launch/multi_node.sh, starts them all"]
     return []
-
-
-_WIDTH = 110
 
 
 def start_of(run: Run, places: Sequence[Device], step: int) -> Start:

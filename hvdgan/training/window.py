@@ -73,7 +73,7 @@ def _merge(name: str, states: Sequence[dict[str, list[float]]], weights: Sequenc
 
 
 class Watch:
-    """Follows the metric of one stage."""
+    """Follows the metric of one stage; it decides from means over all ranks, so that all decide the same."""
 
     def __init__(self, rule: Plateau | None, state: dict[str, Any] | None = None) -> None:
         state = state or {"best": None, "waited": 0, "window": None}

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.training.diagnosis import not_finite
+from hvdgan.training.bad_updates import not_finite
 from tiny import Tiny
 
 

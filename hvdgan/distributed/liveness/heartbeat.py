@@ -156,9 +156,11 @@ class _LastWords:
 
     def lose(self, kind: bytes, rank: int, text: str, *, aloud: bool) -> None:
         """Write that a rank is lost, or that none moves; `aloud` as a line, too."""
-        member = self._group.members[rank]
-        event: Event = LostRank(rank=rank, host=member.host, pid=member.process[0], text=text)
-        _attempt(lambda: self._write(text if aloud else None, Standstill(text=text) if kind == STALLED else event))
+        event: Event = Standstill(text=text)
+        if kind != STALLED:
+            member = self._group.members[rank]
+            event = LostRank(rank=rank, host=member.host, pid=member.process[0], text=text)
+        _attempt(lambda: self._write(text if aloud else None, event))
 
     def end(self, kind: bytes, rank: int) -> None:
         """End this process, whose main thread may wait for ever for a rank that is dead or stands still.

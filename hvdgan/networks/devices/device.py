@@ -22,8 +22,6 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from hvdgan.networks.devices import device
-
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -45,7 +43,7 @@ class Choice:
     changes"""
     own_memory: bool
     """whether the device has a memory of its own. A GPU would stand still until TensorFlow has copied a number of the
-    host's in a step, so these reach it as arguments of a kernel (numbers.py), and labels with the images. The host
+    host's in a step, so these reach it as arguments of a kernel (to_device()), and labels with the images. The host
     waits for each number that it reads, so it reads many metrics together"""
     steps_behind: int
     """steps that may begin before the verdict of one must be known. On a GPU a step has begun when its kernels are
@@ -78,7 +76,12 @@ def computing_as(choice: Choice) -> Iterator[None]:
 
 
 def to_device(numbers: tf.Tensor) -> tf.Tensor:
-    """Bring numbers to the device that computes, inside of a tf.function.
+    """Bring numbers that the host knows, as that of the step, to the device that computes, inside of a tf.function.
+
+    TensorFlow copies a number to a GPU after all work that the GPU had been given before, and enqueues what needs it
+    only when it has arrived (CopyCPUTensorToGPU in its gpu_util.cc): the GPU would stand still at the start of each
+    step. The kernel of tf.range for GPUs takes its limits from the host as arguments of the launch, so a range of one
+    number is that number, without a copy.
 
     Args:
         numbers: int64 in the host's memory, a scalar or (n,).
@@ -86,7 +89,7 @@ def to_device(numbers: tf.Tensor) -> tf.Tensor:
     Returns:
         The same numbers.
     """
-    if not device.chosen().own_memory:
+    if not chosen().own_memory:
         return numbers
     with tf.device("cpu:0"):
         each = tf.unstack(tf.reshape(numbers, [-1]))

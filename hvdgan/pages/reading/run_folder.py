@@ -1,4 +1,4 @@
-"""Reads a run folder that nobody trusts: settings, metrics, evaluations, log, checkpoints, names of pictures."""
+"""Reads a run folder that nobody trusts: settings, metrics, evaluations, events, checkpoints, names of pictures."""
 
 import collections
 import dataclasses
